@@ -37,7 +37,7 @@ def toggle(
         (found,) = list_repository_details(tx, account_id, NameRange.of(name, None), "", 1)
         repository = lock_repository(tx, found.id)
         assert repository is not None
-        mark_deleted(tx, repository, "", 2, 1)
+        mark_deleted(tx, repository, "", None, 2, 1)
         return
     deleted = list_deleted_repositories(tx, account_id, 1, None, 100)
     again = [each for each in deleted if each.name == name]

@@ -85,6 +85,19 @@ def test_principals_have_names(crn: str | None, name: str) -> None:
     assert who(crn) == name
 
 
+@pytest.mark.parametrize(
+    ("session", "words"),
+    [
+        ("ann@example.com", "ann@example.com as ops"),
+        ("friday-fix", "ann@example.com as ops, session friday-fix"),
+        (None, "ops (role)"),
+    ],
+)
+def test_who_is_the_person_behind_a_role(session: str | None, words: str) -> None:
+    source = {"crn": "crn:iam::1:user/2", "name": "ann@example.com", "session_name": session}
+    assert who("crn:iam::1:role/ops", source) == words
+
+
 def test_digests_are_cut() -> None:
     assert short_digest("sha256:" + "ab" * 32) == "sha256:abababababab"
 

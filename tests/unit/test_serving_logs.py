@@ -65,6 +65,15 @@ def test_a_line_names_the_caller_its_program_and_why_it_was_cut(tmp_path: Path) 
     assert (told["status"], told["reason"]) == (408, "no byte came")
 
 
+def test_a_line_names_the_person_and_the_session_behind_a_role(tmp_path: Path) -> None:
+    source = ("crn:iam::1:user/2", "ann@example.com", "deploy")
+    (line,) = written(tmp_path / "log", record(principal="crn:iam::1:role/ops", source=source))
+    told = json.loads(line)
+    assert (told["source"], told["session_name"]) == ("ann@example.com", "deploy")
+    (line,) = written(tmp_path / "log", record())
+    assert not {"source", "session_name"} & json.loads(line).keys()
+
+
 def test_foreign_text_cannot_steer_a_terminal(tmp_path: Path) -> None:
     nasty = bytes(range(0x20)) + bytes(range(0x7F, 0x100))
     (line,) = written(

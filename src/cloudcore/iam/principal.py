@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+import msgspec
+
 
 class PrincipalKind(Enum):
     """The kind of a principal."""
@@ -12,6 +14,30 @@ class PrincipalKind(Enum):
     USER = "user"
     SERVICE_ACCOUNT = "service_account"
     ROLE_SESSION = "role_session"
+
+
+class Source(NamedTuple):
+    """The person or program behind a principal: itself, or the first of a chain of roles."""
+
+    crn: str
+    name: str
+    """E-mail address of a person, name of a service account."""
+    session_name: str | None = None
+    """Name of the role session; None without a role."""
+
+    def stored(self) -> str:
+        """Return the JSON text that a column holds."""
+        return msgspec.json.encode(self).decode()
+
+
+def stored_source(source: Source | None) -> str | None:
+    """Return the JSON text that a column holds; null without a source."""
+    return None if source is None else source.stored()
+
+
+def read_source(text: str | None) -> Source | None:
+    """Return the source that a column holds; None if it is unknown, as in rows of old releases."""
+    return None if text is None else msgspec.json.decode(text, type=Source)
 
 
 class Principal(NamedTuple):
@@ -32,3 +58,6 @@ class Principal(NamedTuple):
     """Microseconds since the epoch."""
     access_key_id: str | None = None
     """For a service account, the id of the access key its token was issued for."""
+    source: Source | None = None
+    """Who is behind a role session, the caller itself otherwise; None for role sessions that began
+    under a release without sources."""

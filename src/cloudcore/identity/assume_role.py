@@ -8,6 +8,7 @@ session it was assumed in, and ends with it.
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
@@ -43,6 +44,7 @@ MAX_LINE: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
 _ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
@@ -67,6 +69,8 @@ class AssumeRole(RequestBody):
     duration_seconds: int | None = None
     """900 to the role's most, or 3600 in a role session; a value outside is brought inside."""
     session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$")] | None = None
+    """Shown with the role in history and logs. By default the e-mail address of the person or the
+    name of the service account; in a role session, that session's name."""
 
 
 class AssumedRole(ResponseBody, kw_only=True):
@@ -179,6 +183,7 @@ def _assume(
     expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
+    name = asked.session_name or _session_name(source)
     session = Session(
         id=asked.sid,
         kind="role",
@@ -188,13 +193,22 @@ def _assume(
         parent_sid=source.sid,
         source_crn=source.crn,
         source_access_key_id=source.access_key_id,
-        session_name=asked.session_name,
+        session_name=name,
+        first_source=source.source and source.source._replace(session_name=name).stored(),
         access_key_id=credential.access_key_id,
         secret_sealed=sealed,
         token_sha256=hash_of(credential.session_token),
     )
     sessions.add_session(tx, session)
     return role, expires_at
+
+
+def _session_name(source: Principal) -> str | None:
+    """Return the name of a session that was not given one."""
+    if source.source is None:
+        return None
+    text = source.source.session_name or source.source.name
+    return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
 
 
 def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:

@@ -13,7 +13,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Principal, PrincipalKind, Source, read_source
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows.key_owners import find_key_owner
@@ -65,15 +65,17 @@ def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal 
 def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
     if session.user_id is not None:
         assert session.personal_organization_id is not None
+        crn = person_crn(session.personal_organization_id, session.user_id)
         return Principal(
             kind=PrincipalKind.USER,
             id=session.user_id,
-            crn=person_crn(session.personal_organization_id, session.user_id),
+            crn=crn,
             account_id=None,
             organization_id=session.personal_organization_id,
             sid=session.id,
             jti=claims.jti,
             expires_at=claims.exp * MICROSECONDS,
+            source=Source(crn, session.email or ""),
         )
     assert session.role_id is not None
     assert session.account_id is not None
@@ -86,6 +88,7 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
         sid=session.id,
         jti=claims.jti,
         expires_at=session.expires_at,
+        source=read_source(session.first_source),
     )
 
 
@@ -93,14 +96,16 @@ def _of_access_key(tx: Connection, claims: AccessClaims) -> Principal | None:
     owner = find_key_owner(tx, claims.akid or "")
     if owner is None or owner.key_status != "active" or owner.is_suspended:
         return None
+    crn = iam_crn(owner.account_id, "service-account", owner.service_account)
     return Principal(
         kind=PrincipalKind.SERVICE_ACCOUNT,
         id=owner.service_account_id,
-        crn=iam_crn(owner.account_id, "service-account", owner.service_account),
+        crn=crn,
         account_id=owner.account_id,
         organization_id=None,
         sid=None,
         jti=claims.jti,
         expires_at=claims.exp * MICROSECONDS,
         access_key_id=owner.key_id,
+        source=Source(crn, owner.service_account),
     )

@@ -219,6 +219,8 @@ sessions = Table(
     # The access key it was assumed with, if by a program; the session ends with it.
     Column("source_access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
     Column("session_name", Text),
+    # JSON: the person or service account that began the chain of roles, and the session's name.
+    Column("first_source", Text),
     Column("access_key_id", String(20), unique=True),  # of a role session's signing credential
     Column("secret_sealed", LargeBinary),
     Column("token_sha256", String(64)),  # of its session token

@@ -47,6 +47,8 @@ class NewRun(NamedTuple):
     """Seconds after their end at which runs of this kind and scope are deleted."""
     arguments: Any = None
     """JSON."""
+    started_by_source: str | None = None
+    """A stored `Source`: who is behind a role."""
 
 
 class Run(NamedTuple):
@@ -71,6 +73,8 @@ class Run(NamedTuple):
     started_by: str
     started_at: int
     finished_at: int | None
+    started_by_source: str | None = None
+    """A stored `Source`: who is behind a role."""
 
 
 class Progress(NamedTuple):
@@ -102,6 +106,7 @@ _INSERT: Final = Statement(
         counts=bindparam("counts"),
         faults=sql("'[]'"),
         started_by=bindparam("started_by"),
+        started_by_source=bindparam("started_by_source"),
         started_at=bindparam("now"),
     )
     # A no-op update that returns and locks the row of the unfinished run.
@@ -159,6 +164,7 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
         arguments=_json(new.arguments),
         counts=_json(dict.fromkeys(new.counts, 0)),
         started_by=new.started_by,
+        started_by_source=new.started_by_source,
         now=now,
     )
     assert row is not None

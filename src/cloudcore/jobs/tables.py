@@ -99,6 +99,7 @@ runs = Table(
     Column("faults", Text, nullable=False),  # a list
     Column("fault", Text),  # why it failed: "CODE: message", or the code alone
     Column("started_by", Text, nullable=False),  # CRN; empty if it was scheduled
+    Column("started_by_source", Text),  # JSON: who is behind a role
     Column("started_at", Moment, nullable=False),
     Column("finished_at", Moment),
     CheckConstraint("state IN ('running', 'succeeded', 'failed')", name="state"),

@@ -40,6 +40,9 @@ class AccessLine(msgspec.Struct):
     client: str
     principal: str
     user_agent: str
+    source: str | UnsetType = UNSET
+    """Name of the person or service account behind the principal."""
+    session_name: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     level: str = "info"
     logger: str = "access"
@@ -55,6 +58,7 @@ def loggable_query(query: bytes, logged: frozenset[bytes]) -> str:
 
 def access_line(record: RequestRecord, planes: Planes) -> AccessLine:
     """Return the line for a finished request."""
+    _, source, session_name = record.source or (None, None, None)
     logged = planes.planes[record.plane].logged_parameters
     return AccessLine(
         timestamp(record.finished_at),
@@ -69,6 +73,8 @@ def access_line(record: RequestRecord, planes: Planes) -> AccessLine:
         record.client,
         record.principal,
         _printable_agent(record.user_agent),
+        source or UNSET,
+        session_name or UNSET,
         record.reason or UNSET,
     )
 

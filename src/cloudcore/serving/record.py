@@ -35,6 +35,8 @@ class RequestRecord(NamedTuple):
     principal: str = ""
     """CRN of the caller, once a credential proved it; empty for an unauthenticated client."""
     user_agent: bytes = b""
+    source: tuple[str, str, str | None] | None = None
+    """Who is behind the principal: CRN, name, and the name of the role session."""
     reason: str = ""
     """Why the server itself refused or aborted the request; else empty."""
 
@@ -60,5 +62,6 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
         plane,
         state.get("principal", ""),
         head.traits.user_agent,
+        state.get("source"),
         cycle.reason,
     )

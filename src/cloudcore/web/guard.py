@@ -108,7 +108,8 @@ class Guard:
             with suppress(Unauthenticated):
                 context.caller = await _authenticate(platform, state, context, credentials)
         if context.caller is not None:
-            connection.scope["state"]["principal"] = context.caller.crn  # for the access log
+            log = connection.scope["state"]  # for the access log
+            log["principal"], log["source"] = context.caller.crn, context.caller.source
         if spec.action is not None:
             await self._check_action(platform, state, context, spec.action)
         if spec.rate_limited:

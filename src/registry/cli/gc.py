@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
+from registry.cli.acting import by_column
 from registry.cli.api import Record, open_client
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
@@ -40,7 +41,7 @@ _RUN_COLUMNS: Final = (
     column("STATUS", "status"),
     column("STARTED", "started_at", time_text),
     column("FINISHED", "finished_at", time_text),
-    column("BY", "started_by"),
+    by_column("started_by", "started_by_source"),
     column("UNLINKED", "unlinked", is_number=True),
     column("CONDEMNED", "condemned", is_number=True),
     column("SWEPT", "swept", is_number=True),

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from registry.cli import manifest, pins, referrers
+from registry.cli.acting import by_column
 from registry.cli.api import PAGE_ROWS, ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
@@ -36,7 +37,7 @@ _DELETED_COLUMNS: Final = (
     column("TAGS", "tags"),
     column("SIZE", "size_bytes", size_text, is_number=True),
     column("DELETED", "deleted_at", time_text),
-    column("BY", "deleted_by"),
+    by_column("deleted_by", "deleted_by_source"),
     column("RESTORABLE UNTIL", "restorable_until", time_text),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from registry.cli.acting import by_column
 from registry.cli.api import Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.lifecycle_policy import no_policy, policy_path
@@ -19,7 +20,7 @@ _RUN_COLUMNS: Final = (
     column("STATUS", "status"),
     column("STARTED", "started_at", time_text),
     column("FINISHED", "finished_at", time_text),
-    column("BY", "started_by"),
+    by_column("started_by", "started_by_source"),
     column("EVALUATED", "evaluated", is_number=True),
     column("EXPIRED", "expired", is_number=True),
     column("FREED", "freed_bytes", size_text, is_number=True),

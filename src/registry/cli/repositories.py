@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Final
 
 from cloudcore.uuids import parse_uuid
+from registry.cli.acting import by_column
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing, Misuse
@@ -34,7 +35,7 @@ _DELETED_COLUMNS: Final = (
     column("IMAGES", "image_count", is_number=True),
     column("SIZE", "size_bytes", size_text, is_number=True),
     column("DELETED", "deleted_at", time_text),
-    column("BY", "deleted_by"),
+    by_column("deleted_by", "deleted_by_source"),
     column("RESTORABLE UNTIL", "restorable_until", time_text),
     column("ID", "id", is_whole=True),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final, NamedTuple
 
+from registry.cli.acting import by_column
 from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
@@ -36,13 +37,13 @@ _HISTORY_COLUMNS: Final = (
     column("ACTION", "action"),
     column("DIGEST", "digest", is_whole=True),
     column("BEFORE", "previous_digest", is_whole=True),
-    column("BY", "principal"),
+    by_column("principal", "source"),
 )
 _DELETED_COLUMNS: Final = (
     column("TAG", "tag"),
     column("DELETED", "occurred_at", time_text),
     column("DIGEST", "previous_digest", is_whole=True),
-    column("BY", "principal"),
+    by_column("principal", "source"),
 )
 
 

@@ -142,6 +142,7 @@ class ControlPlaneClient:
         status, answer = await _exchange(self._app, scope, body)
         if "principal" in scope["state"]:  # the access log names the principal of the last call
             outer["state"]["principal"] = scope["state"]["principal"]
+            outer["state"]["source"] = scope["state"].get("source")
         if status >= 300:
             raise _refused(status, answer, request_id)
         return answer

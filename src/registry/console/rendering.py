@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import version
@@ -78,10 +79,18 @@ def short_digest(digest: str) -> str:
     return f"{algorithm}:{digits[:12]}"
 
 
-def who(crn: str | None) -> str:
-    """Return the name of the principal of a CRN; without a CRN, ``nobody signed in``."""
+def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
+    """Return the name of the principal of a CRN; without a CRN, ``nobody signed in``.
+
+    With the `source` behind a role, return that and the role, and the session's name if it is not
+    the source's own.
+    """
     if not crn:
         return "nobody signed in"
+    if source is not None and source["session_name"] is not None:
+        name, session = source["name"], source["session_name"]
+        role = crn.rpartition("/")[2]
+        return f"{name} as {role}" if session == name else f"{name} as {role}, session {session}"
     kind, _, name = crn.rpartition(":")[2].partition("/")
     match kind:
         case "service-account":

@@ -18,6 +18,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.metadata.collector.collection import Amount
@@ -35,6 +36,8 @@ class GarbageCollectionRun(ResponseBody):
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN of the principal that started it; null if the schedule did."""
+    started_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
     unlinked: int
     """Blobs removed from repositories in which no manifest references them."""
     condemned: int
@@ -99,6 +102,7 @@ def _run_answer(run: Run) -> GarbageCollectionRun:
         id=run.id,
         status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
         started_by=run.started_by or None,
+        started_by_source=acting_source(run.started_by_source),
         unlinked=run.counts["unlinked"],
         condemned=run.counts["condemned"],
         swept=run.counts["swept"],

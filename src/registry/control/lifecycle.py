@@ -18,6 +18,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import authorized_repository, crn_of
@@ -119,6 +120,8 @@ class LifecycleRun(ResponseBody):
     status: Literal["running", "succeeded", "failed"]
     started_by: str | None
     """CRN of the principal that started it; null if the schedule did."""
+    started_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
     evaluated: int
     expired: int
     freed_bytes: int
@@ -163,6 +166,7 @@ def _run_answer(run: Run) -> LifecycleRun:
         id=run.id,
         status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
         started_by=run.started_by or None,
+        started_by_source=acting_source(run.started_by_source),
         evaluated=run.counts["evaluated"],
         expired=run.counts["expired"],
         freed_bytes=run.counts["freed_bytes"],

@@ -12,6 +12,7 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of, rfc3339
 from registry.control.changes import change_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository
@@ -38,6 +39,8 @@ class PinAnswer(ResponseBody):
     expires_at: RFC3339 | None
     created_by: str
     """CRN of the principal that created the pin."""
+    created_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
     created_at: RFC3339
 
 
@@ -61,6 +64,7 @@ def _answer(pinned: Pinned) -> PinAnswer:
         digest=pinned.digest,
         expires_at=None if pin.expires_at is None else rfc3339(pin.expires_at),
         created_by=pin.created_by,
+        created_by_source=acting_source(pin.created_by_source),
         created_at=rfc3339(pin.created_at),
     )
 

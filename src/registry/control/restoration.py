@@ -17,6 +17,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import (
@@ -56,6 +57,8 @@ class DeletedRepositoryAnswer(ResponseBody):
     deleted_at: RFC3339
     deleted_by: str | None
     """CRN of the principal that deleted it."""
+    deleted_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
     restorable_until: RFC3339
 
 
@@ -79,6 +82,8 @@ class DeletedImageAnswer(ResponseBody):
     deleted_at: RFC3339
     deleted_by: str | None
     """CRN of the principal that deleted it."""
+    deleted_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
     restorable_until: RFC3339
     artifact_type: str | UnsetType = UNSET
 
@@ -279,6 +284,7 @@ def _repository(
         created_at=rfc3339(found.created_at),
         deleted_at=rfc3339(found.deleted_at),
         deleted_by=found.deleted_by or None,
+        deleted_by_source=acting_source(found.deleted_by_source),
         restorable_until=rfc3339(found.restorable_until),
     )
 
@@ -309,6 +315,7 @@ def _image(found: Tombstone) -> DeletedImageAnswer:
         pushed_at=rfc3339(found.pushed_at),
         deleted_at=rfc3339(found.deleted_at),
         deleted_by=found.deleted_by or None,
+        deleted_by_source=acting_source(found.deleted_by_source),
         restorable_until=rfc3339(found.restorable_until),
     )
 
@@ -320,6 +327,7 @@ def _deletion(tag: DeletedTag) -> TagChange:
         digest=None,
         previous_digest=tag.digest,
         principal=tag.deleted_by or None,
+        source=acting_source(tag.deleted_by_source),
         occurred_at=rfc3339(tag.deleted_at),
     )
 

@@ -13,6 +13,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
@@ -29,6 +30,8 @@ class TagChange(ResponseBody):
     previous_digest: str | None
     principal: str | None
     """CRN of the principal that did it; null for an unauthenticated client."""
+    source: ActingSource | None
+    """Who is behind the principal; null if that is unknown or nobody."""
     occurred_at: RFC3339
 
 
@@ -69,6 +72,7 @@ def _change(event: TagEvent) -> TagChange:
         digest=event.digest,
         previous_digest=event.previous_digest,
         principal=event.principal or None,
+        source=acting_source(event.source),
         occurred_at=rfc3339(event.occurred_at),
     )
 

@@ -68,6 +68,7 @@ class OpenAccess:
     """Lets every client act for one account: for ``entrepot dev``, which serves loopback only."""
 
     principal = ""
+    source = None
     counts_pulls = True
 
     def __init__(self, account: str) -> None:

@@ -98,7 +98,8 @@ class TokenEndpoint:
     ) -> Response:
         source_ip = self._access.source_ip(scope)
         issued = await self._tokens.exchange(credential, requested, source_ip)
-        scope.setdefault("state", {})["principal"] = issued.subject  # for the access log
+        state = scope.setdefault("state", {})
+        state["principal"], state["source"] = issued.subject, issued.source  # for the access log
         return json_response(_document(issued), _NO_STORE)
 
 

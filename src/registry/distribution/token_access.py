@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
+from cloudcore.iam.principal import Source
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
@@ -100,7 +101,8 @@ class TokenAccess:
         bearer = self._verified.get(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
-        scope.setdefault("state", {})["principal"] = bearer.subject  # for the access log
+        state = scope.setdefault("state", {})
+        state["principal"], state["source"] = bearer.subject, bearer.source  # for the access log
         if need is None:
             return BearerGrant(self, scope, bearer)
         entry = bearer.access.get(name or CATALOG)
@@ -230,6 +232,11 @@ class BearerGrant:
     def principal(self) -> str:
         """Return the CRN of the token's subject; empty for an unauthenticated client."""
         return self._bearer.subject
+
+    @property
+    def source(self) -> Source | None:
+        """Return who is behind the token's subject."""
+        return self._bearer.source
 
     async def may_create(self, name: Name) -> bool:
         """Return True if current policies let the caller create this repository."""

@@ -53,6 +53,7 @@ tag_events = Table(
     Column("manifest_id", Id),
     Column("previous_manifest_id", Id),
     Column("principal", Text, nullable=False),  # CRN; empty: not signed in
+    Column("source", Text),  # JSON: who is behind the principal; null in old rows
     Column("occurred_at", Moment, nullable=False),
     CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
     CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
@@ -79,6 +80,7 @@ deleted_tags = Table(
     Column("has_image", Boolean, nullable=False),  # else its image has a tombstone
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),
+    Column("deleted_by_source", Text),
     Column("restorable_until", Moment, nullable=False, index=True),
     Index(None, "repository_id", "digest"),
 )
@@ -117,6 +119,7 @@ deleted_manifests = Table(
     Column("last_pulled_at", Moment),
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),
+    Column("deleted_by_source", Text),
     Column("restorable_until", Moment, nullable=False, index=True),
     ForeignKeyConstraint(
         ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
@@ -180,6 +183,7 @@ image_pins = Table(
     Column("repository_id", Id, nullable=False),
     Column("expires_at", Moment),  # null: never
     Column("created_by", Text, nullable=False),
+    Column("created_by_source", Text),
     Column("created_at", Moment, nullable=False),
     ForeignKeyConstraint(
         ["manifest_id", "repository_id"],

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
+from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.tables import (
     access_keys,
@@ -50,6 +51,8 @@ class Login(NamedTuple):
     """Name of that role."""
     access_key_id: str | None = None
     """The public id of the access key that is the credential itself; `id` is then its row's."""
+    source: Source | None = None
+    """Who is behind that role."""
 
 
 _ADD: Final = Statement(
@@ -139,4 +142,5 @@ def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | 
     session = find_live_session(tx, login.sid, now)
     if session is None or session.role_id is None:
         return None
-    return login._replace(role_id=session.role_id, role=session.role)
+    source = read_source(session.first_source)
+    return login._replace(role_id=session.role_id, role=session.role, source=source)

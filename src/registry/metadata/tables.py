@@ -60,6 +60,7 @@ repositories = Table(
     Column("updated_at", Moment, nullable=False),
     Column("deleted_at", Moment),
     Column("deleted_by", Text),
+    Column("deleted_by_source", Text),  # JSON: who is behind a role
     Column("restorable_until", Moment),  # null if live; later it is purged
     UniqueConstraint("id", "account_id"),
     CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),

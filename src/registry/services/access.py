@@ -11,7 +11,7 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Work
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal
+from cloudcore.iam.principal import Principal, Source
 from cloudcore.identity.documents import is_meant, read_stored
 from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name
@@ -33,6 +33,11 @@ class Rights(Protocol):
     @property
     def principal(self) -> str:
         """Return the caller's CRN; empty for an unauthenticated client."""
+        ...
+
+    @property
+    def source(self) -> Source | None:
+        """Return who is behind the principal."""
         ...
 
     async def may_create(self, name: Name) -> bool:

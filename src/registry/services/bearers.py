@@ -38,6 +38,8 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     akid: str | None = None
     """The access key it was exchanged for, if not a login."""
     acc: str | None = None
+    src: tuple[str, str, str | None] | None = None
+    """Who is behind the principal (`Source`)."""
     access: list[dict[str, Any]]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cloudcore.iam.principal import Source, stored_source
+
 
 class RegistryHost(NamedTuple):
     """The region and host of this registry, for CRNs and image references."""
@@ -21,3 +23,10 @@ class Change(NamedTuple):
     now: int
     """Microseconds since the epoch."""
     registry_host: RegistryHost
+    source: Source | None = None
+    """Who is behind the principal; None for an unauthenticated client."""
+
+    @property
+    def stored_source(self) -> str | None:
+        """Return the source as rows hold it."""
+        return stored_source(self.source)

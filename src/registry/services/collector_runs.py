@@ -49,6 +49,7 @@ def start_collection(tx: Connection, account_id: str, run_id: str, change: Chang
         scope_id=account_id,
         resource=repository_crn(change.registry_host.region, account_id, "*"),
         started_by=change.principal,
+        started_by_source=change.stored_source,
         counts=COUNTS,
         kept_seconds=KEPT_SECONDS,
     )

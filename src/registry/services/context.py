@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
+from cloudcore.iam.principal import Source
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
@@ -39,6 +40,6 @@ class ServiceContext:
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
 
-    def change_by(self, principal: str) -> Change:
-        """Return a change by `principal` now."""
-        return Change(principal, self.clock(), self.registry_host)
+    def change_by(self, principal: str, source: Source | None = None) -> Change:
+        """Return a change by `principal` now; `source` is who is behind it."""
+        return Change(principal, self.clock(), self.registry_host, source)

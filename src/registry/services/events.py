@@ -87,6 +87,7 @@ def _data(
         "artifact_type": event.artifact_type,
         "subject": _plain(event.subject),
         "principal": change.principal or None,
+        "source": change.source._asdict() if change.source else None,
         "occurred_at": rfc3339(change.now),
     }
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
-from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
@@ -93,13 +93,16 @@ def principal_of(login: Login) -> Principal:
         assert login.service_account_id is not None
         kind, ident = PrincipalKind.SERVICE_ACCOUNT, login.service_account_id
         name = f"service-account/{login.service_account}"
+    crn = f"crn:iam::{login.account_id}:{name}"
+    own = None if login.role_id is not None else Source(crn, login.service_account or "")
     return Principal(
         kind=kind,
         id=ident,
-        crn=f"crn:iam::{login.account_id}:{name}",
+        crn=crn,
         account_id=login.account_id,
         organization_id=None,
         sid=login.sid,
         jti=login.id,
         expires_at=login.expires_at,
+        source=own or login.source,
     )

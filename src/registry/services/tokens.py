@@ -20,7 +20,7 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal
+from cloudcore.iam.principal import Principal, Source
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -93,6 +93,8 @@ class Bearer(NamedTuple):
     access: Mapping[Name, Entry]
     access_key_id: str | None = None
     """The access key that it was exchanged for, if not a login."""
+    source: Source | None = None
+    """Who is behind the principal; None for an unauthenticated client."""
 
 
 class IssuedBearer(NamedTuple):
@@ -103,6 +105,7 @@ class IssuedBearer(NamedTuple):
     """CRN of the principal; empty for an unauthenticated client."""
     issued_at: int
     access: Mapping[Name, Entry]
+    source: Source | None = None
 
 
 class Signer(Protocol):
@@ -178,7 +181,10 @@ class BearerTokens:
                 claims["lid"] = login.id
             else:
                 claims["akid"] = login.access_key_id
-        return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted)
+        source = None if subject.principal is None else subject.principal.source
+        if source is not None:
+            claims["src"] = source
+        return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
     def verify(self, token: str) -> Bearer:
         """Verify a bearer and return its content, without a read of the database.
@@ -197,6 +203,7 @@ class BearerTokens:
             expires_at=claims["exp"] * MICROSECONDS,
             access=dict(map(_entry, claims["access"])),
             access_key_id=claims.get("akid"),
+            source=Source(*claims["src"]) if claims.get("src") else None,
         )
 
     async def may(

@@ -45,6 +45,8 @@ class Session(NamedTuple):
     secret_sealed: bytes | None = None
     token_sha256: str | None = None
     revoked_at: int | None = None
+    first_source: str | None = None
+    """A stored `Source`."""
 
 
 class LiveSession(NamedTuple):
@@ -62,6 +64,10 @@ class LiveSession(NamedTuple):
     role: str | None
     """Its name."""
     account_id: str | None
+    email: str | None = None
+    """Of the person."""
+    first_source: str | None = None
+    """A stored `Source`, of a role session."""
 
 
 _ADD: Final = insertion(sessions)
@@ -85,6 +91,8 @@ _FIND: Final = Statement(
         roles.c.id,
         roles.c.name,
         roles.c.account_id,
+        users.c.email,
+        _s.first_source,
     )
     .select_from(sessions)
     .outerjoin(users, users.c.id == _s.user_id)

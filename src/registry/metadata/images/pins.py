@@ -26,6 +26,8 @@ class Pin(NamedTuple):
     created_by: str
     """CRN."""
     created_at: int
+    created_by_source: str | None = None
+    """A stored `Source`."""
 
 
 _of_image = (
@@ -41,7 +43,10 @@ _new = insert(image_pins).values({name: bindparam(name) for name in Pin._fields}
 _PUT: Final = Statement(
     _new.on_conflict_do_update(
         index_elements=["manifest_id", "name"],
-        set_={name: _new.excluded[name] for name in ("expires_at", "created_by", "created_at")},
+        set_={
+            name: _new.excluded[name]
+            for name in ("expires_at", "created_by", "created_by_source", "created_at")
+        },
     )
 )
 _REMOVE: Final = Statement(image_pins.delete().where(*_of_image, _p.name == bindparam("name")))

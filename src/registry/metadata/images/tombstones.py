@@ -75,16 +75,19 @@ class Tombstone(NamedTuple):
     deleted_by: str
     """CRN; empty for a client that was not signed in."""
     restorable_until: int
+    deleted_by_source: str | None = None
+    """A stored `Source`."""
 
 
 _SOFT_DELETE: Final = Statement(
     deleted_manifests.insert().from_select(
-        [*_SAME, "tags", "deleted_at", "deleted_by", "restorable_until"],
+        [*_SAME, "tags", "deleted_at", "deleted_by", "deleted_by_source", "restorable_until"],
         select(
             *(_m[name] for name in _SAME),
             bindparam("tags", type_=_d.tags.type),
             bindparam("now", type_=_d.deleted_at.type),
             bindparam("principal", type_=_d.deleted_by.type),
+            bindparam("source", type_=_d.deleted_by_source.type),
             bindparam("restorable_until", type_=_d.restorable_until.type),
         ).where(_m.id == bindparam("manifest_id")),
     )
@@ -231,6 +234,7 @@ def soft_delete(
     tags: Mapping[str, Sequence[tuple[str, str]]],
     *,
     principal: str,
+    source: str | None,
     now: int,
     restorable_until: int,
 ) -> None:
@@ -241,6 +245,7 @@ def soft_delete(
             manifest_id=manifest_id,
             tags=msgspec.json.encode(pairs).decode(),
             principal=principal,
+            source=source,
             now=now,
             restorable_until=restorable_until,
         )

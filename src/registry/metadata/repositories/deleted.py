@@ -30,6 +30,8 @@ class DeletedRepository(NamedTuple):
     deleted_at: int
     deleted_by: str | None
     restorable_until: int
+    deleted_by_source: str | None = None
+    """A stored `Source`."""
 
 
 def _of_account(query: Select[Any]) -> Select[Any]:
@@ -62,6 +64,7 @@ _RESTORE: Final = Statement(
     .values(
         deleted_at=text("NULL"),
         deleted_by=text("NULL"),
+        deleted_by_source=text("NULL"),
         restorable_until=text("NULL"),
         updated_at=bindparam("now"),
     )

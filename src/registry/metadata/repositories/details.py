@@ -163,6 +163,7 @@ _DELETE: Final = Statement(
     .values(
         deleted_at=bindparam("now"),
         deleted_by=bindparam("principal"),
+        deleted_by_source=bindparam("source"),
         restorable_until=bindparam("until"),
         updated_at=bindparam("now"),
     )
@@ -249,11 +250,21 @@ def store_repository_settings(
 
 
 def mark_deleted(
-    tx: Connection, repository: Repository, principal: str, restorable_until: int, now: int
+    tx: Connection,
+    repository: Repository,
+    principal: str,
+    source: str | None,
+    restorable_until: int,
+    now: int,
 ) -> None:
     """Soft-delete a repository and expire its uploads; only restore and purge still see it."""
     tx.execute(
-        _DELETE, repository_id=repository.id, principal=principal, until=restorable_until, now=now
+        _DELETE,
+        repository_id=repository.id,
+        principal=principal,
+        source=source,
+        until=restorable_until,
+        now=now,
     )
     tx.execute(_END_UPLOADS, repository=repository.id, now=now)
     take_from_folders(tx, repository.account_id, repository.name)

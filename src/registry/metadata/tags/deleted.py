@@ -40,6 +40,8 @@ class DeletedTag(NamedTuple):
     deleted_by: str
     """CRN; empty for a client that was not signed in."""
     restorable_until: int
+    deleted_by_source: str | None = None
+    """A stored `Source`."""
 
 
 _HAS_IMAGE: Final = text("deleted_tags.has_image")
@@ -50,7 +52,7 @@ _ADD: Final = Statement(
     deleted_tags.insert().from_select(
         [
             *("repository_id", "name", "sequence", "digest", "pushed_digest"),
-            *("has_image", "deleted_at", "deleted_by", "restorable_until"),
+            *("has_image", "deleted_at", "deleted_by", "deleted_by_source", "restorable_until"),
         ],
         select(
             tags.c.repository_id,
@@ -63,6 +65,7 @@ _ADD: Final = Statement(
             bindparam("has_image", type_=_d.has_image.type),
             bindparam("now", type_=_d.deleted_at.type),
             bindparam("principal", type_=_d.deleted_by.type),
+            bindparam("source", type_=_d.deleted_by_source.type),
             bindparam("restorable_until", type_=_d.restorable_until.type),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
@@ -101,6 +104,7 @@ _COLUMNS: Final = select(
     _d.deleted_at,
     _d.deleted_by,
     _d.restorable_until,
+    _d.deleted_by_source,
 )
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(
@@ -152,6 +156,7 @@ def add_deleted_tags(
     *,
     has_image: bool,
     principal: str,
+    source: str | None,
     now: int,
     restorable_until: int,
 ) -> None:
@@ -162,6 +167,7 @@ def add_deleted_tags(
         names=text_list(names),
         has_image=has_image,
         principal=principal,
+        source=source,
         now=now,
         restorable_until=restorable_until,
     )

@@ -44,6 +44,8 @@ class TagEvent(NamedTuple):
     principal: str
     """CRN; empty for a client that was not signed in."""
     occurred_at: int
+    source: str | None = None
+    """A stored `Source`; None for an unauthenticated client, and in old rows."""
 
 
 def _ordinal_of(
@@ -83,6 +85,7 @@ _ADD: Final = Statement(
                 "manifest_id",
                 "previous_manifest_id",
                 "principal",
+                "source",
                 "occurred_at",
             )
         }
@@ -100,6 +103,7 @@ _ADD_DELETIONS: Final = Statement(
             "previous_digest",
             "previous_manifest_id",
             "principal",
+            "source",
             "occurred_at",
         ],
         select(
@@ -110,6 +114,7 @@ _ADD_DELETIONS: Final = Statement(
             manifests.c.digest,
             manifests.c.id,
             bindparam("principal", type_=_e.principal.type),
+            bindparam("source", type_=_e.source.type),
             bindparam("now", type_=_e.occurred_at.type),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
@@ -168,6 +173,7 @@ def add_tag_event(
     manifest_id: str | None,
     previous_manifest_id: str | None,
     principal: str,
+    source: str | None,
     now: int,
 ) -> None:
     """Record a change of a tag; the caller holds the repository's lock, which orders events.
@@ -184,13 +190,16 @@ def add_tag_event(
         manifest_id=manifest_id,
         previous_manifest_id=previous_manifest_id,
         principal=principal,
+        source=source,
         occurred_at=now,
     )
 
 
-def add_deletions(tx: Connection, ids: Sequence[str], principal: str, now: int) -> None:
+def add_deletions(
+    tx: Connection, ids: Sequence[str], principal: str, source: str | None, now: int
+) -> None:
     """Record the deletion of all tags of these manifests."""
-    tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, now=now)
+    tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, source=source, now=now)
 
 
 def list_tag_events(

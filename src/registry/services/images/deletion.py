@@ -63,7 +63,7 @@ def drop_unlisted(
     ids = [each.id for each in images]
     tags, described = tags_of(tx, ids), descriptions(tx, repository, ids)
     if any(tags.values()):
-        add_deletions(tx, list(tags), change.principal, change.now)
+        add_deletions(tx, list(tags), change.principal, change.stored_source, change.now)
     until = restorable_until(tx, repository.account_id, change.now)
     restorable = (
         _soft_delete(tx, repository, images, tags, until, change) if until > change.now else None
@@ -93,13 +93,15 @@ def _soft_delete(
     """Store the tombstones of images and their tags; return the change of the counters."""
     digests = [each.digest for each in images]
     uncounted = detach_deleted_tags(tx, repository.id, digests, until)
-    principal, now = change.principal, change.now
+    principal, source, now = change.principal, change.stored_source, change.now
     older = tombstones.find_older(tx, repository.id, digests)
     held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
     if older:
         lock_objects(tx, repository.account_id, held)
         tombstones.remove_older(tx, repository.id, digests)
-    tombstones.soft_delete(tx, tags, principal=principal, now=now, restorable_until=until)
+    tombstones.soft_delete(
+        tx, tags, principal=principal, source=source, now=now, restorable_until=until
+    )
     if held:
         condemn(tx, repository.account_id, held, now)  # only the older tombstones referenced them
     names = [tag for pairs in tags.values() for tag, _ in pairs]
@@ -110,6 +112,7 @@ def _soft_delete(
             names,
             has_image=False,
             principal=principal,
+            source=source,
             now=now,
             restorable_until=until,
         )

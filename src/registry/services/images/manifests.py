@@ -103,7 +103,13 @@ async def push_manifest(
     read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     result, kept = await ctx.database.write(
-        _put, name, repository.id, put, read, ctx.new_id(), ctx.change_by(rights.principal)
+        _put,
+        name,
+        repository.id,
+        put,
+        read,
+        ctx.new_id(),
+        ctx.change_by(rights.principal, rights.source),
     )
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)

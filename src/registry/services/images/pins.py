@@ -73,7 +73,15 @@ def put_pin(
     held = {each.name: each for each in list_held(tx, found, manifest.id, change.now)}
     if name not in held and len(held) >= MAX_PINS:
         raise Conflict(f"an image has at most {MAX_PINS} pins", limit=MAX_PINS)
-    fresh = Pin(manifest.id, name, found.repository.id, expires_at, change.principal, change.now)
+    fresh = Pin(
+        manifest_id=manifest.id,
+        name=name,
+        repository_id=found.repository.id,
+        expires_at=expires_at,
+        created_by=change.principal,
+        created_at=change.now,
+        created_by_source=change.stored_source,
+    )
     pin = held.get(name, fresh)._replace(expires_at=expires_at)
     pins.upsert_pin(tx, pin)
     return Pinned(pin, manifest.digest, is_new=name not in held)

@@ -86,6 +86,7 @@ def start_run(tx: Connection, repository_id: str, run_id: str, change: Change) -
             change.registry_host.region, repository.account_id, repository.name
         ),
         started_by=change.principal,
+        started_by_source=change.stored_source,
         counts=COUNTS,
         kept_seconds=KEPT_SECONDS,
         arguments=policy.document,

@@ -79,7 +79,7 @@ def delete_repository(
             "the repository holds images; delete them or force", image_count=found.image_count
         )
     until = restorable_until(tx, account_id, change.now)
-    rows.mark_deleted(tx, repository, change.principal, until, change.now)
+    rows.mark_deleted(tx, repository, change.principal, change.stored_source, until, change.now)
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_DELETED)])
 
 

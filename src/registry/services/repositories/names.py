@@ -57,7 +57,8 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
         return found
     if not await rights.may_create(name):
         raise name_unknown(name)
-    return await ctx.database.write(_create, name, ctx.new_id(), ctx.change_by(rights.principal))
+    change = ctx.change_by(rights.principal, rights.source)
+    return await ctx.database.write(_create, name, ctx.new_id(), change)
 
 
 def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> Repository:

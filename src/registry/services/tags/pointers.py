@@ -151,6 +151,7 @@ def _point(
         manifest_id=manifest.id,
         previous_manifest_id=None if current is None else current.manifest_id,
         principal=change.principal,
+        source=change.stored_source,
         now=change.now,
     )
     described = descriptions(tx, repository, [manifest.id])
@@ -231,6 +232,7 @@ def drop_tag(
         manifest_id=None,
         previous_manifest_id=current.manifest_id,
         principal=change.principal,
+        source=change.stored_source,
         now=change.now,
     )
     until = restorable_until(tx, repository.account_id, change.now)
@@ -241,6 +243,7 @@ def drop_tag(
             [tag],
             has_image=True,
             principal=change.principal,
+            source=change.stored_source,
             now=change.now,
             restorable_until=until,
         )
