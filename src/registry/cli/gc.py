@@ -9,6 +9,7 @@ from typing import Any, Final
 from registry.cli.api import Record, open_client
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
+    TABLE,
     column,
     duration_text,
     echo,
@@ -99,7 +100,7 @@ def add_parsers(commands: Verbs) -> None:
 
 def _show_status(options: argparse.Namespace) -> int:
     status = open_client(options).call("GET", _PATH)["garbage_collection"]
-    if options.output == "json":
+    if options.output != TABLE:
         write_record(status, options.output)
         return 0
     write_records([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS, options.output)
