@@ -44,7 +44,7 @@ def test_bash_completes_commands_options_choices_and_files(bash_script: Path) ->
     assert completed(bash_script, "repos") == ["repositories"]
     assert completed(bash_script, "images", "re") == ["restore", "referrers"]
     assert completed(bash_script, "lifecycle", "run", "--w") == ["--wait"]
-    assert completed(bash_script, "tags", "list", "--output", "j") == ["json"]
+    assert completed(bash_script, "tags", "list", "--output", "j") == ["json", "jsonl"]
     (bash_script.parent / "rules.json").touch()
     assert completed(bash_script, "lifecycle", "set", "app", "ru") == ["rules.json"]
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from registry.cli.output import (
@@ -112,7 +113,23 @@ def test_json_is_one_document_with_every_field(rows: list[dict[str, Any]]) -> No
     assert json.loads(written(rows, "json")) == rows
 
 
-def test_json_flows_as_it_comes() -> None:
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
+def test_json_lines_have_a_record_each(rows: list[dict[str, Any]]) -> None:
+    assert [json.loads(line) for line in written(rows, "jsonl").splitlines()] == rows
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], []])
+def test_yaml_is_one_document_with_every_field(rows: list[dict[str, Any]]) -> None:
+    assert msgspec.yaml.decode(written(rows, "yaml")) == rows
+
+
+def test_yaml_keeps_texts_that_look_like_something_else() -> None:
+    row = {"a": "1.0", "b": "yes", "c": "2026-01-02T03:04:05Z", "d": "x: y\nz", "e": "null"}
+    assert msgspec.yaml.decode(written([row], "yaml")) == [row]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "yaml"])
+def test_documents_flow_as_they_come(form: str) -> None:
     out = io.StringIO()
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -120,8 +137,8 @@ def test_json_flows_as_it_comes() -> None:
         assert "api" in out.getvalue()
         yield ROWS[1]
 
-    write_records(rows(), COLUMNS, "json", out)
-    assert json.loads(out.getvalue()) == ROWS
+    write_records(rows(), COLUMNS, form, out)
+    assert out.getvalue().count("latest") == 1
 
 
 def test_one_record_has_a_line_a_field() -> None:
@@ -136,6 +153,13 @@ def test_one_record_has_a_line_a_field() -> None:
     out = io.StringIO()
     write_record(ROWS[0], "json", out)
     assert json.loads(out.getvalue()) == ROWS[0]
+    out = io.StringIO()
+    write_record(ROWS[0], "jsonl", out)
+    assert json.loads(out.getvalue()) == ROWS[0]
+    assert out.getvalue().count("\n") == 1
+    out = io.StringIO()
+    write_record(ROWS[0], "yaml", out)
+    assert msgspec.yaml.decode(out.getvalue()) == ROWS[0]
 
 
 @pytest.mark.parametrize(

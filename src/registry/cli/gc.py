@@ -10,6 +10,7 @@ from registry.cli.acting import by_column
 from registry.cli.api import Record, open_client
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
+    TABLE,
     column,
     duration_text,
     echo,
@@ -100,7 +101,7 @@ def add_parsers(commands: Verbs) -> None:
 
 def _show_status(options: argparse.Namespace) -> int:
     status = open_client(options).call("GET", _PATH)["garbage_collection"]
-    if options.output == "json":
+    if options.output != TABLE:
         write_record(status, options.output)
         return 0
     write_records([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS, options.output)

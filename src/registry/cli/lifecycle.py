@@ -12,6 +12,7 @@ from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.lifecycle_policy import no_policy, policy_path, read_rules
 from registry.cli.options import Verbs, add_file, add_noun, add_repository, add_verb
 from registry.cli.output import (
+    TABLE,
     Column,
     column,
     echo,
@@ -71,7 +72,7 @@ def _show(options: argparse.Namespace) -> int:
         policy = client.call("GET", path)["lifecycle_policy"]
     except RequestRefused as error:
         raise no_policy(error, options) from None
-    if options.output == "json":
+    if options.output != TABLE:
         write_record(policy, options.output)
         return 0
     write_records(policy["rules"], _RULE_COLUMNS, options.output)

@@ -10,6 +10,7 @@ from registry.cli.api import open_client
 from registry.cli.lifecycle_policy import no_policy, policy_path, read_rules
 from registry.cli.options import Verbs, add_file, add_repository, add_verb
 from registry.cli.output import (
+    TABLE,
     column,
     echo,
     size_text,
@@ -51,7 +52,7 @@ def show_preview(options: argparse.Namespace) -> int:
     images = list(first["images"])
     for page in pages:
         images += page["images"]
-    if options.output == "json":
+    if options.output != TABLE:
         write_record({"images": images, "summary": first["summary"]}, options.output)
         return 0
     write_records(images, _PREVIEW_COLUMNS, options.output)

@@ -11,7 +11,7 @@ import msgspec
 
 from registry.cli.api import Record, open_client
 from registry.cli.options import Verbs, add_image, add_verb
-from registry.cli.output import column, size_text, write_records
+from registry.cli.output import TABLE, column, size_text, write_record, write_records
 from registry.cli.references import image_path
 
 _PARTS: Final = {
@@ -44,9 +44,12 @@ def _show(options: argparse.Namespace) -> int:
     if options.output == "json":
         # Print the exact bytes: they hash to the image's digest.
         sys.stdout.buffer.write(text)
-    else:
-        document = msgspec.json.decode(text, type=dict[str, Any])
+        return 0
+    document = msgspec.json.decode(text, type=dict[str, Any])
+    if options.output == TABLE:
         write_records(_descriptors(document), _COLUMNS, options.output)
+    else:
+        write_record(document, options.output)
     return 0
 
 

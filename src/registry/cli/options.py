@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import TypeAlias
 
+from registry.cli.output import FORMS, TABLE
 from registry.cli.parser import CommandParser, Commands
 
 Verbs: TypeAlias = "Commands[CommandParser]"
@@ -70,9 +71,7 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add ``--output``, the format of what is printed."""
-    parser.add_argument(
-        "--output", "-o", choices=("table", "json"), default="table", help="how to print (table)"
-    )
+    parser.add_argument("--output", "-o", choices=FORMS, default=TABLE, help="how to print (table)")
 
 
 def add_registry(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from registry.cli.output import Record, column, write_record, write_records
+from registry.cli.output import TABLE, Record, column, write_record, write_records
 
 Line = dict[str, str]
 
@@ -35,8 +35,8 @@ def failed(failure: Record) -> Line:
 
 
 def write_outcome(document: dict[str, Any], lines: Sequence[Line], form: str) -> None:
-    """Print the outcome: the API's JSON for a program, a table with a row per item for a person."""
-    if form == "json":
+    """Print the outcome: the document of the API, or a table with a row for each item."""
+    if form != TABLE:
         write_record(document, form)
     else:
         write_records(lines, _COLUMNS, form)

@@ -1,4 +1,4 @@
-"""Print records as a table for persons, or as JSON for programs.
+"""Print records as a table for persons, or as JSON, JSON lines or YAML for programs.
 
 Names and descriptions come from other people, so control characters in them are escaped.
 """
@@ -6,7 +6,7 @@ Names and descriptions come from other people, so control characters in them are
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
@@ -14,6 +14,10 @@ import msgspec
 from registry.cli.table import Heading, write_table
 
 Record = Mapping[str, Any]
+
+TABLE: Final = "table"
+FORMS: Final = (TABLE, "json", "jsonl", "yaml")
+"""The values of ``--output``."""
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -49,14 +53,10 @@ def column(
 def write_records(
     records: Iterable[Record], columns: Sequence[Column], form: str, out: TextIO | None = None
 ) -> None:
-    """Write rows as they come, as ``table`` or as ``json``, which has every field."""
+    """Write rows as they come: as a table, or with every field in one of the other `FORMS`."""
     out = out or sys.stdout
-    if form == "json":
-        before = "["
-        for record in records:
-            out.write(f"{before}\n{json_text(record)}")
-            before = ","
-        out.write("[]\n" if before == "[" else "\n]\n")
+    if form != TABLE:
+        out.writelines(_list_parts(records, form))
         return
     headings = [Heading(each.heading, each.is_number, each.is_whole) for each in columns]
     rows = ([text_of(each.cell(record)) for each in columns] for record in records)
@@ -64,10 +64,10 @@ def write_records(
 
 
 def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
-    """Write one record: a line for each field, or its JSON object."""
+    """Write one record: a line for each field, or its document."""
     out = out or sys.stdout
-    if form == "json":
-        out.write(f"{json_text(record)}\n")
+    if form != TABLE:
+        out.write(document_text(record, form))
         return
     headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
     rows = [[printable(name), text_of(_shaped(name, record[name]))] for name in record]
@@ -76,7 +76,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
 
 def echo(text: str, form: str, record: Record | None = None) -> None:
     """Write the text for a person; for a program write the record, if there is one."""
-    if form == "json":
+    if form != TABLE:
         if record is not None:
             write_record(record, form)
         return
@@ -89,8 +89,33 @@ def write_now(text: str) -> None:
     sys.stdout.flush()
 
 
-def json_text(value: object) -> str:
-    """Return a value as indented JSON."""
+def document_text(value: object, form: str) -> str:
+    """Return a value as a document in a form other than ``table``, with a newline at its end."""
+    if form == "yaml":
+        return msgspec.yaml.encode(value).decode()
+    if form == "jsonl":
+        return f"{msgspec.json.encode(value).decode()}\n"
+    return f"{_indented(value)}\n"
+
+
+def _list_parts(records: Iterable[Record], form: str) -> Iterator[str]:
+    """Yield the parts of the document of a list: a part for each record, as they come."""
+    if form == "jsonl":
+        yield from (document_text(record, form) for record in records)
+        return
+    count = 0
+    for count, record in enumerate(records, start=1):
+        if form == "yaml":
+            yield document_text([record], form)
+        else:
+            yield f"{'[' if count == 1 else ','}\n{_indented(record)}"
+    if not count:
+        yield "[]\n"
+    elif form == "json":
+        yield "\n]\n"
+
+
+def _indented(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 

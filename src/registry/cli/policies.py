@@ -10,7 +10,7 @@ from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.documents import read_document
 from registry.cli.failure import Missing
 from registry.cli.options import Verbs, add_file, add_noun, add_repository, add_verb
-from registry.cli.output import column, echo, write_record, write_records
+from registry.cli.output import TABLE, column, echo, write_record, write_records
 from registry.cli.references import find_repository
 from registry.cli.transport import RequestRefused
 
@@ -52,7 +52,7 @@ def _show(options: argparse.Namespace) -> int:
             f"{options.repository} has no policy: only its own account's policies count; "
             f"'entrepot policies set {options.repository} FILE' gives it one"
         ) from None
-    if options.output == "json":
+    if options.output != TABLE:
         write_record(policy, options.output)
     else:
         write_records(policy["document"]["statements"], _COLUMNS, options.output)

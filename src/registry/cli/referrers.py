@@ -9,7 +9,7 @@ from typing import Final
 
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.options import Verbs, add_image, add_verb
-from registry.cli.output import json_text, printable, size_text, time_text
+from registry.cli.output import TABLE, printable, size_text, time_text, write_records
 from registry.cli.references import image_path
 
 _DEEPEST: Final = 16
@@ -29,8 +29,8 @@ def _show_tree(options: argparse.Namespace) -> int:
     client = open_client(options)
     images, _, reference = image_path(client, options.image).rpartition("/")
     found = _referrers(client, images, reference, options.artifact_type)
-    if options.output == "json":
-        sys.stdout.write(f"{json_text(found)}\n")
+    if options.output != TABLE:
+        write_records(found, (), options.output)
         return 0
     for line in (printable(options.image), *_lines(found)):
         sys.stdout.write(f"{line}\n")

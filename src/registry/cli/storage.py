@@ -7,7 +7,7 @@ from typing import Final
 
 from registry.cli.api import Record, open_client
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import Column, column, size_text, write_record, write_records
+from registry.cli.output import TABLE, Column, column, size_text, write_record, write_records
 
 _COLUMNS: Final = (
     Column("REPOSITORY", lambda row: row["repository"]["name"]),
@@ -31,7 +31,7 @@ def _show_usage(options: argparse.Namespace) -> int:
     usage: Record = open_client(options).call("GET", "/v1/storage-usage", query=query)[
         "storage_usage"
     ]
-    if options.by_repository and options.output == "table":
+    if options.by_repository and options.output == TABLE:
         write_records(usage["repositories"], _COLUMNS, options.output)
     else:
         write_record(usage, options.output)
