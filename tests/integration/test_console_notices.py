@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -39,3 +40,23 @@ async def test_a_restored_index_is_shown_not_a_child(shop: Shop) -> None:
     sent = await shop.send(f"/images/{whole['digest']}/restore")
     assert sent.headers["location"].endswith(f"/images/{whole['digest']}")
     assert "The image is back." in (await shop.browser.get(sent.headers["location"])).text
+
+
+async def undo(shop: Shop, page: str) -> str:
+    """Press the button of the notice, and return the page that follows."""
+    path = re.search(r'<form method="post" action="([^"]*)">[^/]*/?[^/]*<button>Undo<', page)
+    assert path, page
+    sent = await shop.browser.post(path[1], data={"csrf": "csrf"})
+    assert sent.status_code == 303, sent.text
+    return (await shop.browser.get(sent.headers["location"])).text
+
+
+async def test_a_deletion_is_undone_by_the_button_of_its_notice(shop: Shop) -> None:
+    made = await shop.image("gone", "gone", annotations={"a": "b"})
+    page = await shop.told("/tags/gone/delete")
+    assert "The tag is back." in await undo(shop, page)
+    page = await shop.told(f"/images/{made['digest']}/delete")
+    assert "The image is back." in await undo(shop, page)
+    page = await shop.told("/delete")
+    assert "The repository is back" in await undo(shop, page)
+    assert "<button>Undo<" not in await shop.see("/deleted")
