@@ -11,17 +11,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from sqlalchemy import bindparam, update
 
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
 from cloudcore.web.run_once import RunOnce
 from registry.console.app import Console
 from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.metadata.control_tables import tag_events
+from registry.metadata.tables import manifests
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
 
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 NAME: Final = "acme/shop"
+
+_OLDER: Final = (
+    Statement(update(manifests).values(pushed_at=manifests.c.pushed_at - bindparam("passed"))),
+    Statement(
+        update(tag_events).values(occurred_at=tag_events.c.occurred_at - bindparam("passed"))
+    ),
+)
 
 Descriptor = dict[str, Any]
 
@@ -83,6 +95,16 @@ class Shop:
         )
         assert answer.status_code == 200, answer.text
         return len(self.calls)
+
+    async def age(self, days: int) -> None:
+        """Let so many days have passed since all images were pushed and tagged."""
+        passed = days * 24 * HOUR
+
+        def change(tx: Connection) -> None:
+            for statement in _OLDER:
+                tx.execute(statement, passed=passed)
+
+        await self.served.database.write(change)
 
     async def blob(self, content: bytes, media_type: str) -> Descriptor:
         digest = digest_of(content)
