@@ -124,16 +124,6 @@ def test_no_repository_begins_like_that(admin: Visitor, prefix: str) -> None:
     assert f"No repository has a name that begins with <b>{prefix}</b>" in found.text
 
 
-def test_numbers_that_cannot_be_leave_the_policy_in_the_form(admin: Visitor, image: str) -> None:
-    lifecycle = f"{image.partition('/images/')[0]}/lifecycle"
-    rules = '[{"priority": 7, "selector": "untagged", "older_than_days": 77}]'
-    admin.send(lifecycle, rules=rules)
-    refused = admin.send(f"{lifecycle}/preview", by="numbers", keep_last="x")
-    check_kept(refused, 400, "The number of images to keep", "x")
-    assert "&#34;older_than_days&#34;: 77" in refused.text
-    admin.send(f"{lifecycle}/delete")
-
-
 def test_a_preview_has_no_page_of_its_own(admin: Visitor, image: str) -> None:
     lifecycle = f"{image.partition('/images/')[0]}/lifecycle"
     assert admin.http.get(f"{lifecycle}/preview").headers["location"] == lifecycle

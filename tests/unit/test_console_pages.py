@@ -14,6 +14,7 @@ import pytest
 
 from cloudcore.identity.authorize_page import code_page
 from cloudcore.keyring import Keyring
+from registry.cli.output import size_text
 from registry.console.app import Console, litestar_app
 from registry.console.control_plane import Refused
 from registry.console.cookies import CookieJar
@@ -39,18 +40,18 @@ ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
     ("count", "words"),
     [
         (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (99.94 * 1024, "99.9 KiB"),
-        (100 * 1024, "100 KiB"),
-        (1023 * 1024, "1.0 MiB"),
-        (1 << 20, "1.0 MiB"),
-        (3 << 30, "3.0 GiB"),
-        (1 << 63, "8.0 EiB"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_940, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (1 << 20, "1.0 MB"),
+        (3 << 30, "3.2 GB"),
+        (1 << 50, "1.1 PB"),
+        (1 << 63, "9223.4 PB"),
     ],
 )
-def test_sizes_have_three_digits_at_most(count: float, words: str) -> None:
-    assert size_of(int(count)) == words
+def test_sizes_are_told_as_on_the_command_line(count: int, words: str) -> None:
+    assert size_of(count) == size_text(count) == words
 
 
 @pytest.mark.parametrize(
@@ -233,7 +234,7 @@ def ask(console: Console, method: str, path: str) -> httpx.Response:
 def test_a_page_asks_a_stranger_to_sign_in(console: Console, method: str, path: str) -> None:
     answer = ask(console, method, path)
     assert answer.status_code == 303
-    assert answer.headers["location"].startswith(("/console/sign-in?to=", "/console/signed-out?"))
+    assert answer.headers["location"].startswith(("/console/sign-in?to=", "/console/signed-out"))
     assert answer.headers["set-cookie"].startswith("entrepot_console=; ")
 
 
@@ -489,4 +490,4 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
     assert b"Collect now" not in running
     assert b"IO: &lt;disk&gt;" in running
     assert b"itself" in running
-    assert b'1.0 MiB</span></b> <span class="quiet">1,234 blobs' in running
+    assert b'1.0 MB</span></b> <span class="quiet">1,234 blobs' in running

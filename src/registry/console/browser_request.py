@@ -16,6 +16,8 @@ Scope = Any
 """An ASGI scope."""
 
 _MAX_PARAMETERS: Final = 32
+_MAX_FIELDS: Final = 512
+"""Of a form: a lifecycle policy may have 50 rules of eight fields."""
 
 
 def header_of(scope: Scope, name: bytes) -> str | None:
@@ -71,4 +73,6 @@ async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
         body = await request.body()
     except InternalServerException:
         raise InvalidInput("the form did not arrive whole") from None
-    return parse_form(values_of(request.scope["headers"], b"content-type"), body) if body else {}
+    if not body:
+        return {}
+    return parse_form(values_of(request.scope["headers"], b"content-type"), body, _MAX_FIELDS)

@@ -21,10 +21,11 @@ class CookieJar:
         if auth_url.startswith("https:"):
             self._flags += "; Secure"
 
-    def seal(self, name: str, value: msgspec.Struct) -> str:
-        """Return the ``Set-Cookie`` value of a session cookie."""
+    def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
+        """Return the ``Set-Cookie`` value of a cookie for `seconds`, or for a session."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
-        return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}"
+        age = f"; Max-Age={seconds}" if seconds else ""
+        return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"
 
     def drop(self, name: str) -> str:
         """Return the ``Set-Cookie`` value that deletes a cookie."""

@@ -1,9 +1,18 @@
-"""The notices that pages show after a change."""
+"""The notices that pages show once, after a change, with a button that undoes it.
+
+A notice is in a sealed cookie, which the page that shows it deletes: a reload shows it no more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
+
+NOTICE_COOKIE: Final = "entrepot_console_notice"
+NOTICE_SECONDS: Final = 60
+"""A browser that comes later shows no notice."""
 
 NOTICES: Final[Mapping[str, str]] = {
     "repository-created": "The repository is there. Push to it with the lines below.",
@@ -26,4 +35,20 @@ NOTICES: Final[Mapping[str, str]] = {
     "collection-started": "A run of the collector has started.",
     "sign-in-over": "Your sign-in had ended. If you sent a form, sign in and send it again.",
 }
-"""Texts by the name in the page's address, so that the address cannot contain a text."""
+"""Texts by name."""
+
+
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """A notice to show, and the form that undoes the change."""
+
+    name: str
+    """Key of `NOTICES`."""
+    undo: str = ""
+    """Path of a page that takes a POST; empty if nothing can be undone."""
+    fields: Mapping[str, str] = {}
+    """Fields of that POST, but for the CSRF token."""
+
+    @property
+    def text(self) -> str:
+        """Return the text; an empty one if a later version of the console wrote the cookie."""
+        return NOTICES.get(self.name, "")

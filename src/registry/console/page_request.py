@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
@@ -14,7 +13,7 @@ from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient
 from registry.console.cookies import CookieJar
-from registry.console.notices import NOTICES
+from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -100,21 +99,39 @@ class PageRequest:
         return self.client.signed(acting.token.value)
 
     def show(self, template: str, status: int = 200, **values: object) -> PageResponse:
-        """Return a page."""
+        """Return a page, with the notice of the change that led to it, if any."""
         known = {
             "session": self.known_session,
             "path": self.path,
             "query": self.query,
             "form": self.form,
-            "said": NOTICES.get(self.query.get("said", "")),
+            "said": self._take_notice(),
             "host": self.console.settings.pull_host,
             "now": self.console.sessions.now(),
         }
         return Template(template, context=known | values, status_code=status)
 
-    def go(self, path: str, said: str = "") -> PageResponse:
-        """Redirect the browser to a page (303), which shows the notice `said`."""
-        return Redirect(f"{path}?said={quote(said)}" if said else path, status_code=303)
+    def go(
+        self, path: str, said: str = "", undo: str = "", fields: Mapping[str, str] | None = None
+    ) -> PageResponse:
+        """Redirect the browser to a page (303), which shows the notice `said` once.
+
+        With `undo`, the notice has a button that posts `fields` to this path.
+        """
+        if said:
+            notice = Notice(said, undo, fields or {})
+            self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
+                NOTICE_COOKIE, notice, NOTICE_SECONDS
+            )
+        return Redirect(path, status_code=303)
+
+    def _take_notice(self) -> Notice | None:
+        """Return the notice of the cookie, which the browser then drops, or None."""
+        cookie = self.cookies.get(NOTICE_COOKIE)
+        if cookie is None:
+            return None
+        self.set_cookies[NOTICE_COOKIE] = self.console.jar.drop(NOTICE_COOKIE)
+        return self.console.jar.open(NOTICE_COOKIE, cookie, Notice)
 
     def keep(self, session: ConsoleSession) -> None:
         """Set the cookie of a session."""

@@ -18,7 +18,7 @@ from registry.console import drawing
 from registry.console.assets import address_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB")
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS: Final = (
     (60, 1, "second"),
     (3600, 60, "minute"),
@@ -61,16 +61,13 @@ def template_engine() -> JinjaTemplateEngine:
 
 
 def size_of(count: int) -> str:
-    """Return a number of bytes in binary units: ``1.5 MiB``."""
-    if count < 1024:
-        return f"{count} B"
-    amount = count / 1024
-    units = iter(_UNITS)
-    unit = next(units)
-    while amount >= 999.5:
-        amount /= 1024
-        unit = next(units)
-    return f"{amount:.0f} {unit}" if amount >= 99.95 else f"{amount:.1f} {unit}"
+    """Return a number of bytes with a unit, in powers of 1000 as on the command line."""
+    amount, unit = float(count), _UNITS[0]
+    for following in _UNITS[1:]:
+        if round(amount, 1) < 1000:
+            break
+        amount, unit = amount / 1000, following
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def short_digest(digest: str) -> str:

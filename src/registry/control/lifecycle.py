@@ -52,6 +52,13 @@ class PreviewLifecyclePolicy(RequestBody):
     rules: Rules | None = None
 
 
+class StartRunQuery(msgspec.Struct):
+    """The policy that a run is meant for."""
+
+    revision: int | None = None
+    """Start the run only if the policy still has this revision."""
+
+
 class LifecyclePolicy(ResponseBody):
     """A repository's lifecycle policy."""
 
@@ -267,7 +274,12 @@ async def preview_lifecycle_policy(
 @post(
     f"{_PATH}/runs",
     status_code=202,
-    opt={"action": "registry:StartLifecycleRun", "idempotent": True},
+    opt={
+        "action": "registry:StartLifecycleRun",
+        "query": StartRunQuery,
+        "idempotent": True,
+        "statuses": (409,),
+    },
 )
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
@@ -275,7 +287,7 @@ async def start_lifecycle_run(
     """Run a repository's lifecycle policy now; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
-        start_run,
+        partial(start_run, revision=ctx.query(StartRunQuery).revision),
         repository.id,
         ctx.new_id(),
         change_of(ctx),

@@ -58,7 +58,8 @@ async def restore_image(page: InjectedPage) -> PageResponse:
     )
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)
-    return page.go(f"{page_path(page)}/images/{outcome['restored'][0]['digest']}", "image-restored")
+    restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
+    return page.go(f"{page_path(page)}/images/{restored}", "image-restored")
 
 
 HANDLERS: Final = (list_repositories, restore_repository, list_contents, restore_image)

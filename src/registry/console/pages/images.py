@@ -163,9 +163,10 @@ async def _size(
 async def delete_image(page: InjectedPage) -> PageResponse:
     """Delete an image with its tags."""
     force = "true" if "force" in page.form else None
-    path = f"{api_path(page)}/images/{page.parameters['digest']}"
-    await page.api.change("DELETE", path, force=force)
-    return page.go(f"{page_path(page)}/deleted", "image-deleted")
+    digest = page.parameters["digest"]
+    await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
+    here = page_path(page)
+    return page.go(f"{here}/deleted", "image-deleted", f"{here}/images/{digest}/restore")
 
 
 HANDLERS: Final = (list_images, show_image, delete_image)

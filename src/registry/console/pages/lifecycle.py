@@ -1,8 +1,8 @@
-"""Lifecycle policies: write them as JSON or from a few numbers; preview, save and run them."""
+"""Lifecycle policies: write them rule by rule or as JSON; preview, save and run them."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from litestar import get, post
@@ -10,6 +10,15 @@ from litestar import get, post
 from cloudcore.errors import InvalidInput
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.lifecycle_form import (
+    CONDITIONS,
+    SUGGESTED,
+    RuleRow,
+    are_same,
+    row_of,
+    rows_of,
+    rule_of,
+)
 from registry.console.pages.repository_paths import (
     api_path,
     page_path,
@@ -19,12 +28,6 @@ from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/lifecycle"
 _SHOWN: Final = 100
-
-EXAMPLE: Final = [
-    {"priority": 1, "action": "keep", "selector": "tagged", "tag_prefixes": ["release-"]},
-    {"priority": 10, "selector": "untagged", "older_than_days": 14},
-    {"priority": 20, "selector": "any", "keep_last": 50},
-]
 
 _UNSAID: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -38,37 +41,52 @@ _UNSAID: Final[dict[str, Any]] = dict.fromkeys(
 ) | {"action": "expire"}
 
 
+class Draft(NamedTuple):
+    """The rules that a form has sent."""
+
+    rules: list[dict[str, Any]]
+    """Empty if they cannot be read."""
+    rows: list[RuleRow]
+    """As they were written; of rules in JSON, once they can be read."""
+    written: str
+    """The rules in JSON, as they were written or as the rows say."""
+    complaint: str = ""
+    """Why they cannot be read."""
+
+
 @get(_PATH)
 async def show_policy(page: InjectedPage) -> PageResponse:
-    """Show the policy and its latest runs."""
+    """Show the saved policy and its latest runs."""
     return await _page(page)
 
 
 @post(f"{_PATH}/preview")
 async def preview(page: InjectedPage) -> PageResponse:
-    """Show the images that the rules of a form would expire."""
-    written, rules, complaint = _rules(page)
-    if complaint:
-        return await _page(page, 400, written=written, complaint=complaint)
+    """Show the images that the rules of a form would expire, or another empty row."""
+    draft = _draft(page)
+    if "add" in page.form:
+        return await _page(page, draft=draft, spare=2)
+    if draft.complaint:
+        return await _page(page, 400, draft=draft, complaint=draft.complaint)
     path = f"{api_path(page)}/lifecycle-policy/preview"
     try:
-        found = await page.api.post(path, {"rules": rules}, limit=_SHOWN)
+        found = await page.api.post(path, {"rules": draft.rules}, limit=_SHOWN)
     except Refused as error:
-        return await _told(page, written, error)
-    by_priority = {rule["priority"]: _UNSAID | rule for rule in rules}
-    return await _page(page, written=written, found=found, by_priority=by_priority)
+        return await _told(page, draft, error)
+    return await _page(page, draft=draft, found=found)
 
 
 @post(_PATH)
 async def save_policy(page: InjectedPage) -> PageResponse:
     """Save the policy of a form."""
-    written, rules, complaint = _rules(page)
-    if complaint:
-        return await _page(page, 400, written=written, complaint=complaint)
+    draft = _draft(page)
+    if draft.complaint:
+        return await _page(page, 400, draft=draft, complaint=draft.complaint)
+    path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", f"{api_path(page)}/lifecycle-policy", {"rules": rules})
+        await page.api.change("PUT", path, {"rules": draft.rules})
     except Refused as error:
-        return await _told(page, written, error)
+        return await _told(page, draft, error)
     return page.go(f"{page_path(page)}/lifecycle", "policy-saved")
 
 
@@ -81,8 +99,17 @@ async def delete_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/run")
 async def start_run(page: InjectedPage) -> PageResponse:
-    """Run the policy now."""
-    await page.api.post(f"{api_path(page)}/lifecycle-policy/runs")
+    """Run the saved policy now, if it still is the one that was previewed."""
+    revision = page.form.get("revision", "")
+    if not (revision.isascii() and revision.isdigit()):
+        raise InvalidInput("preview the policy first, and run it from its preview")
+    path = f"{api_path(page)}/lifecycle-policy/runs"
+    try:
+        await page.api.post(path, revision=revision)
+    except Refused as error:
+        if error.status != 409:
+            raise
+        return await _page(page, 409, complaint=error.sentence)
     return page.go(f"{page_path(page)}/lifecycle", "run-started")
 
 
@@ -92,22 +119,23 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
     return page.go(f"{page_path(page)}/lifecycle")
 
 
-async def _told(page: PageRequest, written: str, error: Refused) -> PageResponse:
+async def _told(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
     """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
         raise error
-    return await _page(page, 400, written=written, complaint=error.message)
+    return await _page(page, 400, draft=draft, complaint=error.message)
 
 
 async def _page(
     page: PageRequest,
     status: int = 200,
     *,
-    written: str | None = None,
+    draft: Draft | None = None,
     found: dict[str, Any] | None = None,
-    by_priority: dict[int, Any] | None = None,
     complaint: str = "",
+    spare: int = 1,
 ) -> PageResponse:
+    """Return the page with the draft, else with the saved policy, in its form."""
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
     try:
@@ -119,65 +147,47 @@ async def _page(
     else:
         is_hidden = False
     runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
+    saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
+    if draft is None or (not draft.rows and draft.complaint):
+        rules = saved or [dict(rule) for rule in SUGGESTED]
+        rows = [row_of(rule) for rule in rules]
+        written = draft.written if draft else _written(rules)
+    else:
+        rules, rows, written = draft.rules, draft.rows, draft.written
     return page.show(
         "lifecycle.html",
         status,
         repository=repository,
         policy=policy,
         is_hidden=is_hidden,
-        written=written
-        or _written([_shortened(rule) for rule in policy["rules"]] if policy else EXAMPLE),
+        is_saved=bool(saved) and are_same(rules, saved),
+        rows=rows + [RuleRow()] * spare,
+        conditions=CONDITIONS,
+        written=written,
         runs=runs["runs"] if runs else [],
         preview=found,
-        by_priority=by_priority or {},
+        by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
         complaint=complaint,
-        untagged_days=page.form.get("untagged_days", "14"),
-        keep_last=page.form.get("keep_last", "50"),
     )
 
 
-def _rules(page: PageRequest) -> tuple[str, list[dict[str, Any]], str]:
-    """Return the rules of a form as text and parsed, and the error in them, or an empty string."""
+def _draft(page: PageRequest) -> Draft:
+    """Return the rules of a form, which has them in JSON or in rows."""
     form = page.form
-    if form.get("by") == "numbers":
+    if "rules" not in form:
+        rows = rows_of(form)
         try:
-            rules = _by_numbers(form.get("untagged_days", ""), form.get("keep_last", ""))
+            rules = [rule_of(row) for row in rows]
         except InvalidInput as error:
-            return "", [], error.message
-        return _written(rules), rules, ""
-    written = form.get("rules", "")
+            return Draft([], rows, "", error.message)
+        missing = "" if rules else "Write a rule, or delete the policy."
+        return Draft(rules, rows, _written(rules), missing)
+    written = form["rules"]
     try:
-        parsed = msgspec.json.decode(written, type=list[dict[str, Any]])
-    except (ValueError, RecursionError) as error:
-        return written, [], f"The rules are no list of JSON objects: {error}"
-    return written, parsed, ""
-
-
-def _by_numbers(untagged_days: str, keep_last: str) -> list[dict[str, Any]]:
-    """Return a rule for each of the two numbers that are given.
-
-    Raises:
-        InvalidInput: one is not a number, or both are missing.
-
-    """
-    rules: list[dict[str, Any]] = []
-    if untagged_days.strip():
-        days = _number(untagged_days, "days")
-        condition = {"older_than_days": days} if days else {}
-        rules.append({"priority": 1, "selector": "untagged", **condition})
-    if keep_last.strip():
-        last = _number(keep_last, "images to keep")
-        rules.append({"priority": 2, "selector": "tagged", "keep_last": last})
-    if not rules:
-        raise InvalidInput("Give a number of days, of images, or both.")
-    return rules
-
-
-def _number(text: str, what: str) -> int:
-    text = text.strip()
-    if not (text.isascii() and text.isdigit()) or len(text) > 5:
-        raise InvalidInput(f"The number of {what} is a whole number.")
-    return int(text)
+        rules = msgspec.json.decode(written, type=list[dict[str, Any]])
+        return Draft(rules, [row_of(rule) for rule in rules], written)
+    except (ValueError, TypeError, RecursionError) as error:
+        return Draft([], [], written, f"The rules are no list of JSON objects: {error}")
 
 
 def _shortened(rule: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repository_paths import api_path
+from registry.console.pages.repository_paths import api_path, page_path
 from registry.console.paths import HOME, REPOSITORY
 
 _PAGE: Final = 50
@@ -43,7 +43,8 @@ async def create_repository(page: InjectedPage) -> PageResponse:
 async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
-    return page.go(f"{HOME}/deleted", "repository-deleted")
+    undo = f"{page_path(page)}/restore"
+    return page.go(f"{HOME}/deleted", "repository-deleted", undo)
 
 
 async def _page(

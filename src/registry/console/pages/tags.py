@@ -116,8 +116,10 @@ async def _digest(page: PageRequest, target: str) -> str:
 @post(f"{_TAG}/delete")
 async def delete_tag(page: InjectedPage) -> PageResponse:
     """Delete a tag; its image stays."""
-    await page.api.change("DELETE", f"{api_path(page)}/tags/{page.parameters['tag']}")
-    return page.go(f"{page_path(page)}/deleted", "tag-deleted")
+    tag = page.parameters["tag"]
+    await page.api.change("DELETE", f"{api_path(page)}/tags/{tag}")
+    here = page_path(page)
+    return page.go(f"{here}/deleted", "tag-deleted", f"{here}/tags/{tag}/restore")
 
 
 @post(f"{_TAG}/restore")

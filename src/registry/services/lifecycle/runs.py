@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
+from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
@@ -63,18 +63,26 @@ def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
 
 
-def start_run(tx: Connection, repository_id: str, run_id: str, change: Change) -> Run:
+def start_run(
+    tx: Connection, repository_id: str, run_id: str, change: Change, revision: int | None = None
+) -> Run:
     """Start a run of a repository's policy, or return the one that is running.
 
     Raises:
         NotFound: there is no such repository, or it has no policy.
+        Conflict: the policy has another `revision` than the one that is given.
 
     """
     repository = lock_existing_repository(tx, repository_id)
+    policy = lifecycle.find_policy(tx, repository_id)
+    if revision is not None and policy is not None and policy.revision != revision:
+        raise Conflict(
+            f"the policy has revision {policy.revision} by now, not {revision}; preview it again",
+            revision=policy.revision,
+        )
     running = runs.find_running(tx, KIND, repository_id)
     if running is not None:
         return running
-    policy = lifecycle.find_policy(tx, repository_id)
     if policy is None:
         raise no_policy()
     new = NewRun(

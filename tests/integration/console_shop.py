@@ -1,0 +1,171 @@
+"""The console in this process: a repository with images, and a browser that a test drives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from sqlalchemy import bindparam, update
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.web.run_once import RunOnce
+from registry.console.app import Console
+from registry.console.cookies import CookieJar
+from registry.console.page_request import ConsoleSettings
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.metadata.control_tables import tag_events
+from registry.metadata.tables import manifests
+from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
+
+CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
+NAME: Final = "acme/shop"
+
+_OLDER: Final = (
+    Statement(update(manifests).values(pushed_at=manifests.c.pushed_at - bindparam("passed"))),
+    Statement(
+        update(tag_events).values(occurred_at=tag_events.c.occurred_at - bindparam("passed"))
+    ),
+)
+
+Descriptor = dict[str, Any]
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+@dataclass
+class Shop:
+    """A repository with images, and a browser whose pages' calls are counted."""
+
+    served: Served
+    bearer: str
+    repository_id: str
+    browser: httpx.AsyncClient
+    calls: list[str] = field(default_factory=list)
+    """Paths on ``/v1`` that pages have called."""
+
+    @property
+    def base(self) -> str:
+        """Return the path of the repository's first page."""
+        return f"/console/repositories/{self.repository_id}"
+
+    async def see(self, path: str = "", status: int = 200) -> str:
+        """Return a page of the repository."""
+        answer = await self.browser.get(self.base + path)
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    async def send(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form to a page of the repository."""
+        return await self.browser.post(self.base + path, data={"csrf": "csrf", **fields})
+
+    async def told(self, path: str, **fields: str) -> str:
+        """Send a form, and return the page to which the change has led."""
+        sent = await self.send(path, **fields)
+        assert sent.status_code == 303, sent.text
+        return (await self.browser.get(sent.headers["location"])).text
+
+    async def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+        """Call ``/v1`` below the repository, which must succeed."""
+        answer = await self.served.ask(
+            method,
+            f"/v1/repositories/{self.repository_id}{path}",
+            body,
+            token=self.served.acme.program_token,
+        )
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    async def cost(self, path: str = "", **form: str) -> int:
+        """Return how many calls a page takes, or a form with these fields."""
+        self.calls.clear()
+        address = self.base + path
+        sent = {"csrf": "csrf", **form}
+        answer = await (
+            self.browser.post(address, data=sent) if form else self.browser.get(address)
+        )
+        assert answer.status_code == 200, answer.text
+        return len(self.calls)
+
+    async def age(self, days: int) -> None:
+        """Let so many days have passed since all images were pushed and tagged."""
+        passed = days * 24 * HOUR
+
+        def change(tx: Connection) -> None:
+            for statement in _OLDER:
+                tx.execute(statement, passed=passed)
+
+        await self.served.database.write(change)
+
+    async def blob(self, content: bytes, media_type: str) -> Descriptor:
+        digest = digest_of(content)
+        path = f"/v2/{NAME}/blobs/uploads/?digest={digest}"
+        answer = await self.served.ask("POST", path, content, token=self.bearer)
+        assert answer.status_code == 201, answer.text
+        return {"mediaType": media_type, "digest": digest, "size": len(content)}
+
+    async def manifest(self, document: dict[str, Any], tag: str = "") -> Descriptor:
+        body, kind = json.dumps(document).encode(), document["mediaType"]
+        digest = digest_of(body)
+        path = f"/v2/{NAME}/manifests/{tag or digest}"
+        headers = {"Content-Type": kind}
+        answer = await self.served.ask("PUT", path, body, token=self.bearer, headers=headers)
+        assert answer.status_code == 201, answer.text
+        return {"mediaType": kind, "digest": digest, "size": len(body)}
+
+    async def image(self, name: str, tag: str = "", **fields: object) -> Descriptor:
+        config = json.dumps({"os": "linux", "architecture": "amd64", "author": name}).encode()
+        document = {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": await self.blob(config, CONFIG_TYPE),
+            "layers": [await self.blob(name.encode(), "application/x")],
+        }
+        return await self.manifest(document | fields, tag)
+
+
+@asynccontextmanager
+async def open_shop(data: Path) -> AsyncIterator[Shop]:
+    """Open an install in a folder, with an empty repository and a browser that has signed in."""
+    async with open_served(data) as served:
+        acme, calls = served.acme, list[str]()
+        made = await served.make("/v1/repositories", {"name": "shop"}, token=acme.program_token)
+        bearer = await served.bearer(acme, f"repository:{NAME}:*")
+
+        async def counted(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+            calls.append(scope["path"])
+            await served.app(scope, receive, send)
+
+        once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
+        console = Console(
+            counted,
+            ConsoleSettings(URL, HOST, "local"),
+            keyring=served.keyring,
+            clock=served.clock,
+            once=once,
+        )
+
+        async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+            scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
+            await console(scope, receive, send)
+
+        end = served.clock() + HOUR
+        token = Token(acme.program_token, end)
+        acting = Acting("1", "admin", acme.account_id, "acme", token)
+        session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
+        sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
+        value = sealed.partition("=")[2]
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(answered), base_url=URL
+        ) as browser:
+            browser.cookies.set(COOKIE, value, domain=HOST, path="/console")
+            yield Shop(served, bearer, made["id"], browser, calls)
