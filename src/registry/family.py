@@ -135,7 +135,7 @@ REGISTRY: Final[Family[Process]] = Family(
         ),
         CommandGroup(
             "run a registry",
-            ("registry.cli.server_commands", "registry.cli.backup"),
+            ("registry.cli.server_commands", "registry.cli.backup", "registry.cli.config"),
         ),
     ),
 )
