@@ -134,6 +134,9 @@ REGISTRY: Final[Family[Process]] = Family(
             "set up an account",
             ("registry.cli.settings", "registry.cli.events", "registry.cli.gc"),
         ),
-        CommandGroup("run a registry", ("registry.cli.server_commands",)),
+        CommandGroup(
+            "run a registry",
+            ("registry.cli.server_commands", "registry.cli.backup", "registry.cli.config"),
+        ),
     ),
 )

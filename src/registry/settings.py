@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
@@ -239,28 +240,52 @@ class Settings:
             SettingsError: a variable is not a setting, or a value is not a whole number.
 
         """
-        numbers: dict[str, dict[str, int]] = {"limits": {}, "delays": {}}
-        group_of = {
-            **{item.name: "limits" for item in fields(Limits)},
-            **{item.name: "delays" for item in fields(Delays)},
-        }
-        top = {item.name for item in fields(cls)} - numbers.keys()
-        values: dict[str, object] = {}
+        values: dict[str, str | int] = {}
         for variable, text in environ.items():
             if not variable.startswith(PREFIX):
                 continue
             name = variable.removeprefix(PREFIX).lower()
-            if name in group_of:
-                numbers[group_of[name]][name] = _number(variable, text)
-            elif name in ("port", "workers"):
-                values[name] = _number(variable, text)
-            elif name in top:
-                values[name] = Path(text) if name == "data" else text
-            else:
-                raise SettingsError(f"{variable} is not a setting; the README lists them")
-        values["limits"] = replace(defaults.limits, **numbers["limits"])
-        values["delays"] = replace(defaults.delays, **numbers["delays"])
-        return replace(defaults, **values)  # type: ignore[arg-type]
+            if name not in NAMES:
+                alike = similar_name(name)
+                meant = f"; did you mean {PREFIX}{alike.upper()}?" if alike else ""
+                raise SettingsError(
+                    f"{variable} is not a setting{meant or '; the README lists them'}"
+                )
+            values[name] = _number(variable, text) if name in NUMBERS else text
+        return with_values(defaults, values)
+
+
+_GROUPS: Final = {"limits": Limits, "delays": Delays}
+_GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
+NUMBERS: Final = frozenset({"port", "workers", *_GROUP_OF})
+"""The settings that are whole numbers; all others are text."""
+LISTS: Final = frozenset({"allowed_hosts", "trusted_proxies", "cors_origins"})
+"""The settings that are lists, separated by commas."""
+NAMES: Final = (
+    *(item.name for item in fields(Settings) if item.name not in _GROUPS),
+    *_GROUP_OF,
+)
+"""Every setting, those of the groups too."""
+
+
+def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
+    """Return `defaults` with these values, by `NAMES`; numbers are numbers, all else is text."""
+    top: dict[str, Any] = {
+        name: Path(str(value)) if name == "data" else value
+        for name, value in values.items()
+        if name not in _GROUP_OF
+    }
+    for group in _GROUPS:
+        numbers: dict[str, Any] = {
+            name: value for name, value in values.items() if _GROUP_OF.get(name) == group
+        }
+        top[group] = replace(getattr(defaults, group), **numbers)
+    return replace(defaults, **top)
+
+
+def similar_name(name: str) -> str:
+    """Return the setting whose name is most like this one, or an empty string if none is."""
+    return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ BODY: Final = json.dumps({"schemaVersion": 2, "config": DESCRIPTOR, "layers": []
 DIGEST: Final = digest_of(BODY)
 KIND: Final = {"content-type": OCI_MANIFEST}
 
-# The audit reads everything; that is its work.
-EXEMPT: Final = "registry.metadata.collector.audit"
+# The audit and backups read everything; that is their work.
+EXEMPT: Final = ("registry.metadata.collector.audit", "registry.metadata.collector.backups")
 SORTED: Final = {
     # The indexes that list one manifest, read where its deletion is refused.
     "registry.metadata.images.manifests._PARENTS",
@@ -39,7 +39,7 @@ SORTED: Final = {
 def statements() -> Iterator[tuple[str, Statement]]:
     """Return every statement of the metadata package with its name."""
     for module in pkgutil.walk_packages(metadata.__path__, f"{metadata.__name__}."):
-        if not module.ispkg and module.name != EXEMPT and ".migrations." not in module.name:
+        if not module.ispkg and module.name not in EXEMPT and ".migrations." not in module.name:
             found = vars(importlib.import_module(module.name))
             for name, value in found.items():
                 if isinstance(value, Statement):

@@ -17,7 +17,7 @@ from cloudcore.identity.jws import EDDSA, SigningKey, load_key, new_material, pu
 from cloudcore.identity.rows import signing_keys as rows
 from cloudcore.identity.rows.signing_keys import SigningKeyRow
 from cloudcore.identity.tokens import API, MAX_SECONDS
-from cloudcore.keyring import Keyring
+from cloudcore.keyring import Keyring, KeyringError
 
 SIGNING_DAYS: Final = 90
 _DAY: Final = 24 * 3600 * MICROSECONDS
@@ -111,6 +111,16 @@ class SigningKeys:
     def _has_ended(self, row: SigningKeyRow, now: int) -> bool:
         kind = self._kinds.get(row.audience)
         return kind is not None and row.not_after + kind.longest_token < now
+
+
+def opens_all(keyring: Keyring, kept: list[SigningKeyRow]) -> bool:
+    """Return True if these keys were sealed under the root key of `keyring`."""
+    try:
+        for row in kept:
+            keyring.open(row.material_sealed, _context(row.kid))
+    except KeyringError:
+        return False
+    return True
 
 
 def _replace(tx: Connection, due: list[SigningKeyRow], ended: list[str]) -> list[SigningKeyRow]:

@@ -49,6 +49,13 @@ class KeyNotTaken(Exception):
     """A data key was given to a store that keeps bytes plain."""
 
 
+class DeletionsHeld(StoreUnavailable):
+    """A backup is under way, which may need the bytes."""
+
+    def __init__(self) -> None:
+        super().__init__("a backup is under way; nothing is deleted until it ends")
+
+
 @dataclass(frozen=True, slots=True)
 class DataKey:
     """The key that seals the bytes of one object, and how it is stored."""
@@ -432,7 +439,12 @@ class BlobSweeper(Protocol):
         ...
 
     async def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete the bytes of an orphan; do nothing if it is absent."""
+        """Delete the bytes of an orphan; do nothing if it is absent.
+
+        Raises:
+            DeletionsHeld: a backup is under way.
+
+        """
         ...
 
     def scan_alone(self) -> AbstractAsyncContextManager[bool]:
@@ -448,7 +460,10 @@ class BlobSweeper(Protocol):
         ...
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
-        """Delete objects; skip absent ones, and go on after one that cannot be deleted."""
+        """Delete objects; skip absent ones, and go on after one that cannot be deleted.
+
+        Delete none while a backup is under way: then the refusal is `DeletionsHeld`.
+        """
         ...
 
 

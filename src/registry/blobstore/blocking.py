@@ -220,6 +220,15 @@ class BlockingStore(Protocol):
         """See `BlobSweeper.note_generation`."""
         ...
 
+    def deleting(self) -> AbstractContextManager[None]:
+        """Return a context manager in which objects that have had a row may be deleted.
+
+        Raises:
+            DeletionsHeld: a backup is under way.
+
+        """
+        ...
+
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
         ...

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
 from registry.blobstore.blocking import BlockingStore
+from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
     disk_errors,
@@ -214,6 +215,12 @@ class DiskFiles:
         """Yield all staged bytes by upload id."""
         yield from _entries("uploads", self._folders.root)
 
+    @contextmanager
+    def deleting(self) -> Iterator[None]:
+        """Keep backups from beginning; raise DeletionsHeld if one is under way."""
+        with disk_errors(), deleting(self._folders.root):
+            yield
+
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent.
 
@@ -242,7 +249,7 @@ class DiskFiles:
 
     def delete_orphan(self, orphan: Orphan) -> None:
         """Delete the bytes of an orphan; do nothing if it is absent."""
-        with disk_errors():
+        with self.deleting():
             orphans.delete(self._folders, orphan)
 
     @contextmanager

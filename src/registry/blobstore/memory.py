@@ -178,6 +178,10 @@ class MemoryFiles:
         """Delete an object's bytes; do nothing if it is absent."""
         self.objects.pop(canonical_id(object_id), None)
 
+    def deleting(self) -> AbstractContextManager[None]:
+        """Return a context manager that does nothing: there are no backups of it."""
+        return nullcontext()
+
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
         is_object = canonical_id(object_id) in self.objects

@@ -249,13 +249,17 @@ def _close(opened: BlockingObject | BlockingGrowing | BlockingStaged) -> None:
 def _delete(store: BlockingStore, object_ids: Sequence[str]) -> Deleted:
     deleted: list[str] = []
     refusal = None
-    for object_id in object_ids:
-        try:
-            store.delete(object_id)
-        except StoreUnavailable as error:
-            refusal = error
-        else:
-            deleted.append(object_id)
+    try:
+        with store.deleting():
+            for object_id in object_ids:
+                try:
+                    store.delete(object_id)
+                except StoreUnavailable as error:
+                    refusal = error
+                else:
+                    deleted.append(object_id)
+    except StoreUnavailable as error:
+        refusal = error
     return Deleted(deleted, refusal)
 
 

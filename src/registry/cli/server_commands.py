@@ -11,16 +11,17 @@ import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from registry.cli.options import Verbs
-from registry.settings import Settings
+from registry.settings import Settings, with_values
 
 DEFAULT_DATA: Final = Path("entrepot-data")
 _DEV_DATA: Final = Path("entrepot-dev-data")
 """Another folder, since neither ``dev`` nor ``serve`` takes the other's."""
-_CLIENT_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"})
-"""Variables of the commands that call a registry; they are no settings of a server."""
+_CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
+_OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
+"""Variables that are no settings: those of the commands that call a registry, and the file."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -28,7 +29,7 @@ def add_parsers(commands: Verbs) -> None:
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
-    _add_serving(dev)
+    add_serving(dev)
     add_data(dev, _DEV_DATA)
     dev.set_defaults(run=_dev)
     init = commands.add_parser("init", help="make the first account of an install")
@@ -73,14 +74,8 @@ def add_parsers(commands: Verbs) -> None:
         help="delete its other keys, and end the sessions they signed in",
     )
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
-    _add_serving(serve)
-    serve.add_argument(
-        "--allowed-host",
-        action="append",
-        dest="allowed_hosts",
-        metavar="HOST[:PORT]",
-        help="a host name of the registry, for clients, if it has no public URL; repeatable",
-    )
+    add_serving(serve)
+    add_allowed_hosts(serve)
     add_data(serve)
     serve.set_defaults(run=_serve)
     fsck = commands.add_parser(
@@ -118,30 +113,62 @@ def add_local(
 
 
 def add_data(command: argparse.ArgumentParser, default: Path = DEFAULT_DATA) -> None:
-    """Add ``--data``, the folder of a registry's data."""
+    """Add ``--data``, the folder of a registry's data, and ``--config``."""
+    command.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"file of settings ({_CONFIG_VARIABLE})"
+    )
     command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{default})")
     command.set_defaults(default_data=default)
 
 
-def _add_serving(command: argparse.ArgumentParser) -> None:
+def add_serving(command: argparse.ArgumentParser) -> None:
+    """Add the options of a server."""
     command.add_argument("--host", help="address to listen on (127.0.0.1)")
     command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (5000)")
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (1)")
     command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
 
 
+def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
+    """Add ``--allowed-host``."""
+    command.add_argument(
+        "--allowed-host",
+        action="append",
+        dest="allowed_hosts",
+        metavar="HOST[:PORT]",
+        help="a host name of the registry, for clients, if it has no public URL; repeatable",
+    )
+
+
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings of the environment, overridden by those of the command line."""
-    environ = {name: os.environ[name] for name in os.environ.keys() - _CLIENT_VARIABLES}
-    defaults = Settings.from_env(environ, Settings(data=options.default_data))
-    given = {
+    """Return the settings of the command line, else of the environment, else of the file."""
+    defaults = Settings(data=options.default_data)
+    path = config_path(options)
+    if path is not None:
+        from registry.config_file import read_config  # noqa: PLC0415 - most commands have none
+
+        defaults = with_values(defaults, read_config(path))
+    environ = {name: os.environ[name] for name in os.environ.keys() - _OTHER_VARIABLES}
+    given = given_options(options)
+    if "allowed_hosts" in given:
+        given["allowed_hosts"] = ",".join(given["allowed_hosts"])
+    return replace(Settings.from_env(environ, defaults), **given)
+
+
+def config_path(options: argparse.Namespace) -> Path | None:
+    """Return the file of settings, or None if there is none."""
+    path: Path | None = options.config
+    named = os.environ.get(_CONFIG_VARIABLE)
+    return path if path is not None or not named else Path(named)
+
+
+def given_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings given as options."""
+    return {
         item.name: value
         for item in fields(Settings)
         if (value := getattr(options, item.name, None)) is not None
     }
-    if "allowed_hosts" in given:
-        given["allowed_hosts"] = ",".join(given["allowed_hosts"])
-    return replace(defaults, **given)
 
 
 def _dev(options: argparse.Namespace) -> int:

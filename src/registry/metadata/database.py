@@ -20,7 +20,7 @@ _CHECKED_BYTES = 64 << 20
 _MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 
-class DatabaseTooNew(Exception):
+class DatabaseTooNew(Unavailable):
     """The tables have a revision that this version of the program does not know."""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
-from registry.blobstore.base import BlobSweeper, Deleted
+from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
 from registry.metadata.collector import collection
 from registry.services.context import ServiceContext
 
@@ -19,7 +19,7 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
 
     The begin of the removal is committed before the first file is deleted, and the rows are deleted
     after the last, so the next run continues after a crash. A client that has an object open reads
-    it to its end.
+    it to its end. While a backup is under way nothing is deleted, and the rows stay.
 
     Raises:
         StoreUnavailable: the store failed for some of them; the next run tries these again.
@@ -30,6 +30,8 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     ids = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
     if ids:
         deleted = await sweeper.delete(ids)
+        if isinstance(deleted.refusal, DeletionsHeld):  # no fault: a run after the backup goes on
+            return False
         await ctx.database.write(_forget, run, ids, deleted, ctx.clock())
         if deleted.refusal is not None:
             raise deleted.refusal

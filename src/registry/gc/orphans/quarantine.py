@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from registry.blobstore.base import BlobSweeper, Orphan
+from registry.blobstore.base import BlobSweeper, DeletionsHeld, Orphan
 from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit
@@ -75,6 +75,8 @@ async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
             try:
                 await sweeper.delete_orphan(orphan)
                 count += 1
+            except DeletionsHeld:
+                return count  # a turn after the backup goes on
             except StoreUnavailable as error:
                 failed, refusal = failed + 1, error
     if failed:

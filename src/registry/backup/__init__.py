@@ -1,0 +1,1 @@
+"""Back up a registry beside its server, and restore it into an empty folder."""

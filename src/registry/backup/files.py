@@ -1,0 +1,124 @@
+"""Copy files durably: whole under their name, or not there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from registry.blobstore.disk_io import flush_folder, make_folder
+
+PART: Final = ".part"
+_NO_KERNEL_COPY: Final = frozenset(
+    {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
+)
+_CHUNK: Final = 8 << 20
+
+
+class FolderBusy(Exception):
+    """Another process works on this folder."""
+
+
+@contextmanager
+def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
+    """Hold the lock of a file during the block, shared with others if the folder `is_read` only.
+
+    The file is created, unless the folder `is_read`: that may be a medium that cannot be written.
+
+    Raises:
+        FolderBusy: another process holds it.
+
+    """
+    flags = os.O_RDONLY if is_read else os.O_RDWR | os.O_CREAT
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        if not is_read:
+            raise
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderBusy(f"a backup to {path.parent}, or from it, is under way") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
+    """Copy a file, replacing `target`; or give it a second name, with `links`.
+
+    The bytes are durable, the entry of `target` only once its folder is flushed. Where the file
+    system can, the copy shares the bytes of `source` until either is written to.
+    """
+    part = target.with_name(f"{target.name}{PART}")
+    with suppress(FileNotFoundError):
+        part.unlink()
+    if links:
+        os.link(source, part, follow_symlinks=False)
+    else:
+        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _write(reading, part)
+        finally:
+            os.close(reading)
+    part.replace(target)
+    with suppress(FileNotFoundError):  # rename(2) removes neither of two names of one file
+        part.unlink()
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file in bytes, or None if it does not exist."""
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None
+
+
+def make_shards(objects: Path, shards: tuple[str, ...]) -> None:
+    """Create the folders of objects."""
+    make_folder(objects)
+    for name in shards:
+        (objects / name).mkdir(mode=0o700, exist_ok=True)
+    flush_folder(str(objects))
+
+
+def is_same_file_system(one: Path, other: Path) -> bool:
+    """Return True if two folders are on one file system, so that a file can have names in both."""
+    return one.stat().st_dev == other.stat().st_dev
+
+
+def _write(reading: int, part: Path) -> None:
+    writing = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        _copy_bytes(reading, writing)
+        os.fsync(writing)
+    finally:
+        os.close(writing)
+
+
+def _copy_bytes(reading: int, writing: int) -> None:
+    try:
+        while os.copy_file_range(reading, writing, _CHUNK):
+            pass
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_COPY:
+            raise
+    # From where the kernel stopped: some file systems say that they copied nothing.
+    while chunk := os.read(reading, _CHUNK):
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(writing, view) :]

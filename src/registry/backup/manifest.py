@@ -1,0 +1,107 @@
+"""The manifest of a backup: what it holds, written last and atomically.
+
+A folder is a backup if and only if it has a manifest::
+
+    backup.json                 the manifest
+    metadata-<backup id>.db     the database
+    objects/<xx>/<object id>    the blobs, filed as in the registry's data folder
+    root.key                    the root key, only if asked for
+    backup.lock                 locked while a backup is taken or restored
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from registry.blobstore.disk_io import flush_folder
+
+FORMAT: Final = 1
+NAME: Final = "backup.json"
+LOCK: Final = "backup.lock"
+ROOT_KEY: Final = "root.key"
+OBJECTS: Final = "objects"
+
+
+class BackupUnusable(Exception):
+    """The folder holds no complete backup, or one that cannot be read here."""
+
+
+class DatabaseFile(msgspec.Struct, frozen=True):
+    """The copy of the database in a backup."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """A blob that the database names, and that could not be copied whole."""
+
+    id: str
+    digest: str
+    problem: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a backup holds."""
+
+    format: int
+    id: str
+    registry: str
+    """The id of the first account: a folder takes the backups of one registry."""
+    begun_at: str
+    finished_at: str
+    version: str
+    """The version of the program that took it."""
+    generation: str | None
+    """The generation that the blob store had noted (`registry.gc.generations`)."""
+    database: DatabaseFile
+    objects: int
+    object_bytes: int
+    root_key: Literal["included", "kept elsewhere", "none"]
+    """"none": the registry has no root key, since it is of ``entrepot dev``."""
+    is_verified: bool
+    """True if every blob was hashed in the backup, False if only its size was compared."""
+    damaged: list[Damage]
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a backup, or None if there is none.
+
+    Raises:
+        BackupUnusable: it is damaged, or of a later version of the program.
+
+    """
+    try:
+        document = (folder / NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        found = msgspec.json.decode(document, type=_Format).format
+        if found != FORMAT:
+            raise BackupUnusable(
+                f"{folder} has the format {found}, and this program reads {FORMAT}: use the"
+                " version that took the backup, or a later one"
+            )
+        return msgspec.json.decode(document, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BackupUnusable(f"{folder / NAME} is damaged: {error}") from None
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest atomically and durably; all it names is durable already."""
+    new = folder / f"{NAME}.new"
+    with new.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(folder / NAME)
+    flush_folder(str(folder))

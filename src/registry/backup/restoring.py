@@ -1,0 +1,163 @@
+"""Restore a backup into an empty data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from cloudcore.db.opening import sqlite_path
+from cloudcore.db.sqlite_copy import reading
+from cloudcore.identity.rows.signing_keys import list_signing_keys
+from cloudcore.identity.signing_keys import opens_all
+from cloudcore.keyring import KeyringError, load_keyring
+from registry.backup.files import copy_file, locked, make_shards, sha256_of
+from registry.backup.manifest import (
+    LOCK,
+    NAME,
+    OBJECTS,
+    ROOT_KEY,
+    BackupUnusable,
+    Manifest,
+    read_manifest,
+)
+from registry.backup.objects import Progress, Tell, copy_objects
+from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.blobstore.folders import SHARDS
+from registry.gc.generations import renew_generation
+from registry.main import Registry, prepare
+from registry.metadata.collector.backups import forget_unfinished
+from registry.settings import Settings
+
+_UNDER_WAY: Final = "restore-under-way"
+"""A file in the data folder that holds the id of the backup until all of it is there."""
+
+
+class RestoreRefused(Exception):
+    """The backup cannot be restored here, or as asked."""
+
+
+def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell: Tell) -> Manifest:
+    """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
+
+    A restoration that was interrupted is continued. The database comes last, so what is there
+    before the end is no registry. Upload sessions and the quarantine are not restored: a backup has
+    no bytes of them. The root key is taken from `root_key`, from the backup, or is where the
+    settings say.
+
+    Raises:
+        BackupUnusable: there is no backup, or its database is damaged.
+        FolderBusy: a backup to `source` is under way.
+        RestoreRefused: the data folder has files, or the root key is missing or another one.
+
+    """
+    if not source.is_dir():
+        raise BackupUnusable(f"there is no folder {source}")
+    with locked(source / LOCK, is_read=True):
+        manifest = read_manifest(source)
+        if manifest is None:
+            raise BackupUnusable(
+                f"{source} holds no complete backup: {NAME}, which is written last, is not there"
+            )
+        _check_empty(settings, manifest)
+        copy = source / manifest.database.file
+        tell(Progress("database", 0, 1))
+        if sha256_of(copy) != manifest.database.sha256:
+            raise BackupUnusable(f"{copy} is damaged: its SHA-256 is not the one of the manifest")
+        key = _root_key(settings, source, manifest, root_key)
+        _check_root_key(copy, key)
+        make_folder(settings.data)
+        _begin(settings.data / _UNDER_WAY, manifest)
+        make_shards(settings.blobs / OBJECTS, SHARDS)
+        with reading(copy) as tx:
+            copy_objects(tx, source / OBJECTS, settings.blobs / OBJECTS, tell)
+        if key is not None and key != settings.root_key:
+            copy_file(key, settings.root_key)
+            flush_folder(str(settings.root_key.parent))
+        database = sqlite_path(settings.database)
+        for suffix in ("-wal", "-shm"):  # of an interrupted restoration
+            database.with_name(f"{database.name}{suffix}").unlink(missing_ok=True)
+        copy_file(copy, database)
+        flush_folder(str(database.parent))
+    prepare(settings)
+    asyncio.run(_begin_anew(settings))
+    (settings.data / _UNDER_WAY).unlink()
+    flush_folder(str(settings.data))
+    return manifest
+
+
+async def _begin_anew(settings: Settings) -> None:
+    """Delete rows that have no bytes, and note a generation: database and blobs belong together."""
+    async with Registry(settings).open() as process:
+        await process.ctx.database.write(forget_unfinished)
+        await renew_generation(process.ctx, process.store)
+
+
+def _check_empty(settings: Settings, manifest: Manifest) -> None:
+    """Raise RestoreRefused unless the data folder is absent, empty, or of this restoration."""
+    data = settings.data
+    if data.exists() and any(data.iterdir()):
+        try:
+            is_ours = (data / _UNDER_WAY).read_text() == manifest.id
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise RestoreRefused(
+                f"{data} is not empty; name a folder that is, with --data, or move this one away"
+            )
+    elif sqlite_path(settings.database).exists():
+        raise RestoreRefused(f"there is a database already: {sqlite_path(settings.database)}")
+
+
+def _root_key(
+    settings: Settings, source: Path, manifest: Manifest, given: Path | None
+) -> Path | None:
+    """Return the file of the root key, or None if the registry has none.
+
+    Raises:
+        RestoreRefused: it is neither given, nor in the backup, nor where the settings say; or
+            another one is there, which is not replaced.
+
+    """
+    found = given or (source / ROOT_KEY if manifest.root_key == "included" else None)
+    if found is not None:
+        if settings.root_key.exists() and settings.root_key.read_bytes() != found.read_bytes():
+            raise RestoreRefused(
+                f"{settings.root_key} is another root key than {found}; move it away, or name"
+                " another place with ENTREPOT_ROOT_KEY_FILE"
+            )
+        return found
+    if settings.root_key.exists():
+        return settings.root_key
+    if manifest.root_key == "none":
+        return None
+    raise RestoreRefused(
+        "the backup has no root key, and without it no secret can be read: give the copy that you"
+        " keep elsewhere with --root-key FILE"
+    )
+
+
+def _check_root_key(copy: Path, key: Path | None) -> None:
+    """Raise RestoreRefused if the root key does not open the signing keys of the database."""
+    if key is None:
+        return
+    try:
+        with reading(copy) as tx:
+            kept = list_signing_keys(tx)
+        is_right = opens_all(load_keyring(key), kept)
+    except sqlite3.DatabaseError as error:
+        raise BackupUnusable(f"{copy} cannot be read: {error}") from error
+    except KeyringError as error:
+        raise RestoreRefused(str(error)) from None
+    if not is_right:
+        raise RestoreRefused(f"{key} is not the root key of this backup")
+
+
+def _begin(marker: Path, manifest: Manifest) -> None:
+    with marker.open("w") as file:
+        file.write(manifest.id)
+        file.flush()
+        os.fsync(file.fileno())
+    flush_folder(str(marker.parent))

@@ -1,0 +1,198 @@
+"""Take a backup beside a running server: first the database, then the blobs that it names.
+
+Deletions are held from before the database is copied until the last blob is, so every blob that the
+copied database names is still there (`registry.blobstore.deletion_lock`). Pushes and pulls go on.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal
+
+from cloudcore.clock import uuid7
+from cloudcore.db.opening import sqlite_path
+from cloudcore.db.sqlite_copy import copy_database, reading
+from registry.backup.files import (
+    copy_file,
+    is_same_file_system,
+    locked,
+    make_shards,
+    sha256_of,
+    size_of,
+)
+from registry.backup.manifest import (
+    FORMAT,
+    LOCK,
+    NAME,
+    OBJECTS,
+    ROOT_KEY,
+    DatabaseFile,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
+from registry.backup.objects import Copied, Progress, Tell, copy_objects, remove_others
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
+from registry.blobstore.deletion_lock import PATIENCE_SECONDS, deletions_held
+from registry.blobstore.disk_files import DiskFiles
+from registry.blobstore.disk_io import flush_folder, make_folder
+from registry.blobstore.folders import SHARDS
+from registry.metadata.collector.backups import NamedObject, first_account
+from registry.settings import Settings
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class BackupRefused(Exception):
+    """A backup to this folder would do harm, or cannot be made as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupOptions:
+    """How a backup is taken."""
+
+    links: bool = False
+    """Give each blob a second name instead of a copy."""
+    verifies: bool = False
+    """Hash every blob in the backup, instead of comparing its size."""
+    includes_root_key: bool = False
+    patience_seconds: float = PATIENCE_SECONDS
+    """Time to wait for deletions under way."""
+
+
+def take_backup(
+    settings: Settings, target: Path, tell: Tell, options: BackupOptions
+) -> tuple[Manifest, Copied]:
+    """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
+
+    Blobs that it has are not copied again. Until the new manifest is written, the backup that was
+    there stays whole; what it alone needed is deleted after that.
+
+    Raises:
+        BackupRefused: `target` has other files, or the backup of another registry.
+        BackupUnusable: `target` has a backup that this program cannot read.
+        FolderBusy: another process works on `target`.
+        HeldByAnother: another backup of this registry is under way.
+
+    """
+    _check_place(settings, target)
+    make_folder(target)
+    with locked(target / LOCK):
+        before = read_manifest(target)
+        make_shards(target / OBJECTS, SHARDS)
+        if options.links and not is_same_file_system(settings.blobs, target / OBJECTS):
+            raise BackupRefused(
+                f"{target} is on another file system than the blobs, where no link can lead: leave"
+                " --link out"
+            )
+        backup_id, begun_at = uuid7(), _now()
+        name = f"metadata-{backup_id}.db"
+        with (
+            closing(DiskFiles(settings.blobs)) as store,
+            deletions_held(settings.blobs, options.patience_seconds),
+        ):
+            generation = store.generation()
+            _copy_database(settings, target / name, tell)
+            with reading(target / name) as tx:
+                registry = _check_registry(first_account(tx), before, target)
+                copied = copy_objects(
+                    tx,
+                    settings.blobs / OBJECTS,
+                    target / OBJECTS,
+                    tell,
+                    suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
+                    links=options.links,
+                    verifies=options.verifies,
+                    prepare=lambda row: _take_back(store, row),
+                )
+        manifest = Manifest(
+            format=FORMAT,
+            id=backup_id,
+            registry=registry,
+            begun_at=begun_at,
+            finished_at=_now(),
+            version=metadata.version("entrepot"),
+            generation=generation,
+            database=DatabaseFile(name, size_of(target / name) or 0, sha256_of(target / name)),
+            objects=copied.objects,
+            object_bytes=copied.object_bytes,
+            root_key=_keep_root_key(settings, target, is_asked=options.includes_root_key),
+            is_verified=options.verifies,
+            damaged=copied.damaged,
+        )
+        flush_folder(str(target))
+        write_manifest(target, manifest)
+        _remove_rest(target, manifest)
+    return manifest, copied
+
+
+def _check_place(settings: Settings, target: Path) -> None:
+    """Raise BackupRefused if `target` is no place for a backup."""
+    data, wanted = settings.data.resolve(), target.resolve()
+    if wanted == data or data in wanted.parents or wanted in data.parents:
+        raise BackupRefused(
+            f"{target} and the data folder {settings.data} are one inside the other: what destroys"
+            " the data would destroy the backup"
+        )
+    if target.exists():
+        names = {each.name for each in target.iterdir()}
+        if names and not names & {NAME, LOCK}:
+            raise BackupRefused(f"{target} has other files; name an empty folder, or a backup")
+
+
+def _check_registry(account_id: str | None, before: Manifest | None, target: Path) -> str:
+    """Return the id of the first account.
+
+    Raises:
+        BackupRefused: there is no account, or the backup there is of another registry.
+
+    """
+    if account_id is None:
+        raise BackupRefused("there is no account, so there is nothing to back up")
+    if before is not None and before.registry != account_id:
+        raise BackupRefused(f"{target} has the backup of another registry; name another folder")
+    return account_id
+
+
+def _copy_database(settings: Settings, target: Path, tell: Tell) -> None:
+    copy_database(
+        sqlite_path(settings.database),
+        target,
+        lambda done, total: tell(Progress("database pages", done, total)),
+    )
+
+
+def _take_back(store: DiskFiles, row: NamedObject) -> None:
+    """Put an object back if it was set aside as an orphan, as a pull does."""
+    try:
+        store.check(row.id, row.stored_size)
+    except (ObjectUnknown, ObjectDamaged):
+        return  # copying tells
+
+
+def _keep_root_key(
+    settings: Settings, target: Path, *, is_asked: bool
+) -> Literal["included", "kept elsewhere", "none"]:
+    """Copy the root key to the backup if that is asked for; else see that it has none."""
+    if is_asked:
+        copy_file(settings.root_key, target / ROOT_KEY)
+        return "included"
+    (target / ROOT_KEY).unlink(missing_ok=True)
+    return "kept elsewhere" if settings.root_key.exists() else "none"
+
+
+def _remove_rest(target: Path, manifest: Manifest) -> None:
+    """Delete what only earlier backups needed, or interrupted ones left."""
+    for path in target.glob("metadata-*.db*"):
+        if path.name != manifest.database.file:
+            path.unlink()
+    with reading(target / manifest.database.file) as tx:
+        remove_others(tx, target / OBJECTS)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,109 @@
+"""Carry out ``entrepot backup`` and ``entrepot restore``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+
+from cloudcore.db.opening import is_postgresql, sqlite_path
+from registry.backup.files import FolderBusy
+from registry.backup.manifest import BackupUnusable, Damage
+from registry.backup.objects import Progress, Tell
+from registry.backup.restoring import RestoreRefused, restore_backup
+from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.blobstore.deletion_lock import HeldByAnother
+from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.fsck import run_fsck
+from registry.cli.output import size_text, write_now
+from registry.cli.progress import progress
+from registry.cli.serve import no_account
+from registry.cli.server_commands import DEFAULT_DATA
+from registry.settings import Settings, SettingsError
+
+_POSTGRESQL = (
+    "the database is PostgreSQL, and 'entrepot {command}' copies SQLite only: back up the database"
+    " with pg_dump first and the folder {blobs} after it, with a long quarantine meanwhile"
+    " (docs/backup.md#postgresql)"
+)
+
+
+def run_backup(
+    settings: Settings, target: Path, *, links: bool, verifies: bool, includes_root_key: bool
+) -> int:
+    """Take a backup; return 1 if blobs could not be copied whole."""
+    _require_sqlite(settings, "backup")
+    if not sqlite_path(settings.database).exists():
+        raise no_account(settings)
+    options = BackupOptions(links, verifies, includes_root_key)
+    try:
+        with progress() as show:
+            manifest, copied = take_backup(settings, target, _told(show), options)
+    except (BackupRefused, BackupUnusable) as error:
+        raise Misuse(str(error)) from None
+    except FolderBusy as error:
+        raise CommandFailure(str(error)) from None
+    except HeldByAnother:
+        raise CommandFailure("another backup of this registry is under way") from None
+    except sqlite3.Error as error:
+        raise CommandFailure(f"the database could not be copied: {error}") from None
+    write_now(
+        f"Backup {manifest.id} of {manifest.finished_at} is complete in {target}:"
+        f" {copied.objects} blobs, {size_text(copied.object_bytes)};"
+        f" {copied.new_objects} of them new, {size_text(copied.new_bytes)}\n"
+    )
+    if manifest.root_key == "kept elsewhere":
+        write_now(
+            f"It has no root key. Keep a copy of {settings.root_key} elsewhere: without it, the"
+            " backup's secrets cannot be read\n"
+        )
+    _write_damaged(manifest.damaged)
+    return 1 if manifest.damaged else 0
+
+
+def run_restore(
+    settings: Settings, source: Path, root_key: Path | None, *, read_objects: bool
+) -> int:
+    """Restore a backup and check the result; return the status of the check."""
+    _require_sqlite(settings, "restore")
+    try:
+        with progress() as show:
+            manifest = restore_backup(settings, source, root_key, _told(show))
+    except (BackupUnusable, RestoreRefused) as error:
+        raise Misuse(str(error)) from None
+    except FolderBusy as error:
+        raise CommandFailure(str(error)) from None
+    where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
+    write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}\n")
+    _write_damaged(manifest.damaged)
+    status = run_fsck(settings, read_objects=read_objects, removes_orphans=False)
+    write_now(
+        "Next:\n"
+        f"  entrepot serve{where}\n"
+        "What was deleted or revoked after the backup, also access keys, is there again\n"
+    )
+    return status
+
+
+def _require_sqlite(settings: Settings, command: str) -> None:
+    if is_postgresql(settings.database):
+        raise SettingsError(_POSTGRESQL.format(command=command, blobs=settings.blobs))
+
+
+def _told(show: Callable[[str], None]) -> Tell:
+    def tell(done: Progress) -> None:
+        copied = f", {size_text(done.copied_bytes)} copied" if done.copied_bytes else ""
+        show(f"{done.stage} {done.done} of {done.total}{copied}")
+
+    return tell
+
+
+def _write_damaged(damaged: list[Damage]) -> None:
+    for each in damaged:
+        write_now(f"blob {each.digest}: {each.problem}\n")
+    if damaged:
+        write_now(
+            f"{len(damaged)} blobs are not in the backup, or damaged: 'entrepot fsck' names the"
+            " images that need them, and a push of the same image heals them\n"
+        )

@@ -1,0 +1,72 @@
+"""Queries of backups: the objects that a database names, and rows that no backup keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, func, literal_column, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.tables import accounts
+from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.tables import blob_objects, uploads
+
+_o = blob_objects.c
+
+
+class NamedObject(NamedTuple):
+    """An object that the database names."""
+
+    id: str
+    digest: str
+    stored_size: int
+    encoding: str
+
+
+_FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
+_TOTALS: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0")))
+)
+_OBJECTS: Final = Statement(
+    page(
+        select(*(_o[name] for name in NamedObject._fields))
+        .where(_o.id > bindparam("after"))
+        .order_by(_o.id)
+    )
+)
+_NAMED: Final = Statement(select(_o.id).where(_o.id.in_(listed("ids"))))
+_UNFINISHED: Final = (
+    Statement(uploads.delete()),
+    Statement(quarantined_objects.delete()),
+)
+
+
+def first_account(tx: Connection) -> str | None:
+    """Return the id of the first account, which is never deleted, or None."""
+    row = tx.row(_FIRST_ACCOUNT)
+    return None if row is None else row[0]
+
+
+def total_objects(tx: Connection) -> tuple[int, int]:
+    """Return the number of objects, and of their bytes on the disk."""
+    row = tx.row(_TOTALS)
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def list_objects(tx: Connection, after: str, limit: int) -> list[NamedObject]:
+    """Return up to `limit` objects with ids after `after`, by id."""
+    return [NamedObject(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
+
+
+def named_among(tx: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that are objects."""
+    return {row[0] for row in tx.rows(_NAMED, ids=text_list(ids))}
+
+
+def forget_unfinished(tx: Connection) -> None:
+    """Delete the upload sessions and the quarantine: a backup has no bytes of them."""
+    for statement in _UNFINISHED:
+        tx.execute(statement)

@@ -1,0 +1,443 @@
+"""``entrepot backup`` and ``restore``: whole at any moment, and what is acknowledged comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.backup import files
+from registry.backup.manifest import Manifest, read_manifest
+from registry.backup.objects import Progress
+from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.blobstore.deletion_lock import HeldByAnother, deletions_held
+from registry.blobstore.filesystem import FilesystemStore
+from registry.cli.main import main
+from registry.gc.generations import Generations, check_generation
+from registry.gc.orphans.quarantine import remove_overdue
+from registry.gc.orphans.scan import set_orphans_aside
+from registry.oci.digest import digest_of
+from registry.settings import Settings
+from tests.collecting import at_once, collect
+from tests.fault.collected import (
+    GARBAGE,
+    account_of,
+    check_image,
+    fill,
+    push_blob,
+    push_image,
+)
+from tests.inprocess import Registry, open_registry
+
+LAYER: Final = b"a layer " * 1000
+LATER: Final = b"a layer pushed during the backup " * 1000
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of this machine count."""
+    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
+        monkeypatch.delenv(name)
+
+
+class Site:
+    """A registry in this process, its backups, and the folder into which they are restored."""
+
+    def __init__(self, folder: Path, migrated: Path) -> None:
+        self.data = folder / "data"
+        self.target = folder / "backup"
+        self.restored = folder / "restored"
+        self.data.mkdir()
+        shutil.copy(migrated, self.data / "metadata.db")
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(data=self.data)
+
+    def serve(self, play: Callable[[Registry, FilesystemStore], object], data: Path) -> None:
+        """Serve the registry of a folder while `play`, a coroutine function, runs."""
+
+        async def run() -> None:
+            with closing(FilesystemStore(data / "blobs")) as store:
+                async with open_registry(f"sqlite:///{data / 'metadata.db'}", store) as registry:
+                    history = Generations(registry.ctx, store)
+                    await history.begin()
+                    await play(registry, store)  # type: ignore[misc]
+                    await history.end()
+
+        asyncio.run(run())
+
+    def back_up(self, *options: str) -> int:
+        return main(["backup", str(self.target), "--data", str(self.data), *options])
+
+    def restore(self, *options: str) -> int:
+        return main(["restore", str(self.target), "--data", str(self.restored), *options])
+
+    def manifest(self) -> Manifest:
+        found = read_manifest(self.target)
+        assert found is not None
+        return found
+
+    def objects(self, folder: Path | None = None) -> set[str]:
+        """Return the names of all files below a folder of objects, of the backup if none given."""
+        where = folder or self.target / "objects"
+        return {each.name for each in where.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def site(tmp_path: Path, migrated_file: Path) -> Site:
+    return Site(tmp_path, migrated_file)
+
+
+def pushed(layer: bytes) -> Callable[[Registry, FilesystemStore], object]:
+    async def play(registry: Registry, _: FilesystemStore) -> None:
+        await push_image(registry, layer)
+
+    return play
+
+
+def pulled(*layers: bytes) -> Callable[[Registry, FilesystemStore], object]:
+    async def play(registry: Registry, store: FilesystemStore) -> None:
+        await check_generation(registry.ctx, store)  # the database is not taken for an older one
+        for layer in layers:
+            await check_image(registry, layer)
+
+    return play
+
+
+def test_a_registry_comes_back_from_its_backup(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def use(registry: Registry, store: FilesystemStore) -> None:
+        await fill(registry, store)  # something in every stage of the collector
+        await push_image(registry, LAYER)
+        opened = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+        path = opened.headers["location"].removeprefix("http://registry.example")
+        assert (await registry.client.request("PATCH", path, b"begun")).status == 202
+
+    site.serve(use, site.data)
+    assert site.back_up("--verify") == 0
+    assert "is complete in" in capsys.readouterr().out
+    shutil.rmtree(site.data)
+    assert site.restore() == 0
+    told = capsys.readouterr().out
+    assert "0 violations, 0 orphans" in told
+    assert f"entrepot serve --data {site.restored}" in told
+    assert not (site.restored / "restore-under-way").exists()
+    assert (site.restored / "metadata.db").stat().st_mode & 0o777 == 0o600
+    site.serve(pulled(LAYER), site.restored)
+
+
+def test_what_the_collector_would_delete_between_the_two_steps_is_in_the_backup(
+    site: Site,
+) -> None:
+    """Without the hold, the blob is deleted once the database that names it is copied."""
+
+    async def use(registry: Registry, store: FilesystemStore) -> None:
+        loop = asyncio.get_running_loop()
+        ctx, account_id = at_once(registry.ctx), await account_of(registry)
+        await push_image(registry, LAYER)
+        await push_blob(registry, GARBAGE[0])
+        before = site.objects(site.data / "blobs" / "objects")
+        removed: list[int] = []
+
+        async def meddle() -> None:
+            """Collect all that no image needs, and push, after the database was copied."""
+            removed.append((await collect(ctx, store, account_id)).counts["removed"])
+            removed.append((await collect(ctx, store, account_id)).counts["removed"])
+            await push_image(registry, LATER)
+
+        def tell(progress: Progress) -> None:
+            if progress.stage == "blobs" and not removed:
+                asyncio.run_coroutine_threadsafe(meddle(), loop).result()
+
+        manifest, _ = await asyncio.to_thread(
+            take_backup, site.settings, site.target, tell, BackupOptions()
+        )
+        assert manifest.damaged == []
+        assert removed == [0, 0]
+        assert site.objects() == before
+        assert (await collect(ctx, store, account_id)).counts["removed"] == 1  # as without a backup
+        await check_image(registry, LATER)
+
+    site.serve(use, site.data)
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+
+
+def test_orphans_stay_during_a_backup(site: Site) -> None:
+    async def use(registry: Registry, store: FilesystemStore) -> None:
+        await fill(registry, store)
+        ctx = replace(registry.ctx, delays=replace(registry.ctx.delays, gc_orphan_seconds=0))
+        places = [*store.partitions(), "uploads"]
+        assert sum([await set_orphans_aside(ctx, store, place) for place in places]) == 2
+        with deletions_held(site.data / "blobs"):
+            assert await remove_overdue(ctx, store) == 0
+        assert await remove_overdue(ctx, store) == 2
+
+    site.serve(use, site.data)
+
+
+def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_needed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied: list[str] = []
+
+    def counting(source: Path, target: Path, *, links: bool = False) -> None:
+        copied.append(target.name)
+        files.copy_file(source, target, links=links)
+
+    monkeypatch.setattr("registry.backup.objects.copy_file", counting)
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    assert len(copied) == 2  # a config and a layer
+    first = site.manifest()
+
+    async def change(registry: Registry, store: FilesystemStore) -> None:
+        await push_image(registry, LATER)
+        await push_blob(registry, GARBAGE[0])
+
+    site.serve(change, site.data)
+    copied.clear()
+    assert site.back_up() == 0
+    assert len(copied) == 2  # another layer, and the blob of no image
+
+    async def collected(registry: Registry, store: FilesystemStore) -> None:
+        ctx = at_once(registry.ctx)
+        await collect(ctx, store, await account_of(registry))
+        await collect(ctx, store, await account_of(registry))
+
+    site.serve(collected, site.data)
+    copied.clear()
+    assert site.back_up() == 0
+    assert copied == []
+    assert site.objects() == site.objects(site.data / "blobs" / "objects")
+    manifest = site.manifest()
+    assert (manifest.registry, manifest.objects) == (first.registry, 3)
+    assert {each.name for each in site.target.iterdir()} == {
+        "backup.json",
+        "backup.lock",
+        manifest.database.file,
+        "objects",
+    }
+    capsys.readouterr()
+    assert site.restore("--quick") == 0
+    site.serve(pulled(LAYER, LATER), site.restored)
+
+
+def test_an_interrupted_backup_is_none_and_is_continued(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    copied: list[str] = []
+
+    def dying(source: Path, target: Path, *, links: bool = False) -> None:
+        if copied:
+            target.with_name(f"{target.name}{files.PART}").write_bytes(b"half")
+            raise KeyboardInterrupt
+        copied.append(target.name)
+        files.copy_file(source, target, links=links)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.objects.copy_file", dying)
+        assert site.back_up() == 130
+    assert site.restore() == 2
+    assert "holds no complete backup: backup.json" in capsys.readouterr().err
+    assert not site.restored.exists()
+    assert site.back_up() == 0
+    assert "2 blobs, 8.0 kB; 1 of them new, " in capsys.readouterr().out
+    assert len(site.objects()) == 2
+    assert site.restore() == 0
+
+
+def test_until_the_next_backup_is_complete_the_last_one_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    site.serve(pushed(LATER), site.data)
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.taking.write_manifest", dying)
+        assert site.back_up() == 130
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+
+
+def test_an_interrupted_restoration_is_continued(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.restoring.prepare", dying)
+        assert site.restore() == 130
+    (site.restored / "metadata.db-wal").write_bytes(b"of before")
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+    assert site.restore() == 2  # it is no longer empty
+
+
+def object_file(folder: Path, data: bytes) -> Path:
+    (found,) = [each for each in folder.rglob("*-*") if each.read_bytes() == data]
+    return found
+
+
+def test_verify_finds_a_damaged_copy_and_copies_it_again(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    copy = object_file(site.target / "objects", LAYER)
+    copy.write_bytes(LAYER[:-1] + b"?")
+    assert site.back_up() == 0
+    assert copy.read_bytes() != LAYER  # its size is right
+    assert site.back_up("--verify") == 0
+    assert copy.read_bytes() == LAYER
+    assert site.manifest().is_verified
+
+
+def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    stored = object_file(site.data / "blobs" / "objects", LAYER)
+    stored.write_bytes(LAYER[:-1] + b"?")
+    assert site.back_up("--verify") == 1
+    told = capsys.readouterr().out
+    assert f"blob {digest_of(LAYER)}: its bytes hash to sha256:" in told
+    assert [each.digest for each in site.manifest().damaged] == [str(digest_of(LAYER))]
+    stored.unlink()
+    assert site.back_up() == 1
+    assert f"blob {digest_of(LAYER)}: its bytes are gone" in capsys.readouterr().out
+    stored.write_bytes(LAYER)
+    assert site.back_up() == 0
+    assert site.manifest().damaged == []
+    assert object_file(site.target / "objects", LAYER).exists()
+
+
+def test_links_share_the_bytes(site: Site) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up("--link") == 0
+    stored = object_file(site.data / "blobs" / "objects", LAYER)
+    assert stored.samefile(object_file(site.target / "objects", LAYER))
+    shutil.rmtree(site.data)
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+
+
+def test_a_backup_is_refused_where_it_would_do_harm(
+    site: Site, tmp_path: Path, migrated_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    data = ("--data", str(site.data))
+    for target in (site.data / "backup", site.data, tmp_path):
+        assert main(["backup", str(target), *data]) == 2
+        assert "one inside the other" in capsys.readouterr().err
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letter").touch()
+    assert main(["backup", str(home), *data]) == 2
+    assert "has other files" in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    other = Site(tmp_path / "other", migrated_file)
+    other.serve(pushed(LATER), other.data)
+    assert site.back_up() == 0
+    other.target = site.target
+    assert other.back_up() == 2
+    assert "has the backup of another registry" in capsys.readouterr().err
+    with files.locked(site.target / "backup.lock"):
+        assert site.back_up() == 1
+        assert "is under way" in capsys.readouterr().err
+    options = BackupOptions(patience_seconds=0)
+    with deletions_held(site.data / "blobs"), pytest.raises(HeldByAnother):
+        take_backup(site.settings, tmp_path / "second", lambda _: None, options)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shutil.copy(migrated_file, empty / "metadata.db")
+    (empty / "blobs" / "objects").mkdir(parents=True)
+    with pytest.raises(BackupRefused, match="no account"):
+        take_backup(Settings(data=empty), tmp_path / "third", lambda _: None, options)
+    url = "postgresql://user@127.0.0.1/name"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ENTREPOT_DATABASE_URL", url)
+        assert site.back_up() == 2
+        assert "pg_dump first and the folder" in capsys.readouterr().err
+        assert site.restore() == 2
+
+
+def test_a_restoration_is_refused_where_it_would_do_harm(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.restore() == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert site.back_up() == 0
+    assert main(["restore", str(site.target), "--data", str(site.data)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    database = site.target / site.manifest().database.file
+    kept = database.read_bytes()
+    database.write_bytes(kept[:-1] + b"?")
+    assert site.restore() == 2
+    assert "its SHA-256 is not the one" in capsys.readouterr().err
+    database.write_bytes(kept)
+    (site.target / "backup.json").write_text('{"format": 2}')
+    assert site.restore() == 2
+    assert "has the format 2" in capsys.readouterr().err
+    (site.target / "backup.json").write_text("{")
+    assert site.restore() == 2
+    assert "is damaged" in capsys.readouterr().err
+    assert not site.restored.exists()
+
+
+def test_the_root_key_is_in_a_backup_only_if_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, target, restored = (tmp_path / name for name in ("data", "backup", "restored"))
+    words = ("--account", "acme", "--admin-email", "admin@example.org")
+    assert main(["init", *words, "--data", str(data)]) == 0
+    key = (data / "root.key").read_bytes()
+    back_up = ["backup", str(target), "--data", str(data)]
+    restore = ["restore", str(target), "--data", str(restored)]
+    assert main(back_up) == 0
+    assert "It has no root key" in capsys.readouterr().out
+    assert all(key not in each.read_bytes() for each in target.rglob("*") if each.is_file())
+    assert main(restore) == 2
+    assert "give the copy that you keep elsewhere with --root-key" in capsys.readouterr().err
+    other = tmp_path / "other.key"
+    other.touch(0o600)
+    other.write_bytes(secrets.token_bytes(32))
+    assert main([*restore, "--root-key", str(other)]) == 2
+    assert "is not the root key of this backup" in capsys.readouterr().err
+    assert not restored.exists()
+    assert main([*restore, "--root-key", str(data / "root.key")]) == 0
+    assert (restored / "root.key").read_bytes() == key
+    assert (restored / "root.key").stat().st_mode & 0o777 == 0o600
+    assert main([*back_up, "--include-root-key"]) == 0
+    assert (target / "root.key").read_bytes() == key
+    shutil.rmtree(restored)
+    assert main(restore) == 0
+    assert (restored / "root.key").read_bytes() == key
+    shutil.rmtree(restored)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ENTREPOT_ROOT_KEY_FILE", str(other))
+        assert main(restore) == 2
+        assert "is another root key than" in capsys.readouterr().err
+    assert main(back_up) == 0
+    assert not (target / "root.key").exists()
+    assert main(["reset-password", "admin@example.org", "--data", str(data)]) == 0
