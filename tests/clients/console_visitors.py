@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -19,6 +19,18 @@ from tests.clients.console_world import Pusher, serve_people
 from tests.entrepot import ADMIN, PASSWORD, Install
 
 HOME: Final = "/console/repositories"
+_NAMED: Final = re.compile(r"/console/acme/")
+
+
+class Browser(httpx.Client):
+    """A client that follows a redirect only from the id of a repository to its name."""
+
+    def get(self, url: httpx.URL | str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        """Return the answer to a GET."""
+        answer = super().get(url, **options)
+        if answer.status_code == 303 and _NAMED.match(answer.headers["location"]):
+            return super().get(answer.headers["location"], **options)
+        return answer
 
 
 @dataclass
@@ -42,7 +54,7 @@ class Site:
     @contextmanager
     def visitor(self) -> Iterator[Visitor]:
         """Open a browser that has been nowhere yet."""
-        with httpx.Client(base_url=self.url, timeout=60) as http:
+        with Browser(base_url=self.url, timeout=60) as http:
             yield Visitor(self, http)
 
 

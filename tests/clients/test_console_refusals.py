@@ -126,7 +126,8 @@ def test_no_repository_begins_like_that(admin: Visitor, prefix: str) -> None:
 
 def test_a_preview_has_no_page_of_its_own(admin: Visitor, image: str) -> None:
     lifecycle = f"{image.partition('/images/')[0]}/lifecycle"
-    assert admin.http.get(f"{lifecycle}/preview").headers["location"] == lifecycle
+    there = admin.http.get(f"{lifecycle}/preview").headers["location"]
+    assert there == "/console/acme/refused/image/-/lifecycle"
 
 
 def test_who_may_not_see_a_policy_is_not_told_there_is_none(
@@ -163,7 +164,7 @@ def test_what_is_not_there_may_be_among_the_deleted(site: Site, admin: Visitor) 
     back = admin.http.get(page)
     assert back.status_code == 404
     deleted = found_in(r'look under <a href="([^"]*)"', back.text)
-    assert deleted == f"{base}/deleted"
+    assert deleted == "/console/acme/refused/gone/-/deleted"
     assert made["digest"] in admin.http.get(deleted).text
     assert admin.send(f"{base}/delete").status_code == 303
     back = admin.http.get(base)

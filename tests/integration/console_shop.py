@@ -56,17 +56,21 @@ class Shop:
     @property
     def base(self) -> str:
         """Return the path of the repository's first page."""
-        return f"/console/repositories/{self.repository_id}"
+        return f"/console/{NAME}"
+
+    def address(self, path: str) -> str:
+        """Return the address of a page of the repository: `path` is ``/tags``, or a query."""
+        return f"{self.base}/-{path}" if path.startswith("/") else f"{self.base}{path}"
 
     async def see(self, path: str = "", status: int = 200) -> str:
         """Return a page of the repository."""
-        answer = await self.browser.get(self.base + path)
+        answer = await self.browser.get(self.address(path))
         assert answer.status_code == status, answer.text
         return answer.text
 
     async def send(self, path: str, **fields: str) -> httpx.Response:
         """Send a form to a page of the repository."""
-        return await self.browser.post(self.base + path, data={"csrf": "csrf", **fields})
+        return await self.browser.post(self.address(path), data={"csrf": "csrf", **fields})
 
     async def told(self, path: str, **fields: str) -> str:
         """Send a form, and return the page to which the change has led."""
@@ -88,7 +92,7 @@ class Shop:
     async def cost(self, path: str = "", **form: str) -> int:
         """Return how many calls a page takes, or a form with these fields."""
         self.calls.clear()
-        address = self.base + path
+        address = self.address(path)
         sent = {"csrf": "csrf", **form}
         answer = await (
             self.browser.post(address, data=sent) if form else self.browser.get(address)

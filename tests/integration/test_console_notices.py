@@ -38,7 +38,7 @@ async def test_a_restored_index_is_shown_not_a_child(shop: Shop) -> None:
     for each in (whole, *parts):
         await shop.call("DELETE", f"/images/{each['digest']}")
     sent = await shop.send(f"/images/{whole['digest']}/restore")
-    assert sent.headers["location"].endswith(f"/images/{whole['digest']}")
+    assert sent.headers["location"].endswith(f"@{whole['digest']}")
     assert "The image is back." in (await shop.browser.get(sent.headers["location"])).text
 
 
@@ -48,7 +48,7 @@ async def undo(shop: Shop, page: str) -> str:
     assert path, page
     sent = await shop.browser.post(path[1], data={"csrf": "csrf"})
     assert sent.status_code == 303, sent.text
-    return (await shop.browser.get(sent.headers["location"])).text
+    return (await shop.browser.get(sent.headers["location"], follow_redirects=True)).text
 
 
 async def test_a_deletion_is_undone_by_the_button_of_its_notice(shop: Shop) -> None:

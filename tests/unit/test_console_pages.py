@@ -147,6 +147,8 @@ def test_a_bar_keeps_words_from_being_markup() -> None:
         "/console/repositories?prefix=a%2Fb",
         f"{HOME}/{ID}/tags/1.0?said=tag-moved",
         f"{HOME}/{ID}/images/sha256:a1",
+        "/console/acme/web/frontend@sha256:a1",
+        "/console/acme/web/frontend:1.4?marker=a",
     ],
 )
 def test_the_way_back_may_be_a_page(path: str) -> None:
@@ -469,6 +471,7 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
     known = {
         "session": session,
         "path": "/console/storage/collection",
+        "is_repository": False,
         "query": {},
         "said": None,
         "usage": None,

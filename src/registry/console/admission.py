@@ -13,8 +13,11 @@ from litestar import Request
 
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.uuids import parse_uuid
+from registry.console.addresses import path_of_name
 from registry.console.browser_request import form_of, header_of, query_of
-from registry.console.page_request import PageRequest, page_of
+from registry.console.control_plane import unless_refused
+from registry.console.page_request import Moved, PageRequest, page_of
+from registry.console.paths import HOME
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 
@@ -47,16 +50,21 @@ async def admit(request: Request[Any, Any, Any]) -> None:
         NotFound: a path parameter is malformed, or the method is not supported.
         InvalidInput: the query or the form is malformed.
         AccessDenied: the form does not belong to this session.
+        Moved: the page has another address.
         SignedOut, NoRole: the route requires a person, or a role.
         RoleRefused: the session's role no longer admits the person.
         Refused: ``/v1`` has refused to renew the session.
 
     """
     page, handler = page_of(request.scope), request.route_handler
+    is_named = page.address is not None
     if "OPTIONS" in handler.http_methods:  # the framework's own answer
         raise no_such_page()
-    check_parameters(request.path_params)
-    page.parameters = request.path_params
+    parameters: dict[str, str] = dict(request.path_params)
+    if is_named:
+        del parameters["repository"]
+    check_parameters(parameters)
+    page.parameters = parameters
     page.query = query_of(request.scope)
     if request.method == "POST":
         page.form = await form_of(request)
@@ -71,6 +79,51 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     page.known_session = await renew(page.client, session)
     if page.known_session != session:
         page.keep(page.known_session)
+    if is_named:
+        page.repository = await find_repository(page)
+        page.parameters = {**parameters, "repository": page.repository["id"]}
+    elif "repository" in parameters and request.method == "GET":
+        await _leave_id(page)
+
+
+async def find_repository(page: PageRequest) -> dict[str, Any]:
+    """Return the repository that the address names.
+
+    Raises:
+        NotFound: the account of the session has none of this name.
+
+    """
+    address, acting = page.address, page.session.acting
+    assert address is not None
+    assert acting is not None
+    if address.name.handle != acting.account:
+        raise NotFound(
+            f"this is a repository of the account {address.name.handle}, and you act in "
+            f"{acting.account}; choose a role of the other account"
+        )
+    named = await page.api.get("/v1/repositories", name=address.name.repository)
+    for found in named["repositories"]:
+        return dict(found)
+    raise NotFound(f"there is no repository {address.name.repository}")
+
+
+async def _leave_id(page: PageRequest) -> None:
+    """Raise `Moved` if the address has the id of a repository of the session's account."""
+    path = f"/v1/repositories/{page.parameters['repository']}"
+    found = await unless_refused(page.api.get(path))
+    acting = page.session.acting
+    if found is None or acting is None:
+        return
+    there = path_of_name(acting.account, found["repository"]["name"])
+    match page.parameters:
+        case {"digest": digest}:
+            base, before = there.image(digest), f"/images/{digest}"
+        case {"tag": tag}:
+            base, before = there.tag(tag), f"/tags/{tag}"
+        case _:
+            base, before = there.base, ""
+    rest = page.path.removeprefix(f"{HOME}/{page.parameters['repository']}{before}")
+    raise Moved(f"{base}/-{rest}" if rest else base)
 
 
 def check_parameters(parameters: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.dispatch import Application
+from registry.console.addresses import page_of_reference
 from registry.console.admission import admit
 from registry.console.assets import send_asset
 from registry.console.cookies import CookieJar
@@ -42,6 +43,7 @@ from registry.console.pages import (
     tags,
 )
 from registry.console.rendering import template_engine
+from registry.console.paths import CONSOLE
 from registry.console.sessions import Once, Sessions
 
 ROUTES: Final = [
@@ -93,17 +95,22 @@ class Console:
 
     @staticmethod
     def owns(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
-        """Return True for ``/console`` and paths below it, and for a browser's request of ``/``."""
+        """Return True for ``/console`` and paths below it.
+
+        Also for a browser's request of ``/``, or of an image reference such as ``/acme/app:1.4``.
+        """
         path = scope["path"]
-        if path == "/":
-            return scope["method"] in ("GET", "HEAD") and _takes_pages(scope["headers"])
-        return bool(path == "/console" or path.startswith("/console/"))
+        if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
+            return True
+        if scope["method"] not in ("GET", "HEAD") or not _takes_pages(scope["headers"]):
+            return False
+        return path == "/" or page_of_reference(path) is not None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
         """Answer a request."""
         page = PageRequest(self._console, scope)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        inner = {**scope, "method": method, "path": _routed_path(page.path)}
+        inner = {**scope, "method": method, "path": _routed_path(page)}
         with BODIES.hold() as hold:
             metered = hold.metered(cast("BodyReceive", receive))
             await self._app(
@@ -130,15 +137,19 @@ def _page(scope: Scope) -> PageRequest:
     return page_of(scope)
 
 
-def _routed_path(path: str) -> str:
+def _routed_path(page: PageRequest) -> str:
     """Return the path for the look-up of the route: as it was sent, still encoded.
 
-    A path with empty segments matches no route; the framework would ignore them.
+    A path with empty segments matches no route; the framework would ignore them. Image references
+    have the route of the root of the host.
     """
     if path == "/console/":
         return "/console"
+    path = page.path if page.address is None else page.address.routed
     is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
     return _NOWHERE if is_crooked else path
+    if not page.path.startswith(CONSOLE):
+        return "/"
 
 
 def _leaving(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI

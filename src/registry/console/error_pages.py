@@ -16,8 +16,9 @@ from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError
 from cloudcore.web.envelope import render
 from registry.console.admission import no_such_page
 from registry.console.control_plane import Refused
-from registry.console.page_request import PageRequest, PageResponse, page_of
-from registry.console.paths import ROLES, SIGN_IN, SIGNED_OUT
+from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
+from registry.console.pages.repository_paths import path_of
+from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.sessions import NoRole, RoleRefused, SignedOut
 
 _log = logging.getLogger(__name__)
@@ -48,12 +49,18 @@ def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
     return page.show("role_refused.html", 403, refused=refused)
 
 
+def _lead_on(request: _Request, error: Moved) -> PageResponse:
+    """Redirect to the page's address of today, with the same query."""
+    query = request.scope["query_string"].decode("latin-1")
+    return page_of(request.scope).go(f"{error.path}?{query}" if query else error.path)
+
+
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
     """Show an error of ``/v1``; a 401 ends the session."""
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
     page = page_of(request.scope)
-    return page.show("error.html", error.status, error=error, by_role=True)
+    return page.show("error.html", error.status, error=error, by_role=True, kept=_kept(page))
 
 
 def _show_error(request: _Request, error: PlatformError) -> PageResponse:
@@ -90,13 +97,22 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
         envelope["request_id"],
         envelope.get("params"),
     )
-    return page.show("error.html", status, error=refused, by_role=False)
+    return page.show("error.html", status, error=refused, by_role=False, kept=_kept(page))
+
+
+def _kept(page: PageRequest) -> str:
+    """Return the page that lists what was deleted where the page of an address is missing."""
+    if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
+        return path_of(page).tab("deleted")
+    is_one = page.address is not None or page.path.startswith(f"{HOME}/")
+    return f"{HOME}/deleted" if is_one else ""
 
 
 EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {
     SignedOut: _ask_to_sign_in,
     NoRole: _ask_for_a_role,
     RoleRefused: _show_refused_role,
+    Moved: _lead_on,
     Refused: _show_refusal,
     PlatformError: _show_error,
     HTTPException: _show_http_error,

@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 
 from cloudcore.serving.dispatch import Application
+from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient
 from registry.console.cookies import CookieJar
@@ -20,6 +21,14 @@ PageResponse = Response[Any]
 """A page, a redirect or a file."""
 
 _STATE = "page_request"
+
+
+class Moved(Exception):
+    """Raised when a page has another address by now."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class ConsoleSettings(NamedTuple):
@@ -50,6 +59,10 @@ class PageRequest:
         self.console = console
         self.scope = scope
         self.path = raw_path_of(scope)
+        self.address = parse_address(self.path)
+        """The parts of the path if it names a repository."""
+        self.repository: Mapping[str, Any] | None = None
+        """The repository of that name, once the request is admitted."""
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
         """``/v1`` without credentials."""
@@ -103,6 +116,7 @@ class PageRequest:
         known = {
             "session": self.known_session,
             "path": self.path,
+            "is_repository": self.address is not None,
             "query": self.query,
             "form": self.form,
             "said": self._take_notice(),

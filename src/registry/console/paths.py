@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+CONSOLE: Final = "/console"
 HOME: Final = "/console/repositories"
 SIGN_IN: Final = "/console/sign-in"
 SIGNED_IN: Final = "/console/signed-in"
@@ -13,3 +14,18 @@ SETTINGS: Final = "/console/settings"
 
 REPOSITORY: Final = f"{HOME}/{{repository:str}}"
 IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
+
+OWN_WORDS: Final = frozenset(
+    {
+        "repositories",
+        "roles",
+        "settings",
+        "sign-in",
+        "sign-out",
+        "signed-in",
+        "signed-out",
+        "static",
+        "storage",
+    }
+)
+"""Words with which the paths of routes begin, after ``/console/``."""

@@ -15,6 +15,7 @@ from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
 from registry.console import drawing
+from registry.console.addresses import RepositoryPath, path_of_record
 from registry.console.assets import address_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,6 +56,7 @@ def template_engine() -> JinjaTemplateEngine:
         asset=address_of,
         layer_shares=drawing.layer_shares,
         bar=drawing.bar,
+        at=_at,
         product=f"entrepot {version('entrepot')}",
     )
     return JinjaTemplateEngine.from_environment(environment)
@@ -126,6 +128,13 @@ def _until(context: Context, moment: str | None) -> Markup:
         return Markup('<span class="quiet">no end</span>')
     left = (datetime.fromisoformat(moment) - _now(context)).total_seconds()
     return _time(moment, f"in {span(left)}" if left > 0 else "due")
+
+
+@pass_context
+def _at(context: Context, repository: Mapping[str, Any]) -> RepositoryPath:
+    """Return the path of a repository."""
+    acting = context["session"].acting
+    return path_of_record(acting.account, repository)
 
 
 def _now(context: Context) -> datetime:

@@ -8,7 +8,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageResponse
-from registry.console.pages.repository_paths import api_path, page_path, read_repository
+from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import HOME, IMAGE, REPOSITORY
 
 _PAGE: Final = 50
@@ -29,7 +29,7 @@ async def list_repositories(page: InjectedPage) -> PageResponse:
 async def restore_repository(page: InjectedPage) -> PageResponse:
     """Restore a repository with its images and tags."""
     await page.api.post(f"{api_path(page)}/restore")
-    return page.go(page_path(page), "repository-restored")
+    return page.go(path_of(page).base, "repository-restored")
 
 
 @get(f"{REPOSITORY}/deleted")
@@ -59,7 +59,7 @@ async def restore_image(page: InjectedPage) -> PageResponse:
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)
     restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
-    return page.go(f"{page_path(page)}/images/{restored}", "image-restored")
+    return page.go(path_of(page).image(restored), "image-restored")
 
 
 HANDLERS: Final = (list_repositories, restore_repository, list_contents, restore_image)

@@ -12,7 +12,7 @@ from registry.console.pages import index_deletion, referrers
 from registry.console.pages.contents import layers_of, read_manifest
 from registry.console.pages.repository_paths import (
     api_path,
-    page_path,
+    path_of,
     read_repository,
 )
 from registry.console.paths import IMAGE, REPOSITORY
@@ -165,8 +165,8 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     force = "true" if "force" in page.form else None
     digest = page.parameters["digest"]
     await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
-    here = page_path(page)
-    return page.go(f"{here}/deleted", "image-deleted", f"{here}/images/{digest}/restore")
+    here = path_of(page)
+    return page.go(here.tab("deleted"), "image-deleted", here.image(digest, "restore"))
 
 
 HANDLERS: Final = (list_images, show_image, delete_image)

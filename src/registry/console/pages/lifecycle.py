@@ -21,7 +21,7 @@ from registry.console.pages.lifecycle_form import (
 )
 from registry.console.pages.repository_paths import (
     api_path,
-    page_path,
+    path_of,
     read_repository,
 )
 from registry.console.paths import REPOSITORY
@@ -87,14 +87,14 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         await page.api.change("PUT", path, {"rules": draft.rules})
     except Refused as error:
         return await _told(page, draft, error)
-    return page.go(f"{page_path(page)}/lifecycle", "policy-saved")
+    return page.go(path_of(page).tab("lifecycle"), "policy-saved")
 
 
 @post(f"{_PATH}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/lifecycle-policy")
-    return page.go(f"{page_path(page)}/lifecycle", "policy-deleted")
+    return page.go(path_of(page).tab("lifecycle"), "policy-deleted")
 
 
 @post(f"{_PATH}/run")
@@ -110,13 +110,13 @@ async def start_run(page: InjectedPage) -> PageResponse:
         if error.status != 409:
             raise
         return await _page(page, 409, complaint=error.sentence)
-    return page.go(f"{page_path(page)}/lifecycle", "run-started")
+    return page.go(path_of(page).tab("lifecycle"), "run-started")
 
 
 @get(f"{_PATH}/preview")
 async def leave_preview(page: InjectedPage) -> PageResponse:
     """Redirect a GET of the preview's address to the form."""
-    return page.go(f"{page_path(page)}/lifecycle")
+    return page.go(path_of(page).tab("lifecycle"))
 
 
 async def _told(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:

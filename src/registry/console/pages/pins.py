@@ -11,7 +11,7 @@ from cloudcore.wire import rfc3339
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.images import image_page
-from registry.console.pages.repository_paths import api_path, page_path
+from registry.console.pages.repository_paths import api_path, path_of
 from registry.console.paths import IMAGE
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
@@ -53,7 +53,7 @@ def _pin(page: PageRequest, name: str) -> str:
 
 
 def _shown(page: PageRequest, said: str) -> PageResponse:
-    return page.go(f"{page_path(page)}/images/{page.parameters['digest']}", said)
+    return page.go(path_of(page).image(page.parameters["digest"]), said)
 
 
 HANDLERS: Final = (put_pin, delete_pin)

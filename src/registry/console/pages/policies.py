@@ -9,7 +9,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repository_paths import api_path, page_path, read_repository
+from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/policy"
@@ -44,14 +44,14 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         if error.status not in (400, 409):
             raise
         return await _page(page, error.status, written=written, complaint=error.message)
-    return page.go(f"{page_path(page)}/policy", "policy-saved")
+    return page.go(path_of(page).tab("policy"), "policy-saved")
 
 
 @post(f"{_PATH}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/policy")
-    return page.go(f"{page_path(page)}/policy", "policy-deleted")
+    return page.go(path_of(page).tab("policy"), "policy-deleted")
 
 
 async def _page(

@@ -6,9 +6,10 @@ from typing import Final
 
 from litestar import get, post
 
+from registry.console.addresses import path_of_id
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repository_paths import api_path, page_path
+from registry.console.pages.repository_paths import api_path, path_in
 from registry.console.paths import HOME, REPOSITORY
 
 _PAGE: Final = 50
@@ -36,14 +37,14 @@ async def create_repository(page: InjectedPage) -> PageResponse:
             raise
         field = "description" if error.params.get("field") == "description" else "name"
         return await _page(page, error.status, field, error.sentence)
-    return page.go(f"{HOME}/{made['repository']['id']}", "repository-created")
+    return page.go(path_in(page, made["repository"]).base, "repository-created")
 
 
 @post(f"{REPOSITORY}/delete")
 async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
-    undo = f"{page_path(page)}/restore"
+    undo = path_of_id(page.parameters["repository"]).tab("restore")  # its name is free now
     return page.go(f"{HOME}/deleted", "repository-deleted", undo)
 
 

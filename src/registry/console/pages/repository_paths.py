@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from registry.console.addresses import (
+    RepositoryPath,
+    path_of_id,
+    path_of_name,
+    path_of_record,
+)
 from registry.console.page_request import PageRequest
-from registry.console.paths import HOME
 
 
-def page_path(page: PageRequest) -> str:
-    """Return the path of the repository's first page."""
-    return f"{HOME}/{page.parameters['repository']}"
+def path_of(page: PageRequest) -> RepositoryPath:
+    """Return the address of the repository's first page."""
+    if page.address is None:
+        return path_of_id(page.parameters["repository"])
+    return path_of_name(*page.address.name)
+
+
+def path_in(page: PageRequest, repository: Mapping[str, Any]) -> RepositoryPath:
+    """Return the address of a repository's first page; `repository` is a record or a reference."""
+    acting = page.session.acting
+    account = acting.account if acting else ""
+    return path_of_record(account, repository)
 
 
 def api_path(page: PageRequest) -> str:
@@ -20,6 +35,8 @@ def api_path(page: PageRequest) -> str:
 
 async def read_repository(page: PageRequest) -> dict[str, Any]:
     """Return the repository of the requested page."""
+    if page.repository is not None:
+        return dict(page.repository)
     answer: dict[str, Any] = await page.api.get(api_path(page))
     found: dict[str, Any] = answer["repository"]
     return found

@@ -14,6 +14,7 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.identity.oauth_forms import CONSOLE
+from registry.console.addresses import page_of_reference
 from registry.console.admission import Needs
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -21,7 +22,7 @@ from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_IN, SIGNED_OUT
 from registry.console.sessions import LIFETIME, ConsoleSession, NoRole, list_roles
 
 _COOKIE: Final = "entrepot_console_sign_in"
-_OWN: Final = re.compile(r"/console(?:/[A-Za-z0-9/_.:-]*)?(?:\?[A-Za-z0-9=&%+_.:~-]*)?")
+_OWN: Final = re.compile(r"/console(?:/[A-Za-z0-9/_.:@-]*)?(?:\?[A-Za-z0-9=&%+_.:~-]*)?")
 _MAX_PATH: Final = 1000
 """Maximum characters of the address to return to."""
 
@@ -44,8 +45,8 @@ def own_page(path: str) -> str:
 
 @get("/", opt={"needs": Needs.NOTHING})
 async def show_console(page: InjectedPage) -> PageResponse:
-    """Redirect from the root of the host to the console."""
-    return page.go("/console")
+    """Redirect from the root of the host to the console, from an image reference to its page."""
+    return page.go(page_of_reference(page.path) or "/console")
 
 
 @get("/console", opt={"needs": Needs.NOTHING})
@@ -160,7 +161,9 @@ async def sign_out(page: InjectedPage) -> PageResponse:
         form = {"token": page.session.refresh_token, "client_id": CONSOLE}
         await page.client.post_form("/v1/oauth/revoke", form)
     except Refused as error:
-        return page.show("error.html", error.status, session=None, error=error, by_role=False)
+        return page.show(
+            "error.html", error.status, session=None, error=error, by_role=False, kept=""
+        )
     return page.go(SIGNED_OUT)
 
 

@@ -10,7 +10,7 @@ from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repository_paths import (
     api_path,
-    page_path,
+    path_of,
     read_repository,
 )
 from registry.console.paths import REPOSITORY
@@ -96,7 +96,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
             raise
         complaint = _MOVED if error.status == 412 else error.sentence
         return await show(page, error.status, complaint)
-    return page.go(f"{page_path(page)}/tags/{name}", "tag-moved" if was_there else "tag-created")
+    return page.go(path_of(page).tag(name), "tag-moved" if was_there else "tag-created")
 
 
 async def _digest(page: PageRequest, target: str) -> str:
@@ -118,15 +118,15 @@ async def delete_tag(page: InjectedPage) -> PageResponse:
     """Delete a tag; its image stays."""
     tag = page.parameters["tag"]
     await page.api.change("DELETE", f"{api_path(page)}/tags/{tag}")
-    here = page_path(page)
-    return page.go(f"{here}/deleted", "tag-deleted", f"{here}/tags/{tag}/restore")
+    here = path_of(page)
+    return page.go(here.tab("deleted"), "tag-deleted", here.tag(tag, "restore"))
 
 
 @post(f"{_TAG}/restore")
 async def restore_tag(page: InjectedPage) -> PageResponse:
     """Restore a deleted tag to the image it pointed to."""
     await page.api.post(f"{api_path(page)}/tags/{page.parameters['tag']}/restore")
-    return page.go(f"{page_path(page)}/tags/{page.parameters['tag']}", "tag-restored")
+    return page.go(path_of(page).tag(page.parameters["tag"]), "tag-restored")
 
 
 HANDLERS: Final = (list_tags, put_tag, show_tag, delete_tag, restore_tag)

@@ -1,0 +1,125 @@
+"""Addresses of the pages of a repository, which name it as an image reference does.
+
+    /console/acme/web/frontend                    the repository
+    /console/acme/web/frontend:1.4                a tag
+    /console/acme/web/frontend@sha256:…           an image
+    /console/acme/web/frontend/-/lifecycle        another page of the repository
+    /console/acme/web/frontend@sha256:…/-/pins    a form of the image
+
+No component of a name is ``-``. An account whose handle is a word of the console's own addresses
+has its repositories below ``/console/-``. Repositories of other accounts have their id in place of
+the name: ``/console/repositories/{id}/tags/1.4``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from registry.console.paths import CONSOLE, HOME, OWN_WORDS
+from registry.errors import NameInvalid
+from registry.oci.reference import Name, parse_name
+
+NAMED: Final = "-"
+"""Stands for the id in the routed path of a page that names its repository."""
+
+_FOREIGN: Final = frozenset({"v1", "v2", "console", "healthz", "readyz"})
+"""Words with which other paths of this host begin."""
+
+
+class RepositoryPath(NamedTuple):
+    """The address of a repository's first page."""
+
+    base: str
+    is_named: bool
+
+    def __str__(self) -> str:
+        return self.base
+
+    def tab(self, name: str) -> str:
+        """Return the path of another page of the repository, or of a form on it."""
+        return f"{self.base}/-/{name}" if self.is_named else f"{self.base}/{name}"
+
+    def image(self, digest: str, form: str = "") -> str:
+        """Return the path of an image, or of a form on its page."""
+        if not self.is_named:
+            return f"{self.base}/images/{digest}{form and '/'}{form}"
+        return f"{self.base}@{digest}{form and '/-/'}{form}"
+
+    def tag(self, tag: str, form: str = "") -> str:
+        """Return the path of a tag, or of a form on its page."""
+        if not self.is_named:
+            return f"{self.base}/tags/{tag}{form and '/'}{form}"
+        return f"{self.base}:{tag}{form and '/-/'}{form}"
+
+
+def path_of_name(handle: str, repository: str) -> RepositoryPath:
+    """Return the path of a repository by its name."""
+    before = f"{CONSOLE}/-" if handle in OWN_WORDS else CONSOLE
+    return RepositoryPath(f"{before}/{handle}/{repository}", is_named=True)
+
+
+def path_of_id(repository_id: str) -> RepositoryPath:
+    """Return the path of a repository by its id."""
+    return RepositoryPath(f"{HOME}/{repository_id}", is_named=False)
+
+
+def path_of_record(account: str, repository: Mapping[str, Any]) -> RepositoryPath:
+    """Return the path of a repository for a session in `account`: by name if it is its own.
+
+    A `repository` without a `uri` is one of the account.
+    """
+    name = str(repository["name"])
+    uri = str(repository.get("uri", f"/{account}/{name}"))
+    if uri.endswith(f"/{account}/{name}"):
+        return path_of_name(account, name)
+    return path_of_id(str(repository["id"]))
+
+
+class Address(NamedTuple):
+    """The address of a page that names its repository."""
+
+    name: Name
+    routed: str
+    """The path by which its route is found."""
+
+
+def parse_address(path: str) -> Address | None:
+    """Return the parts of a page's address, or None if it does not name a repository."""
+    if not path.startswith(f"{CONSOLE}/"):
+        return None
+    rest = path.removeprefix(f"{CONSOLE}/")
+    if rest.startswith("-/"):
+        rest = rest.removeprefix("-/")
+    elif rest.partition("/")[0] in OWN_WORDS:
+        return None
+    reference, dash, below = rest.partition("/-/")
+    found = _parse_reference(reference)
+    if found is None:
+        return None
+    name, tag, digest = found
+    part = f"/images/{digest}" if digest else f"/tags/{tag}" if tag else ""
+    return Address(name, f"{HOME}/{NAMED}{part}{f'/{below}' if dash else ''}")
+
+
+def page_of_reference(path: str) -> str | None:
+    """Return the page of an image reference without its host, as pasted into a browser, or None."""
+    reference = path.removeprefix("/")
+    if reference.partition("/")[0] in _FOREIGN:
+        return None
+    found = _parse_reference(reference)
+    if found is None:
+        return None
+    name, tag, digest = found
+    there = path_of_name(name.handle, name.repository)
+    return there.image(digest) if digest else there.tag(tag) if tag else there.base
+
+
+def _parse_reference(reference: str) -> tuple[Name, str, str] | None:
+    """Return name, tag and digest of ``account/name[:tag][@digest]``; only the name is checked."""
+    named, _, digest = reference.partition("@")
+    named, _, tag = named.partition(":")
+    try:
+        return parse_name(named), tag, digest
+    except NameInvalid:
+        return None
