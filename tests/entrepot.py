@@ -38,9 +38,10 @@ class Home:
 
     @property
     def environ(self) -> dict[str, str]:
-        environ = program_environment() | {"XDG_CONFIG_HOME": str(self.folder), **self.environment}
-        environ.pop("ENTREPOT_CREDENTIALS", None)
-        return environ
+        environ = program_environment() | {"XDG_CONFIG_HOME": str(self.folder)}
+        for name in ("ENTREPOT_CREDENTIALS", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+            environ.pop(name, None)
+        return {**environ, **self.environment}
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command to its end; it never shows a traceback."""
@@ -81,17 +82,25 @@ class Waiting:
                 text=True,
                 env=home.environ,
             )
-        assert self._process.stdout is not None
         self.shown = ""
-        while not (found := _PAGE.search(self.shown)):
-            line = self._process.stdout.readline()
-            assert line, self.shown
+        self.page = self.next_page()
+
+    def next_page(self) -> str:
+        """Return the next page that the command shows."""
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
             self.shown += line
-        self.page = found[0]
+            if found := _PAGE.search(line):
+                return found[0]
+        raise AssertionError(self.shown)
 
     def give(self, code: str) -> subprocess.CompletedProcess[str]:
         """Paste the code, and return how the command ended."""
         return self._ended(f"{code}\n")
+
+    def wait(self) -> subprocess.CompletedProcess[str]:
+        """Paste nothing, and return how the command ended by itself."""
+        return self._ended("")
 
     def interrupt(self) -> subprocess.CompletedProcess[str]:
         """Press Ctrl+C, and return how the command ended."""
@@ -174,17 +183,23 @@ def told(label: str, shown: str) -> str:
 
 def fetch_code(page: str, password: str, new_password: str = "") -> str:
     """Sign in on a page, choosing a new password if one is given, and return the code."""
+    shown = sign_in_on(page, password, new_password)
+    found = re.search(r'<output id="code">([^<]*)<', shown.text)
+    assert found, shown.text
+    return found[1]
+
+
+def sign_in_on(page: str, password: str, new_password: str = "") -> httpx.Response:
+    """Sign in on a page, choosing a new password if one is given; return the last answer."""
     endpoint = page.partition("?")[0]
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=60) as browser:
         shown = browser.get(page)
         fields = {"email": ADMIN, "password": password}
         shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
         if new_password:
             fields = {"new_password": new_password, "repeated_password": new_password}
             shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
-    found = re.search(r'<output id="code">([^<]*)<', shown.text)
-    assert found, shown.text
-    return found[1]
+    return shown
 
 
 def _hidden(page: str) -> str:

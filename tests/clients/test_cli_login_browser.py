@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
 
 from tests.clients.archives import write_docker_archive
 from tests.clients.chromium import check_quiet, fill, title
@@ -32,17 +32,19 @@ def home(workspace: Path) -> Home:
 def test_the_first_person_gets_from_init_to_a_list(
     install: Install, home: Home, browser: webdriver.Chrome
 ) -> None:
-    waiting = Waiting(home, install.url, "--role", "admin")
+    """The page's policy lets the form end in a redirect to the command, and the role is taken."""
+    waiting = Waiting(Home(home.folder, {"BROWSER": "true"}), install.url)  # which opens nothing
     browser.get(waiting.page)
     fill(browser, email=ADMIN, password=install.one_time_password)
     assert title(browser) == "Choose a password"
     fill(browser, new_password=PASSWORD, repeated_password=PASSWORD)
-    assert title(browser) == "Your code"
-    code = browser.find_element(By.ID, "code").text
-    assert code not in browser.current_url
-    ended = waiting.give(code)
+    assert title(browser) == "You can close this window"
+    assert browser.current_url.startswith("http://127.0.0.1:")
+    ended = waiting.wait()
     assert ended.returncode == 0, ended.stderr
-    assert code not in ended.stdout
+    assert ended.stdout.endswith("Commands act in the role admin of acme.\n")
+    code = httpx.URL(browser.current_url).params["code"]
+    assert code not in ended.stdout + ended.stderr
     listed = home.run("repositories", "list")
     assert listed.returncode == 0, listed.stderr
     assert listed.stdout.split()[:2] == ["NAME", "IMAGES"]

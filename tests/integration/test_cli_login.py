@@ -136,12 +136,10 @@ def test_a_person_signs_in_by_the_code_of_the_page(install: Install, home: Home)
     kept = home.stored()[install.url]
     for secret in (code, kept["token"]["access_token"], kept["refresh_token"]):
         assert secret not in ended.stdout + ended.stderr
-    # A person acts in no account before it assumes a role.
-    refused = home.run(*LIST)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("entrepot: ACCESS_DENIED: ")
-    advice = f"; a person acts in an account by a role: run 'entrepot login {install.url} --role"
-    assert advice in refused.stderr
+    # The person's only role is taken without being asked for.
+    assert ended.stdout.endswith("Commands act in the role admin of acme.\n")
+    assert kept["role"].endswith(":role/admin")
+    assert home.run(*LIST).returncode == 0
     # The code was for one attempt: a second spoils what the first gave.
     again = Waiting(Home(home.folder / "again"), install.url).give(code)
     assert again.returncode == 1
@@ -317,13 +315,21 @@ def test_where_there_is_no_sign_in_nobody_is_sent_to_its_page(
     assert "'entrepot dev' has none" in ended.stderr
 
 
-def test_a_person_without_a_role_has_nothing_for_a_container_client(
+def test_a_person_may_stay_without_a_role_and_is_told_what_that_means(
     install: Install, home: Home
 ) -> None:
-    ended = home.run("login", install.url, "--docker")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
-        "entrepot: a person signs a container client in by a role: add --role ROLE\n"
+    ended = install.sign_in_by_page(home, "--no-role")
+    assert ended.returncode == 0, ended.stderr
+    assert "role" not in home.stored()[install.url]
+    refused = home.run(*LIST)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("entrepot: ACCESS_DENIED: ")
+    advice = f"; a person acts in an account by a role: run 'entrepot login {install.url} --role"
+    assert advice in refused.stderr
+    nothing = home.run("login", install.url, "--docker", "--no-role")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert nothing.stderr == (
+        "entrepot: a person signs a container client in by a role: leave --no-role out\n"
     )
 
 

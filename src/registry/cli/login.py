@@ -1,36 +1,27 @@
-"""Sign in and out: as a person in a browser (PKCE, out of band), or by an access key."""
+"""Sign in and out: as a person in a browser, or by an access key."""
 
 from __future__ import annotations
 
 import argparse
-import base64
-import getpass
-import hashlib
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
 import msgspec
 
 from registry.cli import container_login
 from registry.cli.credentials import Credential, changing, credentials_path
 from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
+from registry.cli.insecure_http import check_readers
 from registry.cli.options import Verbs
-from registry.cli.output import printable
-from registry.cli.sign_in import (
-    CLIENT,
-    assume_role,
-    bearer,
-    choose_registry,
-    post_form,
-    token_of,
-)
+from registry.cli.output import printable, write_now
+from registry.cli.person_sign_in import sign_in_person
+from registry.cli.role_choice import choose_role
+from registry.cli.sign_in import assume_role, bearer, choose_registry, post_form, token_of
 from registry.cli.transport import RequestRefused, Transport
+from registry.cli.typed_secrets import read_secret
 
-OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 _KEY_PAIR_SECONDS: Final = 12 * 3600
 """The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
 
@@ -42,7 +33,19 @@ def add_parsers(commands: Verbs) -> None:
     login.add_argument(
         "--access-key-id", metavar="ID", help="sign in by key pair; the secret is asked for"
     )
-    login.add_argument("--role", metavar="ROLE", help="act in this role (id, CRN or name)")
+    role = login.add_mutually_exclusive_group()
+    role.add_argument(
+        "--role",
+        metavar="ROLE",
+        help="act in this role (id, CRN or name); a person's only role needs no option",
+    )
+    role.add_argument("--no-role", action="store_true", help="act as the person, in no account")
+    login.add_argument(
+        "--no-browser", action="store_true", help="open no browser here; paste the code of the page"
+    )
+    login.add_argument(
+        "--insecure-http", action="store_true", help="send secrets over plain HTTP to another host"
+    )
     login.add_argument("--docker", action="store_true", help="also sign a container client in")
     container_login.add_client(login)
     login.set_defaults(run=sign_in)
@@ -55,13 +58,14 @@ def add_parsers(commands: Verbs) -> None:
 def sign_in(options: argparse.Namespace) -> int:
     """Sign in, store the credential, and with ``--docker`` log a container client in."""
     transport = Transport(options.url)
-    if options.docker and not (options.access_key_id or options.role):
-        raise Misuse("a person signs a container client in by a role: add --role ROLE")
+    if options.docker and options.no_role:
+        raise Misuse("a person signs a container client in by a role: leave --no-role out")
+    check_readers(transport.url, is_accepted=options.insecure_http)
     try:
         if options.access_key_id:
             credential = _by_key_pair(transport, options.access_key_id)
         else:
-            credential = _by_person(transport)
+            credential = sign_in_person(transport, with_browser=not options.no_browser)
     except RequestRefused as error:
         if error.status != 404:
             raise
@@ -73,19 +77,50 @@ def sign_in(options: argparse.Namespace) -> int:
     replaced = _keep(path, transport.url, credential)
     if replaced is not None:
         _end_quietly(transport, replaced)
-    sys.stdout.write(f"Signed in to {transport.url}; the credential is in {path}.\n")
-    if options.role:
-        token = assume_role(transport, credential.token.access_token, options.role)
-        credential = msgspec.structs.replace(credential, role=options.role, role_token=token)
-        _keep(path, transport.url, credential)
-        sys.stdout.write(f"Commands act in the role {printable(options.role)}.\n")
+    write_now(f"Signed in to {transport.url}; the credential is in {path}.\n")
+    credential = _with_role(options, transport, credential)
+    _keep(path, transport.url, credential)
     sys.stdout.flush()
     if options.docker:
-        assert credential.acting is not None
-        headers = bearer(credential.acting.access_token)
-        login = transport.send("POST", container_login.PATH, headers)
-        container_login.give_login(transport.url, options.client, login)
+        _sign_client_in(options, transport, credential)
     return 0
+
+
+def _with_role(
+    options: argparse.Namespace, transport: Transport, credential: Credential
+) -> Credential:
+    """Return a sign-in that acts in the role that is named, or in the person's only one."""
+    role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
+    if role is None:
+        if credential.refresh_token is None or options.no_role:  # a program has its own rights
+            return credential
+        found = choose_role(transport, source)
+        if found is None:
+            return credential
+        role, shown = found.crn, found.shown
+    try:
+        token = assume_role(transport, source, role)
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        raise RequestRefused(
+            f"{error}. You are signed in, but not in the role {shown}: "
+            "an administrator of its account can change its trust policy",
+            error.status,
+            error.code,
+        ) from None
+    sys.stdout.write(f"Commands act in the role {shown}.\n")
+    return msgspec.structs.replace(credential, role=role, role_token=token)
+
+
+def _sign_client_in(
+    options: argparse.Namespace, transport: Transport, credential: Credential
+) -> None:
+    if credential.acting is None or (credential.refresh_token and credential.role is None):
+        raise Misuse("a person signs a container client in by a role: add --role ROLE")
+    headers = bearer(credential.acting.access_token)
+    login = transport.send("POST", container_login.PATH, headers)
+    container_login.give_login(transport.url, options.client, login)
 
 
 def sign_out(options: argparse.Namespace) -> int:
@@ -141,50 +176,5 @@ def _end_quietly(transport: Transport, credential: Credential) -> None:
 
 def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
     form = {"grant_type": "client_credentials", "duration_seconds": str(_KEY_PAIR_SECONDS)}
-    pair = (access_key_id, _secret("Secret access key: ", "secret access key"))
+    pair = (access_key_id, read_secret("Secret access key: ", "secret access key"))
     return Credential(token_of(post_form(transport, "/v1/oauth/token", form, pair)))
-
-
-def _by_person(transport: Transport) -> Credential:
-    """Print the page to open, read the code it shows, and exchange it for tokens (RFC 7636).
-
-    There is no ``state``, as there is no redirect to protect: the verifier, which leaves this
-    process only together with the code, binds the code to it.
-    """
-    verifier = secrets.token_urlsafe(48)
-    digest = hashlib.sha256(verifier.encode()).digest()
-    query = urlencode(
-        {
-            "response_type": "code",
-            "client_id": CLIENT,
-            "redirect_uri": OUT_OF_BAND,
-            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
-            "code_challenge_method": "S256",
-        }
-    )
-    page = f"/v1/oauth/authorize?{query}"
-    transport.fetch("GET", page, {"Accept": "text/html"})  # fails here if there is no such page
-    sys.stdout.write("Open this page, sign in, and copy the code it shows:\n\n")
-    sys.stdout.write(f"  {transport.url}{page}\n\n")
-    sys.stdout.flush()
-    form = {
-        "grant_type": "authorization_code",
-        "code": _secret("Code: ", "code"),
-        "code_verifier": verifier,
-        "client_id": CLIENT,
-        "redirect_uri": OUT_OF_BAND,
-    }
-    answer = post_form(transport, "/v1/oauth/token", form)
-    return Credential(token_of(answer), answer.get("refresh_token"))
-
-
-def _secret(prompt: str, name: str) -> str:
-    """Return a secret typed at the terminal, or one line of the standard input."""
-    try:
-        typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
-    except (EOFError, UnicodeDecodeError):
-        typed = ""
-    secret = typed.strip()
-    if not secret:
-        raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
-    return secret

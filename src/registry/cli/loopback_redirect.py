@@ -1,0 +1,161 @@
+"""Receive the code of a sign-in by a redirect to this machine (RFC 8252 §7.3)."""
+
+from __future__ import annotations
+
+import hmac
+import html
+import secrets
+import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Final, Self, cast
+from urllib.parse import parse_qs, urlsplit
+
+_PATH: Final = "/callback"
+_SECONDS: Final = 10
+"""How long a connection may be silent; browsers open some that they do not use."""
+_STYLE: Final = (
+    ":root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }"
+    " body { max-width: 30rem; margin: 15vh auto; padding: 0 1rem }"
+)
+
+
+class LoopbackRedirect:
+    """Listens on a port of loopback for one redirect that carries the right `state`."""
+
+    def __init__(self) -> None:
+        """Listen at once.
+
+        Raises:
+            OSError: there is no loopback to listen on.
+
+        """
+        self.state: Final = secrets.token_urlsafe(32)
+        self._told, self._tell = socket.socketpair()
+        self._lock = Lock()
+        self._code: str | None = None
+        self._server = _listen(self)
+        host, port = self._server.server_name, self._server.server_port
+        self.uri: Final = f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}"
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._told.close()
+        self._tell.close()
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when the code has come."""
+        return self._told.fileno()
+
+    @property
+    def code(self) -> str:
+        """Return the code that has come."""
+        assert self._code is not None, "wait until `fileno` is readable"
+        return self._code
+
+    def code_in(self, target: str) -> str | None:
+        """Return the code in a redirect's target; None if it is not the one that is expected."""
+        parts = urlsplit(target)
+        fields = parse_qs(parts.query)
+        states, codes = fields.get("state", []), fields.get("code", [])
+        if parts.path != _PATH or len(states) != 1 or len(codes) != 1:
+            return None
+        is_ours = hmac.compare_digest(states[0].encode(), self.state.encode())
+        return codes[0] if is_ours else None
+
+    def take(self, target: str) -> bool:
+        """Keep the code of the first right redirect; return True if this is it."""
+        code = self.code_in(target)
+        with self._lock:
+            if code is None or self._code is not None:
+                return False
+            self._code = code
+            return True
+
+    def announce(self) -> None:
+        """Make `fileno` readable."""
+        self._tell.send(b".")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, family: socket.AddressFamily, host: str, redirect: LoopbackRedirect) -> None:
+        self.address_family = family
+        self.redirect = redirect
+        super().__init__((host, 0), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind, without asking the name service for this machine's name as the base does."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing: the browser went away."""
+
+
+def _listen(redirect: LoopbackRedirect) -> _Server:
+    try:
+        return _Server(socket.AF_INET, "127.0.0.1", redirect)
+    except OSError:
+        return _Server(socket.AF_INET6, "::1", redirect)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _SECONDS
+
+    def do_GET(self) -> None:
+        """Answer the redirect, and everything else with an error."""
+        redirect = cast("_Server", self.server).redirect
+        if redirect.take(self.path):
+            words = "The command has received your sign-in and goes on in the terminal."
+            try:
+                self._show(200, "You can close this window", words)
+            finally:
+                redirect.announce()
+        elif urlsplit(self.path).path == _PATH:
+            words = "No command waits for this sign-in, or it was used. Run 'entrepot login' again."
+            self._show(400, "Not signed in", words)
+        else:
+            self._show(404, "Nothing here", "This address only ends a sign-in.")
+
+    def _show(self, status: int, title: str, words: str) -> None:
+        page = (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{title} · Entrepot</title><style>{_STYLE}</style></head>"
+            f"<body><main><h1>{title}</h1><p>{html.escape(words)}</p></main></body></html>"
+        ).encode()
+        self.send_response_only(status)
+        for name, value in (
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Length", str(len(page))),
+            ("Cache-Control", "no-store"),
+            ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
+            ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Connection", "close"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(page)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base
+        """Log nothing: the address holds the code."""

@@ -1,0 +1,236 @@
+"""``entrepot login`` of a person: the redirect to this machine, pasted codes, and roles."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pty
+import select
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from registry.cli.insecure_http import leaves_readable
+from registry.cli.loopback_redirect import LoopbackRedirect
+from tests.databases import program
+from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
+
+BROWSER = {"BROWSER": "true"}
+"""A browser that opens nothing."""
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Install]:
+    with installed(tmp_path_factory.mktemp("install") / "data") as made:
+        waiting = Waiting(Home(tmp_path_factory.mktemp("first")), made.url)
+        waiting.give(fetch_code(waiting.page, made.one_time_password, PASSWORD))
+        yield made
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home", BROWSER)
+
+
+@pytest.fixture
+def redirect() -> Iterator[LoopbackRedirect]:
+    with LoopbackRedirect() as listening:
+        yield listening
+
+
+def has_come(redirect: LoopbackRedirect, seconds: float = 0) -> bool:
+    return bool(select.select([redirect], [], [], seconds)[0])
+
+
+def test_only_the_redirect_with_the_right_state_counts_and_only_once(
+    redirect: LoopbackRedirect,
+) -> None:
+    base, state = redirect.uri.removesuffix("/callback"), redirect.state
+    for target, status in (
+        ("/", 404),
+        ("/favicon.ico", 404),
+        (f"/elsewhere?code=x&state={state}", 404),
+        ("/callback", 400),
+        ("/callback?code=x", 400),
+        ("/callback?code=x&state=wrong", 400),
+        (f"/callback?state={state}", 400),
+        (f"/callback?code=x&code=y&state={state}", 400),
+        ("/callback?code=x&state=%C3%A9", 400),
+    ):
+        assert httpx.get(base + target).status_code == status, target
+        assert not has_come(redirect)
+    page = httpx.get(f"{redirect.uri}?code=eac_1&state={state}")
+    assert page.status_code == 200
+    assert "You can close this window" in page.text
+    assert "eac_1" not in page.text
+    assert page.headers["cache-control"] == "no-store"
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert has_come(redirect, 30)
+    assert redirect.code == "eac_1"
+    assert httpx.get(f"{redirect.uri}?code=eac_2&state={state}").status_code == 400
+    assert redirect.code == "eac_1"
+
+
+def test_a_connection_that_says_nothing_holds_nobody_up(redirect: LoopbackRedirect) -> None:
+    """Browsers open connections in advance."""
+    parts = urlsplit(redirect.uri)
+    assert parts.hostname is not None
+    silent = http.client.HTTPConnection(parts.hostname, parts.port)
+    silent.connect()
+    try:
+        answer = httpx.get(f"{redirect.uri}?code=eac_1&state={redirect.state}", timeout=60)
+        assert answer.status_code == 200
+    finally:
+        silent.close()
+
+
+def test_a_browser_here_brings_the_code_back(install: Install, home: Home) -> None:
+    waiting = Waiting(home, install.url)
+    (asked,) = parse_qs(urlsplit(waiting.page).query)["redirect_uri"]
+    done = sign_in_on(waiting.page, PASSWORD)
+    assert done.status_code == 303
+    location = done.headers["location"]
+    assert location.startswith(f"{asked}?code=")
+    assert httpx.get(location, timeout=60).status_code == 200
+    ended = waiting.wait()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith("Commands act in the role admin of acme.\n")
+    assert httpx.URL(location).params["code"] not in ended.stdout + ended.stderr
+    assert home.run("repositories", "list").returncode == 0
+
+
+def test_a_browser_elsewhere_shows_a_code_to_paste(install: Install, home: Home) -> None:
+    waiting = Waiting(home, install.url, "--no-role")
+    ended = waiting.give(fetch_code(waiting.next_page(), PASSWORD))
+    assert ended.returncode == 0, ended.stderr
+    # The address of a redirect that did not arrive is as good.
+    waiting = Waiting(home, install.url, "--no-role")
+    ended = waiting.give(sign_in_on(waiting.page, PASSWORD).headers["location"])
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_no_browser_is_opened_on_request(install: Install, home: Home, tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/opened\n")
+    browser.chmod(0o755)
+    waiting = Waiting(Home(home.folder, {"BROWSER": str(browser)}), install.url, "--no-browser")
+    assert parse_qs(urlsplit(waiting.page).query)["redirect_uri"] == ["urn:ietf:wg:oauth:2.0:oob"]
+    ended = waiting.give("")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "entrepot: no code was given; type it, or pipe it to the standard input\n",
+    )
+    assert not (tmp_path / "opened").exists()
+
+
+def typed_at(home: Home, dialogue: list[tuple[str, str]], *arguments: str) -> tuple[int, str]:
+    """Run a command at a terminal, and type each answer after its prompt; return what it showed."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        program("registry", *arguments),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=home.environ,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        for prompt, answer in dialogue:
+            while prompt.encode() not in shown:
+                shown += os.read(controller, 4096)
+            os.write(controller, f"{answer}\n".encode())
+        while read := _read(controller):
+            shown += read
+        return process.wait(30), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+
+
+def _read(controller: int) -> bytes:
+    try:
+        return os.read(controller, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_a_code_typed_while_a_browser_is_open_is_not_shown(install: Install, home: Home) -> None:
+    status, shown = typed_at(home, [("Code: ", "eac_wrong")], "login", install.url)
+    assert status == 1
+    assert "invalid_grant" in shown
+    assert "eac_wrong" not in shown
+
+
+def test_several_roles_are_listed_and_one_that_refuses_is_explained(
+    install: Install, tmp_path: Path
+) -> None:
+    home = Home(tmp_path)
+    with httpx.Client(base_url=install.url, timeout=60) as http:
+        pair = (install.access_key_id, install.secret)
+        token = http.post(
+            "/v1/oauth/token", data={"grant_type": "client_credentials"}, auth=pair
+        ).json()["access_token"]
+        http.headers["Authorization"] = f"Bearer {token}"
+        (user,) = http.get("/v1/users").json()["users"]
+        trust = {
+            "version": "1",
+            "statements": [{"effect": "deny", "principals": [user["crn"]]}],
+        }
+        made = http.post("/v1/roles", json={"name": "closed", "trust_policy": trust})
+        role = made.raise_for_status().json()["role"]
+        assign = {"user": user["id"]}
+        http.post(f"/v1/roles/{role['id']}/assignments", json=assign).raise_for_status()
+        try:
+            listed = install.sign_in_by_page(home)
+            assert listed.returncode == 0, listed.stderr
+            for name in ("admin", "closed"):
+                assert f"\n  entrepot login {install.url} --role {name}\n" in listed.stdout
+            assert "role" not in home.stored()[install.url]
+            refused = install.sign_in_by_page(home, "--role", "closed")
+            assert refused.returncode == 1
+            assert "its trust policy denies it" in refused.stderr
+            assert "You are signed in, but not in the role closed: " in refused.stderr
+            assert "role" not in home.stored()[install.url]
+        finally:
+            http.delete(f"/v1/roles/{role['id']}").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_readable"),
+    [
+        ("https://registry.example.com", False),
+        ("http://localhost:5000", False),
+        ("http://registry.localhost", False),
+        ("http://127.0.0.1:5000", False),
+        ("http://127.1.2.3", False),
+        ("http://[::1]:5000", False),
+        ("http://registry.example.com", True),
+        ("http://10.0.0.1:5000", True),
+        ("http://localhost.example.com", True),
+        ("http://[2001:db8::1]", True),
+    ],
+)
+def test_plain_http_is_readable_on_the_way_to_another_machine(url: str, is_readable: bool) -> None:
+    assert leaves_readable(url) is is_readable
+
+
+def test_a_secret_goes_over_plain_http_only_on_request(home: Home) -> None:
+    login = ("login", "http://registry.invalid", "--access-key-id", "AKAKAKAKAKAKAKAKAKAK")
+    refused = home.run(*login, stdin="secret\n")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("entrepot: http://registry.invalid is plain HTTP: ")
+    assert "--insecure-http" in refused.stderr
+    status, shown = typed_at(home, [("nevertheless? [y/N] ", "")], *login)
+    assert (status, "nothing was sent" in shown) == (1, True)
+    sent = home.run(*login, "--insecure-http", stdin="secret\n")
+    assert sent.returncode == 1
+    warning, failure = sent.stderr.splitlines()
+    assert warning.startswith("entrepot: warning: http://registry.invalid is plain HTTP: ")
+    assert failure.startswith("entrepot: cannot reach http://registry.invalid: ")
