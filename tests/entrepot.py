@@ -172,12 +172,12 @@ def told(label: str, shown: str) -> str:
     return str(value)
 
 
-def fetch_code(page: str, password: str, new_password: str = "") -> str:
+def fetch_code(page: str, password: str, new_password: str = "", *, email: str = ADMIN) -> str:
     """Sign in on a page, choosing a new password if one is given, and return the code."""
     endpoint = page.partition("?")[0]
-    with httpx.Client() as browser:
+    with httpx.Client(timeout=60) as browser:
         shown = browser.get(page)
-        fields = {"email": ADMIN, "password": password}
+        fields = {"email": email, "password": password}
         shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
         if new_password:
             fields = {"new_password": new_password, "repeated_password": new_password}
