@@ -181,7 +181,7 @@ def told(label: str, shown: str) -> str:
     return str(value)
 
 
-def fetch_code(page: str, password: str, new_password: str = "") -> str:
+def fetch_code(page: str, password: str, new_password: str = "", *, email: str = ADMIN) -> str:
     """Sign in on a page, choosing a new password if one is given, and return the code."""
     shown = sign_in_on(page, password, new_password)
     found = re.search(r'<output id="code">([^<]*)<', shown.text)
@@ -194,7 +194,7 @@ def sign_in_on(page: str, password: str, new_password: str = "") -> httpx.Respon
     endpoint = page.partition("?")[0]
     with httpx.Client(timeout=60) as browser:
         shown = browser.get(page)
-        fields = {"email": ADMIN, "password": password}
+        fields = {"email": email, "password": password}
         shown = browser.post(endpoint, data={"form": _hidden(shown.text), **fields})
         if new_password:
             fields = {"new_password": new_password, "repeated_password": new_password}

@@ -125,9 +125,21 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.repositories",
                 "registry.cli.images",
                 "registry.cli.tags",
-                "registry.cli.policies",
+                "registry.cli.repository_policies",
                 "registry.cli.lifecycle",
                 "registry.cli.storage",
+            ),
+        ),
+        CommandGroup(
+            "people and rights",
+            (
+                "registry.cli.rights.whoami",
+                "registry.cli.rights.service_accounts",
+                "registry.cli.rights.access_keys",
+                "registry.cli.rights.users",
+                "registry.cli.rights.organizations",
+                "registry.cli.rights.roles",
+                "registry.cli.rights.policies",
             ),
         ),
         CommandGroup(

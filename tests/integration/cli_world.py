@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import sys
@@ -11,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import httpx
 
+from registry.cli.credentials import Credential, changing
+from registry.cli.login import OUT_OF_BAND
 from registry.cli.main import main
+from registry.cli.sign_in import CLIENT, token_of
 from tests.conformance.client import Registry
-from tests.entrepot import Home, Install, installed
+from tests.entrepot import Home, Install, fetch_code, installed
 
 JSON: Final = ("--output", "json")
 
@@ -74,19 +80,19 @@ class World:
         assert isinstance(out.buffer, io.BytesIO)
         return Ended(status, out.buffer.getvalue(), err.getvalue())
 
-    def done(self, *arguments: str, stdin: str = "") -> Ended:
+    def done(self, *arguments: str, stdin: str = "", home: Home | None = None) -> Ended:
         """Run a command that must succeed."""
-        ended = self.run(*arguments, stdin=stdin)
+        ended = self.run(*arguments, stdin=stdin, home=home)
         assert (ended.status, ended.err) == (0, "")
         return ended
 
-    def read(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever the command prints
+    def read(self, *arguments: str, home: Home | None = None) -> Any:  # noqa: ANN401 - as printed
         """Return the document that a command prints, which must succeed."""
-        return self.done(*arguments, *JSON).document
+        return self.done(*arguments, *JSON, home=home).document
 
-    def told(self, *arguments: str, stdin: str = "") -> tuple[int, str]:
+    def told(self, *arguments: str, stdin: str = "", home: Home | None = None) -> tuple[int, str]:
         """Run a command that must fail; return its status and its one line."""
-        ended = self.run(*arguments, stdin=stdin)
+        ended = self.run(*arguments, stdin=stdin, home=home)
         assert ended.err.startswith("entrepot: ")
         assert ended.err.count("\n") == 1
         return ended.status, ended.err.removeprefix("entrepot: ").removesuffix("\n")
@@ -106,6 +112,36 @@ class World:
         arguments = ("login", self.install.url, "--access-key-id", key["access_key_id"])
         ended = self.run(*arguments, stdin=f"{key['secret_access_key']}\n", home=home)
         assert ended.status == 0, ended.err
+
+    def sign_in_person(
+        self, home: Home, email: str, password: str, new_password: str = "", *, role: str = ""
+    ) -> None:
+        """Sign a person in as ``entrepot login`` does, but in this process, in a role if given."""
+        verifier = "v" * 43
+        digest = hashlib.sha256(verifier.encode()).digest()
+        query = {
+            "response_type": "code",
+            "client_id": CLIENT,
+            "redirect_uri": OUT_OF_BAND,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        page = f"{self.install.url}/v1/oauth/authorize?{urlencode(query)}"
+        form = {
+            "grant_type": "authorization_code",
+            "code": fetch_code(page, password, new_password, email=email),
+            "code_verifier": verifier,
+            "client_id": CLIENT,
+            "redirect_uri": OUT_OF_BAND,
+        }
+        answer = httpx.post(f"{self.install.url}/v1/oauth/token", data=form, timeout=60)
+        tokens = answer.raise_for_status().json()
+        credential = Credential(token_of(tokens), tokens["refresh_token"])
+        with changing(home.credentials) as credentials:
+            credentials[self.install.url] = credential
+        if role:
+            ended = self.run("roles", "assume", role, home=home)
+            assert ended.status == 0, ended.err
 
     def _post(self, path: str, **document: object) -> Any:  # noqa: ANN401 - whatever is answered
         token = self.home.stored()[self.install.url]["token"]["access_token"]

@@ -54,35 +54,36 @@ def app(world: World) -> str:
 def test_a_policy_from_its_setting_to_its_end(world: World, app: str, tmp_path: Path) -> None:
     none = (
         f"{app} has no policy: only its own account's policies count; "
-        f"'entrepot policies set {app} FILE' gives it one"
+        f"'entrepot repository-policies set {app} FILE' gives it one"
     )
-    assert world.told("policies", "show", app) == (3, none)
-    ended = world.done("policies", "set", app, "-", stdin=json.dumps(POLICY))
+    assert world.told("repository-policies", "show", app) == (3, none)
+    ended = world.done("repository-policies", "set", app, "-", stdin=json.dumps(POLICY))
     assert ended.text == f"{app} has revision 1 of its policy\n"
-    assert world.done("policies", "show", app).lines == [
+    assert world.done("repository-policies", "show", app).lines == [
         "SID EFFECT PRINCIPALS ACTIONS CONDITIONS",
         "anyone allow * registry:PullImage -",
     ]
-    shown = world.done("policies", "show", app, *JSON)
+    shown = world.done("repository-policies", "show", app, *JSON)
     assert shown.document["document"]["statements"][0]["principals"] == ["*"]
     # What was shown can be set again.
     file = tmp_path / "policy.json"
     file.write_bytes(shown.out)
-    assert world.read("policies", "set", app, str(file))["revision"] == 2
-    assert world.done("policies", "delete", app).text == f"{app} has no policy any more\n"
-    assert world.told("policies", "show", app) == (3, none)
+    assert world.read("repository-policies", "set", app, str(file))["revision"] == 2
+    deleted = world.done("repository-policies", "delete", app)
+    assert deleted.text == f"{app} has no policy any more\n"
+    assert world.told("repository-policies", "show", app) == (3, none)
 
 
 def test_a_policy_that_locks_out_is_set_by_force(world: World, app: str) -> None:
     statement = {**POLICY["statements"][0], "effect": "deny"}  # type: ignore[dict-item]
     document = json.dumps({"version": "1", "statements": [statement]})
-    status, words = world.told("policies", "set", app, "-", stdin=document)
+    status, words = world.told("repository-policies", "set", app, "-", stdin=document)
     assert (status, words.partition(":")[0]) == (1, "CONFLICT")
-    world.done("policies", "set", app, "-", "--force", stdin=document)
+    world.done("repository-policies", "set", app, "-", "--force", stdin=document)
 
 
 def test_what_is_no_document_is_told(world: World, app: str, tmp_path: Path) -> None:
-    status, words = world.told("policies", "set", app, "-", stdin="[1]")
+    status, words = world.told("repository-policies", "set", app, "-", stdin="[1]")
     assert status == 2
     assert words.startswith("the standard input holds no JSON object: ")
     file = tmp_path / "rules.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Final
 
@@ -98,6 +99,35 @@ async def test_any_verified_digest_finds_the_image_and_the_answer_says_sha256(
     signature = await world.push_image("sig", subject={**image["config"], "digest": alias})
     assert await walk(world, f"/images/{pushed['digest']}/referrers") == [signature["digest"]]
     assert (await world.control.delete(f"{world.images}/{alias}")).status_code == 204
+
+
+@on_both_databases
+async def test_a_short_digest_finds_the_one_image_that_has_it(world: World) -> None:
+    image = await world.push_image("one")
+    (found,) = (await world.get("/images"))["images"]
+    digits = image["digest"].removeprefix("sha256:")
+    for short in (digits[:6], digits[:12], digits[:63], image["digest"][:13]):
+        assert await world.get(f"/images/{short}") == {"image": found}
+    other = f"{digits[:11]}{'0' if digits[11] != '0' else '1'}"
+    for none in (other, digits[:5], f"{digits[:12]}A", digits, f"sha512:{digits[:12]}"):
+        refused(await world.control.get(f"{world.images}/{none}"), 404, "NOT_FOUND")
+
+
+@on_both_databases
+async def test_a_short_digest_of_several_images_is_refused(world: World) -> None:
+    document = await world.image_document("one")
+    seen: dict[str, dict[str, object]] = {}
+    for number in itertools.count():  # some five thousand, until two begin with the same digits
+        other = document | {"annotations": {"n": str(number)}}
+        short = digest_of(json.dumps(other).encode())[: len("sha256:") + 6]
+        if short in seen:
+            break
+        seen[short] = other
+    first, _ = await world.push(seen[short]), await world.push(other)
+    params = refused(await world.control.get(f"{world.images}/{short}"), 400, "INVALID_INPUT")
+    assert (params["field"], params["reason"]) == ("digest", "ambiguous")
+    found = (await world.get(f"/images/{first['digest'][: len(short) + 12]}"))["image"]
+    assert found["digest"] == first["digest"]
 
 
 async def test_referrers_are_those_of_both_names_of_an_image(world: World) -> None:

@@ -41,7 +41,7 @@ def completed(path: Path, *words: str) -> list[str]:
 
 def test_bash_completes_commands_options_choices_and_files(bash_script: Path) -> None:
     subprocess.run([require_tool("bash"), "-n", bash_script], check=True, timeout=30)
-    assert completed(bash_script, "repos") == ["repositories"]
+    assert completed(bash_script, "reposi") == ["repositories", "repository-policies"]
     assert completed(bash_script, "images", "re") == ["restore", "referrers"]
     assert completed(bash_script, "lifecycle", "run", "--w") == ["--wait"]
     assert completed(bash_script, "tags", "list", "--output", "j") == ["json", "jsonl"]

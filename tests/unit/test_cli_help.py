@@ -56,7 +56,7 @@ def test_without_a_command_its_help_is_shown(
     ("command", "words"),
     [
         (("image", "list"), "there is no command 'image'; did you mean 'images'?"),
-        (("repo", "list"), "there is no command 'repo'; did you mean 'repositories'?"),
+        (("repo", "list"), "there is no command 'repo'; did you mean 'repositories' or 'repo"),
         (("tags", "lsit"), "there is no command 'lsit'; did you mean 'list'?"),
         (("xyz",), "there is no command 'xyz'; 'entrepot --help' lists those there are"),
         (("gc", "xyz"), "there is no command 'xyz'; 'entrepot gc --help' lists those there are"),

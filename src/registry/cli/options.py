@@ -10,6 +10,8 @@ from registry.cli.output import FORMS, TABLE
 from registry.cli.parser import CommandParser, Commands
 
 Verbs: TypeAlias = "Commands[CommandParser]"
+Run: TypeAlias = Callable[[argparse.Namespace], int]
+"""What carries a command out, and returns its exit status."""
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
@@ -17,9 +19,7 @@ def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
     return commands.add_parser(noun, help=words, description=_sentence(words)).add_commands()
 
 
-def add_verb(
-    verbs: Verbs, verb: str, run: Callable[[argparse.Namespace], int], words: str
-) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.ArgumentParser:
     """Add a command that calls a registry, and return its parser."""
     parser = verbs.add_parser(verb, help=words, description=_sentence(words))
     add_client_options(parser)
@@ -36,7 +36,11 @@ def add_repository(parser: argparse.ArgumentParser) -> None:
 
 def add_image(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names an image."""
-    parser.add_argument("image", metavar="IMAGE", help="REPOSITORY:TAG or REPOSITORY@DIGEST")
+    parser.add_argument(
+        "image",
+        metavar="IMAGE",
+        help="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
+    )
 
 
 def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:

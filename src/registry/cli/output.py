@@ -31,6 +31,8 @@ class Column(NamedTuple):
     is_number: bool = False
     is_whole: bool = False
     """Never folded, so that it can be copied; the table may become wider than the terminal."""
+    has_digests: bool = False
+    """Digests in it may be shortened."""
 
 
 def column(
@@ -40,6 +42,7 @@ def column(
     *,
     is_number: bool = False,
     is_whole: bool = False,
+    has_digests: bool = False,
 ) -> Column:
     """Return the column of the field `name`, shaped by a function such as `size_text`."""
 
@@ -47,7 +50,7 @@ def column(
         value = record.get(name)
         return value if shape is None or value is None else shape(value)
 
-    return Column(heading, cell, is_number, is_whole)
+    return Column(heading, cell, is_number, is_whole, has_digests)
 
 
 def write_records(

@@ -21,11 +21,15 @@ _EARLY_SECONDS: Final = 30
 
 
 class SignIn:
-    """The sign-in to one registry, stored in the credentials file."""
+    """The sign-in to one registry, stored in the credentials file.
 
-    def __init__(self, transport: Transport, path: Path) -> None:
+    Its tokens are of the role, if there is one, or with `in_role=False` of whoever signed in.
+    """
+
+    def __init__(self, transport: Transport, path: Path, *, in_role: bool = True) -> None:
         self._transport = transport
         self._path = path
+        self._in_role = in_role
 
     def token(self) -> str:
         """Return an access token, renewed if it has expired.
@@ -36,7 +40,7 @@ class SignIn:
 
         """
         credential = load(self._path).get(self._transport.url)
-        acting = None if credential is None else credential.acting
+        acting = None if credential is None else self._acting(credential)
         return acting.access_token if acting and _is_live(acting) else self.renewed_token(None)
 
     def renewed_token(self, refused: str | None) -> str:
@@ -48,13 +52,15 @@ class SignIn:
             credential = credentials.get(self._transport.url)
             if credential is None:
                 raise NotSignedIn(f"not signed in to {self._transport.url}: {self._advice}")
-            acting = credential.acting
+            acting = self._acting(credential)
             if acting and _is_live(acting) and acting.access_token != refused:
                 return acting.access_token
             return self._renew(credentials, credential).access_token
 
     def advice(self) -> str:
         """Return the advice to assume a role, without which a person may do little; else empty."""
+        if not self._in_role:
+            return ""
         credential = load(self._path).get(self._transport.url)
         if credential is None or credential.refresh_token is None or credential.role is not None:
             return ""
@@ -63,10 +69,13 @@ class SignIn:
             f"run 'entrepot login {self._transport.url} --role ROLE'"
         )
 
+    def _acting(self, credential: Credential) -> ApiToken | None:
+        return credential.acting if self._in_role else credential.token
+
     def _renew(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
         """Return a new token to send; store each new token in `kept` as it arrives."""
         source = credential.token
-        if credential.role is not None and _is_live(source):
+        if self._in_role and credential.role is not None and _is_live(source):
             try:
                 return self._act(kept, credential)
             except RequestRefused as error:
@@ -77,7 +86,7 @@ class SignIn:
         return self._act(kept, credential)
 
     def _act(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
-        if credential.role is None:
+        if not self._in_role or credential.role is None:
             return credential.token
         token = assume_role(self._transport, credential.token.access_token, credential.role)
         kept[self._transport.url] = msgspec.structs.replace(credential, role_token=token)

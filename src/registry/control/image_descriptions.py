@@ -80,7 +80,11 @@ async def get_image(
     ctx: NamedDependency[RequestContext],
     needs: Needs[ServiceContext],
 ) -> OneImage:
-    """Return an image, by any digest of its manifest or by its id."""
+    """Return an image, by any digest of its manifest, by its id, or by a short digest.
+
+    A short digest is the beginning of the sha256, 6 hex digits or more, with or without `sha256:`.
+    If several images of the repository have it, the answer is 400, `ambiguous`.
+    """
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ImageQuery)
     row = await ctx.database.read(images.get_image, found, digest)

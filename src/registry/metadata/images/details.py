@@ -81,6 +81,9 @@ _LIST: Final = {
 }
 _BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
 _BY_DIGEST: Final = Statement(_images().where(_m.digest == bindparam("digest")))
+_BY_PREFIX: Final = Statement(
+    page(_images().where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after")))
+)
 _TAGS: Final = Statement(
     select(_t.manifest_id, _t.name)
     .join(manifests, _m.id == _t.manifest_id)
@@ -133,6 +136,13 @@ def find_image(tx: Connection, repository_id: str, digest: str) -> ImageRow | No
     """Return the image with this sha256, or None."""
     row = tx.row(_BY_DIGEST, repository_id=repository_id, digest=digest)
     return _with_tags(tx, repository_id, [row])[0] if row else None
+
+
+def find_by_prefix(tx: Connection, repository_id: str, prefix: str, limit: int) -> list[ImageRow]:
+    """Return up to `limit` images whose sha256 begins with `prefix`, which ends in a hex digit."""
+    after = f"{prefix}g"  # sorts after every digest with the prefix
+    rows = tx.rows(_BY_PREFIX, repository_id=repository_id, prefix=prefix, after=after, limit=limit)
+    return _with_tags(tx, repository_id, rows)
 
 
 def find_document(tx: Connection, repository_id: str, manifest_id: str) -> ManifestDocument | None:

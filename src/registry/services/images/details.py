@@ -6,11 +6,12 @@ it too, unless `force` is given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, PlatformError
+from cloudcore.errors import Conflict, InvalidInput, PlatformError
 from cloudcore.uuids import parse_uuid
 from registry.errors import DigestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
@@ -28,6 +29,8 @@ from registry.services.images.deletion import drop_image, drop_unlisted, referen
 from registry.services.repositories.locks import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
+
+_SHORT: Final = re.compile("(?:sha256:)?[0-9a-f]{6,63}")
 
 
 class ImagePage(NamedTuple):
@@ -102,20 +105,38 @@ def _list_under_prefix(
 
 
 def get_image(tx: Connection, found: VisibleRepository, reference: str) -> ImageRow:
-    """Return an image by its id, or by any digest its content was verified with.
+    """Return an image by its id, any digest its content was verified with, or a short digest.
+
+    A short digest is the beginning of the sha256, 6 hex digits or more, with or without
+    ``sha256:``, that no other image of the repository has.
 
     Raises:
-        ManifestUnknown: there is no such image, or `reference` is neither an id nor a digest.
+        ManifestUnknown: there is no such image, or `reference` has another form.
+        InvalidInput: several images have this short digest.
 
     """
     if (image_id := parse_uuid(reference)) is not None:
         image = next(iter(images.find_images(tx, found.repository.id, [image_id])), None)
+    elif _SHORT.fullmatch(reference):
+        image = _find_short(tx, found, reference)
     else:
         digest = _canonical(tx, found, reference)
         image = images.find_image(tx, found.repository.id, digest) if digest else None
     if image is None:
         raise _unknown(reference)
     return image
+
+
+def _find_short(tx: Connection, found: VisibleRepository, reference: str) -> ImageRow | None:
+    prefix = f"sha256:{reference.removeprefix('sha256:')}"
+    rows = images.find_by_prefix(tx, found.repository.id, prefix, 2)
+    if len(rows) > 1:
+        raise InvalidInput(
+            f"several images have digests that begin with {reference}; give more of it",
+            field="digest",
+            reason="ambiguous",
+        )
+    return rows[0] if rows else None
 
 
 def get_document(tx: Connection, found: VisibleRepository, reference: str) -> ManifestDocument:

@@ -1,4 +1,4 @@
-"""``entrepot policies``: who else may use a repository."""
+"""``entrepot repository-policies``: who else may use a repository."""
 
 from __future__ import annotations
 
@@ -24,23 +24,29 @@ _COLUMNS: Final = (
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``policies`` and its commands."""
-    verbs = add_noun(commands, "policies", "resource policies: who else may use a repository")
-    add_repository(add_verb(verbs, "show", _show, "show a repository's policy"))
-    setting = add_verb(verbs, "set", _set, "give a repository a policy in place of its own")
-    add_repository(setting)
-    add_file(setting, "the policy, or what 'policies show --output json' printed")
-    setting.add_argument("--force", action="store_true", help="even if it locks you out")
+    """Add ``repository-policies`` and its commands."""
+    words = "resource policies: who else may use a repository"
+    verbs = add_noun(commands, "repository-policies", words)
+    add_repository(add_verb(verbs, "show", show, "show a repository's policy"))
+    add_setting(add_verb(verbs, "set", set_policy, "give a repository a policy"))
     deletion = add_verb(verbs, "delete", _delete, "delete a repository's policy")
     add_repository(deletion)
     add_confirmation(deletion)
+
+
+def add_setting(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `set_policy`."""
+    add_repository(parser)
+    add_file(parser, "the policy, or what 'repository-policies show --output json' printed")
+    parser.add_argument("--force", action="store_true", help="even if it locks you out")
 
 
 def _path(client: ApiClient, options: argparse.Namespace) -> str:
     return f"/v1/repositories/{find_repository(client, options.repository)['id']}/policy"
 
 
-def _show(options: argparse.Namespace) -> int:
+def show(options: argparse.Namespace) -> int:
+    """Print the policy of the repository that the command line names."""
     client = open_client(options)
     path = _path(client, options)
     try:
@@ -50,7 +56,7 @@ def _show(options: argparse.Namespace) -> int:
             raise
         raise Missing(
             f"{options.repository} has no policy: only its own account's policies count; "
-            f"'entrepot policies set {options.repository} FILE' gives it one"
+            f"'entrepot repository-policies set {options.repository} FILE' gives it one"
         ) from None
     if options.output != TABLE:
         write_record(policy, options.output)
@@ -59,9 +65,10 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _set(options: argparse.Namespace) -> int:
+def set_policy(options: argparse.Namespace) -> int:
+    """Replace the policy of the repository that the command line names."""
     document = read_document(options.file)
-    if "revision" in document:  # the output of 'policies show --output json'
+    if "revision" in document:  # the output of 'repository-policies show --output json'
         document = document["document"]
     client = open_client(options)
     path = _path(client, options)

@@ -1,0 +1,149 @@
+"""``entrepot roles assign``, ``unassign``, ``assignments``, ``mine`` and ``assume``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from registry.cli.api import ApiClient, open_client
+from registry.cli.credentials import changing, credentials_path
+from registry.cli.failure import CommandFailure, Missing
+from registry.cli.listing import add_quiet, show_list
+from registry.cli.options import Verbs, add_registry, add_verb
+from registry.cli.output import TABLE, Column, column, duration_text, echo, printable, time_text
+from registry.cli.rights.lookup import ROLE, add_named, find, path_of
+from registry.cli.rights.people import StoredSignIn, open_person
+from registry.cli.sign_in import assume_role
+from registry.cli.transport import RequestRefused, Transport
+
+_COLUMNS: Final = (
+    Column("E-MAIL", lambda row: row["user"]["name"]),
+    column("SINCE", "created_at", time_text),
+    Column("ID", lambda row: row["user"]["id"], is_whole=True),
+)
+_MY_COLUMNS: Final = (
+    column("NAME", "name"),
+    Column("ACCOUNT", lambda row: row["account"]["name"]),
+    column("LONGEST SESSION", "max_session_seconds", duration_text, is_number=True),
+    column("CRN", "crn", is_whole=True),
+)
+
+
+def add_parsers(verbs: Verbs) -> None:
+    """Add the commands about the people of roles to those of roles."""
+    assign = add_verb(verbs, "assign", _assign, "let a person assume a role")
+    add_named(assign, ROLE)
+    assign.add_argument("user", metavar="EMAIL", help="e-mail address, id or CRN")
+    assign.add_argument(
+        "--keep-trust",
+        action="store_true",
+        help="leave the trust policy alone; by default it is made to admit the person, which"
+        " ends the role's sessions",
+    )
+    unassign = add_verb(verbs, "unassign", _unassign, "take a role from a person")
+    add_named(unassign, ROLE)
+    unassign.add_argument("user", metavar="EMAIL", help="e-mail address, id or CRN")
+    listing = add_verb(verbs, "assignments", _list, "list the people who have a role")
+    add_named(listing, ROLE)
+    add_quiet(listing, "e-mail addresses")
+    mine = add_verb(verbs, "mine", _list_mine, "list the roles that you can assume")
+    add_quiet(mine, "CRNs")
+    assume = verbs.add_parser(
+        "assume",
+        help="act in another role from now on",
+        description="Act in another role from now on, without signing in again.",
+    )
+    add_registry(assume)
+    either = assume.add_mutually_exclusive_group(required=True)
+    either.add_argument("role", metavar="ROLE", nargs="?", help="name, id or CRN")
+    either.add_argument("--none", action="store_true", help="act as yourself again")
+    assume.set_defaults(run=_assume)
+
+
+def _assign(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    role = find(client, ROLE, options.role)
+    path = f"{ROLE.path}/{role['id']}"
+    made = client.create(f"{path}/assignments", {"user": options.user})["assignment"]
+    name, crn = made["user"]["name"], made["user"]["crn"]
+    words = f"{name} has the role {role['name']}"
+    if not _is_trusted(role["trust_policy"], crn):
+        if options.keep_trust:
+            words += ", but its trust policy does not admit them yet"
+        else:
+            _trust(client, path, role["trust_policy"], crn)
+            words += "; its trust policy admits them now, which ended its open sessions"
+    echo(words, options.output, made)
+    return 0
+
+
+def _is_trusted(policy: Mapping[str, Any], crn: str) -> bool:
+    """Return True if a trust policy allows a principal by its CRN, or everyone."""
+    return any(
+        statement["effect"] == "allow" and {"*", crn} & set(statement["principals"])
+        for statement in policy["statements"]
+    )
+
+
+def _trust(client: ApiClient, path: str, policy: Mapping[str, Any], crn: str) -> None:
+    """Let the trust policy of the role at a path admit a principal too.
+
+    Raises:
+        CommandFailure: the caller may not change it, or it would be too large.
+
+    """
+    statement = {"effect": "allow", "principals": [crn]}
+    changed = {**policy, "statements": [*policy["statements"], statement]}
+    try:
+        client.call("PATCH", path, {"trust_policy": changed})
+    except RequestRefused as error:
+        raise CommandFailure(
+            f"assigned, but of no use before the role's trust policy admits {crn}: {error}"
+        ) from None
+
+
+def _unassign(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    path = f"{path_of(client, ROLE, options.role)}/assignments"
+    written = options.user
+    for row in client.rows(path, "assignments"):
+        user = row["user"]
+        if written in (user["id"], user["crn"]) or written.lower() == user["name"]:
+            client.call("DELETE", f"{path}/{user['id']}")
+            echo(f"{user['name']} has the role {row['role']['name']} no more", options.output)
+            return 0
+    raise Missing(
+        f"{printable(written)!r} does not have this role; "
+        f"'entrepot roles assignments {options.role}' shows who has it"
+    )
+
+
+def _list(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    rows = client.rows(f"{path_of(client, ROLE, options.role)}/assignments", "assignments")
+    return show_list(options, rows, _COLUMNS, lambda row: str(row["user"]["name"]))
+
+
+def _list_mine(options: argparse.Namespace) -> int:
+    rows = open_person(options).rows("/v1/users/me/roles", "roles")
+    return show_list(options, rows, _MY_COLUMNS, lambda row: str(row["crn"]))
+
+
+def _assume(options: argparse.Namespace) -> int:
+    stored = StoredSignIn(options)
+    source = stored.tokens(in_role=False).token()  # raises if nobody is signed in
+    token = None if options.none else assume_role(Transport(stored.url), source, options.role)
+    with changing(credentials_path(os.environ)) as credentials:
+        credential = credentials[stored.url]
+        credentials[stored.url] = msgspec.structs.replace(
+            credential, role=options.role, role_token=token
+        )
+    echo(
+        "Commands act as yourself" if options.none else f"Commands act in the role {options.role}",
+        TABLE,
+    )
+    return 0

@@ -1,0 +1,89 @@
+"""``entrepot service-accounts``: the programs of an account, such as CI."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from registry.cli.api import open_client
+from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.failure import Misuse
+from registry.cli.listing import add_quiet, show_list
+from registry.cli.options import Verbs, add_noun, add_verb
+from registry.cli.output import column, echo, time_text, write_record
+from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, find
+
+_COLUMNS: Final = (
+    column("NAME", "name"),
+    column("STATUS", "status"),
+    column("DESCRIPTION", "description"),
+    column("CREATED", "created_at", time_text),
+)
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``service-accounts`` and its commands."""
+    verbs = add_noun(commands, "service-accounts", "programs of the account, such as CI")
+    listing = add_verb(verbs, "list", _list, "list service accounts by name")
+    add_quiet(listing, "names")
+    add_named(add_verb(verbs, "show", _show, "show a service account"), SERVICE_ACCOUNT)
+    create = add_verb(verbs, "create", _create, "create a service account")
+    create.add_argument("name", metavar="NAME", help="in lower case, such as ci")
+    create.add_argument("--description", metavar="TEXT", default="", help="for persons")
+    update = add_verb(verbs, "update", _update, "change a service account; its name stays")
+    add_named(update, SERVICE_ACCOUNT)
+    update.add_argument("--description", metavar="TEXT", help='for persons; "" takes it away')
+    update.add_argument(
+        "--status",
+        choices=("active", "suspended"),
+        help="while it is suspended, its keys and tokens do not work",
+    )
+    deletion = add_verb(verbs, "delete", _delete, "delete a service account with its keys")
+    add_named(deletion, SERVICE_ACCOUNT)
+    add_confirmation(deletion)
+
+
+def _list(options: argparse.Namespace) -> int:
+    rows = open_client(options).rows(SERVICE_ACCOUNT.path, SERVICE_ACCOUNT.fields)
+    return show_list(options, rows, _COLUMNS, lambda row: str(row["name"]))
+
+
+def _show(options: argparse.Namespace) -> int:
+    found = find(open_client(options), SERVICE_ACCOUNT, options.service_account)
+    write_record(found, options.output)
+    return 0
+
+
+def _create(options: argparse.Namespace) -> int:
+    document = {"name": options.name, "description": options.description}
+    made = open_client(options).create(SERVICE_ACCOUNT.path, document)["service_account"]
+    name = made["name"]
+    echo(
+        f"Created {name}, which may do nothing yet: 'entrepot policies attach POLICY "
+        f"--service-account {name}' gives it rights, 'entrepot access-keys create {name}' a key",
+        options.output,
+        made,
+    )
+    return 0
+
+
+def _update(options: argparse.Namespace) -> int:
+    given: dict[str, Any] = {"description": options.description, "status": options.status}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise Misuse("say what is to change: --description or --status")
+    client = open_client(options)
+    found = find(client, SERVICE_ACCOUNT, options.service_account)
+    path = f"{SERVICE_ACCOUNT.path}/{found['id']}"
+    changed = client.call("PATCH", path, changes)["service_account"]
+    echo(f"Changed {changed['name']}; it is {changed['status']}", options.output, changed)
+    return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    client = open_client(options)
+    found = find(client, SERVICE_ACCOUNT, options.service_account)
+    confirm(options, f"Delete the service account {found['name']} with its access keys?")
+    client.call("DELETE", f"{SERVICE_ACCOUNT.path}/{found['id']}")
+    echo(f"Deleted {found['name']}; its keys and tokens do not work any more", options.output)
+    return 0
