@@ -183,13 +183,15 @@ def told(label: str, shown: str) -> str:
 
 def fetch_code(page: str, password: str, new_password: str = "", *, email: str = ADMIN) -> str:
     """Sign in on a page, choosing a new password if one is given, and return the code."""
-    shown = sign_in_on(page, password, new_password)
+    shown = sign_in_on(page, password, new_password, email=email)
     found = re.search(r'<output id="code">([^<]*)<', shown.text)
     assert found, shown.text
     return found[1]
 
 
-def sign_in_on(page: str, password: str, new_password: str = "") -> httpx.Response:
+def sign_in_on(
+    page: str, password: str, new_password: str = "", *, email: str = ADMIN
+) -> httpx.Response:
     """Sign in on a page, choosing a new password if one is given; return the last answer."""
     endpoint = page.partition("?")[0]
     with httpx.Client(timeout=60) as browser:

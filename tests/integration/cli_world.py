@@ -19,8 +19,8 @@ from uuid import uuid4
 import httpx
 
 from registry.cli.credentials import Credential, changing
-from registry.cli.login import OUT_OF_BAND
 from registry.cli.main import main
+from registry.cli.person_sign_in import OUT_OF_BAND
 from registry.cli.sign_in import CLIENT, token_of
 from tests.conformance.client import Registry
 from tests.entrepot import Home, Install, fetch_code, installed
