@@ -14,6 +14,18 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
 
 PREFIX = "ENTREPOT_"
+CLIENT_VARIABLES: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "ACCESS_KEY_ID",
+        "CREDENTIALS",
+        "INSECURE_HTTP",
+        "REGISTRY",
+        "SECRET_ACCESS_KEY",
+        "SECRET_ACCESS_KEY_FILE",
+    )
+)
+"""Variables of the commands that call a registry; a server ignores them."""
 
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(
@@ -231,7 +243,7 @@ class Settings:
         top = {item.name for item in fields(cls)} - numbers.keys()
         values: dict[str, object] = {}
         for variable, text in environ.items():
-            if not variable.startswith(PREFIX):
+            if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES:
                 continue
             name = variable.removeprefix(PREFIX).lower()
             if name in group_of:
