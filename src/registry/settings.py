@@ -16,6 +16,18 @@ from cloudcore.iam.founders import Founders
 from registry.public_url import HOST, is_every_address, public_url_problem
 
 PREFIX = "ENTREPOT_"
+CLIENT_VARIABLES: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "ACCESS_KEY_ID",
+        "CREDENTIALS",
+        "INSECURE_HTTP",
+        "REGISTRY",
+        "SECRET_ACCESS_KEY",
+        "SECRET_ACCESS_KEY_FILE",
+    )
+)
+"""Variables of the commands that call a registry; a server ignores them."""
 
 _ORIGIN: Final = re.compile(
     r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
@@ -242,7 +254,7 @@ class Settings:
         """
         values: dict[str, str | int] = {}
         for variable, text in environ.items():
-            if not variable.startswith(PREFIX):
+            if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES:
                 continue
             name = variable.removeprefix(PREFIX).lower()
             if name not in NAMES:

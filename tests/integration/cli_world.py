@@ -101,6 +101,11 @@ class World:
         """Push an image that there was not yet, and return its digest."""
         return self.registry.push_image(f"acme/{repository}", tag).digest
 
+    def admits(self, password: str) -> bool:
+        """Return True if a container client can log in with a password."""
+        url = f"{self.install.url}/v2/token"
+        return httpx.get(url, auth=("token", password), timeout=30).status_code == 200
+
     def sign_in(self, home: Home, *statements: Mapping[str, Any]) -> None:
         """Sign a service account in that may do what `statements` say, and no more."""
         name = f"program-{uuid4().hex[:12]}"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import io
 import os
 import pty
+import re
 import select
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
+from registry.cli.failure import Misuse
 from registry.cli.insecure_http import leaves_readable
 from registry.cli.loopback_redirect import LoopbackRedirect
+from registry.cli.role_choice import AssignedRole, pick
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
 
@@ -127,7 +131,11 @@ def test_no_browser_is_opened_on_request(install: Install, home: Home, tmp_path:
     assert not (tmp_path / "opened").exists()
 
 
-def typed_at(home: Home, dialogue: list[tuple[str, str]], *arguments: str) -> tuple[int, str]:
+Answer = str | Callable[[str], str]
+"""What is typed, or a function of what the command has shown that returns it."""
+
+
+def typed_at(home: Home, dialogue: list[tuple[str, Answer]], *arguments: str) -> tuple[int, str]:
     """Run a command at a terminal, and type each answer after its prompt; return what it showed."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -144,7 +152,8 @@ def typed_at(home: Home, dialogue: list[tuple[str, str]], *arguments: str) -> tu
         for prompt, answer in dialogue:
             while prompt.encode() not in shown:
                 shown += os.read(controller, 4096)
-            os.write(controller, f"{answer}\n".encode())
+            typed = answer if isinstance(answer, str) else answer(shown.decode())
+            os.write(controller, f"{typed}\n".encode())
         while read := _read(controller):
             shown += read
         return process.wait(30), shown.decode()
@@ -166,6 +175,27 @@ def test_a_code_typed_while_a_browser_is_open_is_not_shown(install: Install, hom
     assert status == 1
     assert "invalid_grant" in shown
     assert "eac_wrong" not in shown
+
+
+def code_of_the_page(shown: str) -> str:
+    """Sign in on the page that a command has shown, and return its code."""
+    (page,) = re.findall(r"http://\S+/authorize\?\S+", shown)
+    return fetch_code(page, PASSWORD)
+
+
+def listed_at(shown: str) -> int:
+    """Return the number of the role ``admin`` among those that were listed."""
+    return re.findall(r" --role (\S+)", shown).index("admin") + 1
+
+
+@pytest.mark.parametrize("typed", ["", "0", "3", "²", "admin"])
+def test_a_role_that_is_not_in_the_list_is_not_taken(
+    typed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{typed}\n"))
+    roles = [AssignedRole(name, "acme", f"crn:iam::a:role/{name}") for name in ("admin", "ci")]
+    with pytest.raises(Misuse, match="you are signed in without a role"):
+        pick(roles)
 
 
 def test_several_roles_are_listed_and_one_that_refuses_is_explained(
@@ -193,6 +223,11 @@ def test_several_roles_are_listed_and_one_that_refuses_is_explained(
             for name in ("admin", "closed"):
                 assert f"\n  entrepot login {install.url} --role {name}\n" in listed.stdout
             assert "role" not in home.stored()[install.url]
+            number = str(listed_at(listed.stdout))
+            picked: list[tuple[str, Answer]] = [("Code: ", code_of_the_page), ("[1-2] ", number)]
+            status, shown = typed_at(home, picked, "login", install.url)
+            assert (status, "Commands act in the role admin of acme." in shown) == (0, True)
+            assert home.stored()[install.url]["role"].endswith(":role/admin")
             refused = install.sign_in_by_page(home, "--role", "closed")
             assert refused.returncode == 1
             assert "its trust policy denies it" in refused.stderr

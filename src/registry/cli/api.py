@@ -12,6 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from registry.cli.credentials import credentials_path
+from registry.cli.environment_key import KeyTokens, find_key
 from registry.cli.sign_in import SignIn, bearer, choose_registry
 from registry.cli.transport import Lost, RequestRefused, Transport
 
@@ -139,9 +140,20 @@ class ApiClient:
 
 def open_client(options: argparse.Namespace) -> ApiClient:
     """Return a client of the registry that ``--registry``, the environment or the sign-in names."""
-    path = credentials_path(os.environ)
-    transport = Transport(choose_registry(options.registry, os.environ, path))
-    return ApiClient(transport, SignIn(transport, path))
+    environ = os.environ
+    given: str | None = options.registry
+    if given is None and (key := find_key(environ)) is not None:
+        return client_for(key.url, environ)
+    return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
+
+
+def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
+    """Return a client of a registry, signed in by the environment's access key if it is for it."""
+    transport = Transport(url)
+    key = find_key(environ, transport.url)
+    if key is not None:
+        return ApiClient(transport, KeyTokens(transport, key))
+    return ApiClient(transport, SignIn(transport, credentials_path(environ)))
 
 
 def _is_repeatable(request: _ApiRequest) -> bool:

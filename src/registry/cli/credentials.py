@@ -1,6 +1,7 @@
 """The credentials file of ``entrepot login``, which only its owner can read.
 
-It holds one JSON object, keyed by the URL of the registry, and no configuration. Each change
+It holds one JSON object, keyed by the URL of the registry, and no configuration. Passwords of
+container clients are in a file of the same kind. Each change
 writes a temporary file of mode 0600 and renames it, so that others cannot read it and it is never
 half written. Concurrent commands change it one after the other.
 """
@@ -13,10 +14,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from registry.cli.failure import CommandFailure
+
+T = TypeVar("T")
 
 
 class ApiToken(msgspec.Struct):
@@ -36,6 +40,8 @@ class Credential(msgspec.Struct, omit_defaults=True):
     role: str | None = None
     """The role that commands act in."""
     role_token: ApiToken | None = None
+    signed_in_at: float = 0
+    """Seconds since the epoch by this machine's clock."""
 
     @property
     def acting(self) -> ApiToken | None:
@@ -48,8 +54,16 @@ def credentials_path(environ: Mapping[str, str]) -> Path:
     named = environ.get("ENTREPOT_CREDENTIALS")
     if named:
         return Path(named)
-    base = environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(base) / "entrepot" / "credentials.json"
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else _home() / ".config") / "entrepot" / "credentials.json"
+
+
+def _home() -> Path:
+    """Return the home folder; the root, as in a container, for a user without any."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def load(path: Path) -> dict[str, Credential]:
@@ -59,8 +73,23 @@ def load(path: Path) -> dict[str, Credential]:
         CommandFailure: the file holds something else.
 
     """
+    return load_file(path, Credential)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[dict[str, Credential]]:
+    """Lock the file, yield its credentials, and store them at the end if they were changed.
+
+    Changes are stored even after an exception: they may hold the only token that is still valid.
+    """
+    with changing_file(path, Credential) as credentials:
+        yield credentials
+
+
+def load_file(path: Path, kind: type[T]) -> dict[str, T]:
+    """Return the contents of a file of secrets; see `load`."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Credential])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, kind])  # type: ignore[valid-type]
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -70,36 +99,36 @@ def load(path: Path) -> dict[str, Credential]:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[dict[str, Credential]]:
-    """Lock the file, yield its credentials, and store them at the end if they were changed.
+def changing_file(path: Path, kind: type[T]) -> Iterator[dict[str, T]]:
+    """Lock a file of secrets, yield its contents, and store them if they were changed.
 
-    Changes are stored even after an exception: they may hold the only token that is still valid.
+    One change at a time is made to the files of one folder.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Lock the folder: the file itself is replaced, and a lock file would be left behind.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        before = load(path)
-        credentials = dict(before)
+        before = load_file(path, kind)
+        contents = dict(before)
         try:
-            yield credentials
+            yield contents
         finally:
-            if credentials != before:
-                _store(path, credentials)
+            if contents != before:
+                _store(path, contents)
     finally:
         os.close(folder)
 
 
-def _store(path: Path, credentials: Mapping[str, Credential]) -> None:
-    """Replace the file; delete it if there are no credentials."""
-    if not credentials:
+def _store(path: Path, contents: Mapping[str, object]) -> None:
+    """Replace the file; delete it if it would be empty."""
+    if not contents:
         path.unlink(missing_ok=True)
         return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")  # mode 0600
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(credentials))
+            file.write(msgspec.json.encode(contents))
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from registry.cli import container_login
+from registry.cli.api import ApiClient
+from registry.cli.container_clients import log_in
+from registry.cli.container_passwords import forget_password, new_password
 from registry.cli.credentials import Credential, changing, credentials_path
 from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
 from registry.cli.insecure_http import check_readers
@@ -18,7 +22,7 @@ from registry.cli.options import Verbs
 from registry.cli.output import printable, write_now
 from registry.cli.person_sign_in import sign_in_person
 from registry.cli.role_choice import choose_role
-from registry.cli.sign_in import assume_role, bearer, choose_registry, post_form, token_of
+from registry.cli.sign_in import SignIn, assume_role, choose_registry, post_form, token_of
 from registry.cli.transport import RequestRefused, Transport
 from registry.cli.typed_secrets import read_secret
 
@@ -73,6 +77,7 @@ def sign_in(options: argparse.Namespace) -> int:
             f"there is no sign-in at {transport.url}; check the URL, and mind that 'entrepot dev' "
             "has none: 'entrepot init' and 'entrepot serve' make a registry that has"
         ) from None
+    credential = msgspec.structs.replace(credential, signed_in_at=time.time())
     path = credentials_path(os.environ)
     replaced = _keep(path, transport.url, credential)
     if replaced is not None:
@@ -118,9 +123,8 @@ def _sign_client_in(
 ) -> None:
     if credential.acting is None or (credential.refresh_token and credential.role is None):
         raise Misuse("a person signs a container client in by a role: add --role ROLE")
-    headers = bearer(credential.acting.access_token)
-    login = transport.send("POST", container_login.PATH, headers)
-    container_login.give_login(transport.url, options.client, login)
+    client = ApiClient(transport, SignIn(transport, credentials_path(os.environ)))
+    log_in(transport.url, options.client, new_password(client))
 
 
 def sign_out(options: argparse.Namespace) -> int:
@@ -129,6 +133,7 @@ def sign_out(options: argparse.Namespace) -> int:
     transport = Transport(choose_registry(options.registry, os.environ, path))
     with changing(path) as credentials:
         credential = credentials.pop(transport.url, None)
+    forget_password(transport.url, os.environ)
     if credential is None:
         sys.stdout.write(f"Not signed in to {transport.url}.\n")
         return 0

@@ -48,14 +48,20 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
         )
         return None
     if sys.stdin.isatty() and sys.stderr.isatty():
-        return _picked(roles)
+        return pick(roles)
     write_now("You can act in several roles. Choose one:\n")
     for role in roles:
         write_now(f"  entrepot login {transport.url} --role {_option(role, roles)}\n")
     return None
 
 
-def _picked(roles: Sequence[AssignedRole]) -> AssignedRole:
+def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
+    """Ask which role; return it.
+
+    Raises:
+        Misuse: something else was typed.
+
+    """
     for number, role in enumerate(roles, 1):
         sys.stderr.write(f"  {number}  {role.shown}\n")
     sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")

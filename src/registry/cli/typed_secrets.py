@@ -49,6 +49,6 @@ def prompting(prompt: str) -> Iterator[None]:
         sys.stderr.flush()
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # a half of a secret is no command
         sys.stderr.write("\n")
         sys.stderr.flush()

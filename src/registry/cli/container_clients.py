@@ -1,0 +1,67 @@
+"""Log container clients in: the login commands that take a password on the standard input."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from registry.cli.container_passwords import ContainerPassword
+from registry.cli.failure import CommandFailure
+
+
+class _LoginCommand(NamedTuple):
+    """How a program is told to log in; the host follows."""
+
+    words: tuple[str, ...] = ("login",)
+    username: str = "--username"
+    password: str = "--password-stdin"  # noqa: S105 - an option
+    plain_http: tuple[str, ...] = ()
+    """Options for a registry without TLS; docker and crane need none on loopback."""
+
+
+_DOCKER: Final = _LoginCommand()
+_CONTAINERS: Final = _LoginCommand(plain_http=("--tls-verify=false",))
+_COMMANDS: Final[Mapping[str, _LoginCommand]] = {
+    "docker": _DOCKER,
+    "nerdctl": _DOCKER,
+    "podman": _CONTAINERS,
+    "buildah": _CONTAINERS,
+    "skopeo": _CONTAINERS,
+    "oras": _LoginCommand(plain_http=("--plain-http",)),
+    "crane": _LoginCommand(("auth", "login")),
+    "helm": _LoginCommand(("registry", "login"), plain_http=("--plain-http",)),
+    "regctl": _LoginCommand(("registry", "login"), "--user", "--pass-stdin"),
+}
+CLIENTS: Final = tuple(_COMMANDS)
+
+
+def login_command(url: str, program: str, username: str, host: str) -> list[str]:
+    """Return the command that logs a client in; an unknown one is told as docker is."""
+    how = _COMMANDS.get(Path(program).name, _DOCKER)
+    options = how.plain_http if url.startswith("http://") else ()
+    return [program, *how.words, how.username, username, how.password, *options, host]
+
+
+def log_in(url: str, program: str, login: ContainerPassword) -> None:
+    """Log a client in to the registry at `url`; the password goes to its standard input only.
+
+    Raises:
+        CommandFailure: the client cannot be run, or fails.
+
+    """
+    command = login_command(url, program, login.username, login.registry)
+    try:
+        ended = subprocess.run(  # noqa: S603 - the program the person named
+            command, input=login.password, text=True, check=False
+        )
+    except OSError as error:
+        by_hand = f"entrepot docker-login --registry {shlex.quote(url)} --print-password"
+        raise CommandFailure(
+            f"cannot run {program}: {error.strerror}; name another client with --client, "
+            f"or run where it is: {by_hand} | {shlex.join(command)}"
+        ) from None
+    if ended.returncode != 0:
+        raise CommandFailure(f"{program} did not sign in; this command is signed in nevertheless")
