@@ -48,6 +48,8 @@ class ServiceAccountRecord(ResponseBody):
     name: str
     description: str
     status: Status
+    last_used_at: RFC3339 | None
+    """The last use of one of its keys, rounded down to the hour; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -77,6 +79,7 @@ def _record(found: ServiceAccount) -> ServiceAccountRecord:
         name=found.name,
         description=found.description,
         status="active" if found.status == "active" else "suspended",
+        last_used_at=None if found.last_used_at is None else rfc3339(found.last_used_at),
         created_at=rfc3339(found.created_at),
         updated_at=rfc3339(found.updated_at),
     )
