@@ -102,6 +102,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetUser",
                 "iam:ListOrganizations",
                 "iam:ListUsers",
+                "iam:ResetPassword",
                 "iam:SwitchOrganization",
                 "iam:UpdateUser",
             ),
