@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class Family(Generic[Needs_contra]):
     resource_kinds: tuple[ResourceKind, ...] = ()
     foreign_kinds: tuple[ResourceKind, ...] = ()
     """Kinds of resources of families that may be absent; its operations need rights on them."""
+    policy_templates: tuple[PolicyTemplate, ...] = ()
+    """Its ready-made policies."""
     events: tuple[str, ...] = ()
     """Types of the events it publishes."""
     quotas: tuple[str, ...] = ()
@@ -100,7 +103,8 @@ class Family(Generic[Needs_contra]):
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
-    """Return what policies can name: the kinds of resources of all families."""
+    """Return what policies can name: the kinds of resources of all families, and templates."""
     own = {kind.crn: kind for family in families for kind in family.resource_kinds}
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
-    return Vocabulary(list((foreign | own).values()))
+    templates = [template for family in families for template in family.policy_templates]
+    return Vocabulary(list((foreign | own).values()), templates)

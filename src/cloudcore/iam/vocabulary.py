@@ -18,6 +18,7 @@ from cloudcore.iam.grammar import nearest
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.templates import PolicyTemplate
 
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
@@ -76,10 +77,13 @@ class _Form(NamedTuple):
 
 
 class Vocabulary:
-    """The kinds of resources that policies of an installation can name."""
+    """What policies of an installation can name, and the templates of policies."""
 
-    def __init__(self, kinds: Sequence[ResourceKind] = ()) -> None:
+    def __init__(
+        self, kinds: Sequence[ResourceKind] = (), templates: Sequence[PolicyTemplate] = ()
+    ) -> None:
         self.kinds: Final = tuple(kinds)
+        self.templates: Final = tuple(templates)
         self.shared_actions: Final = frozenset[str]().union(
             *(kind.rules.actions for kind in kinds if kind.rules is not None)
         )

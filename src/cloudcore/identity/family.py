@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
+    from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
@@ -25,6 +26,7 @@ class IdentityNeeds:
 
     tokens: AccessTokens
     keys: SigningKeys
+    uses: LastUses
     auth_url: str
     """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
 
@@ -100,6 +102,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetUser",
                 "iam:ListOrganizations",
                 "iam:ListUsers",
+                "iam:ResetPassword",
                 "iam:SwitchOrganization",
                 "iam:UpdateUser",
             ),

@@ -23,7 +23,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import RateLimited, Unauthenticated
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
+from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
 from cloudcore.serving.source_address import rate_subject
 from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
 from registry.metadata.logins import Login
@@ -39,7 +39,6 @@ _ENDPOINT: Final = "access-key-login"
 _ID: Final = re.compile(r"AK[A-Z2-7]{18}")
 _DUMMY: Final = sha256(b"").hexdigest()
 _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
-_MINUTE: Final = 60 * MICROSECONDS
 
 
 class _Found(NamedTuple):
@@ -66,7 +65,7 @@ async def log_in_with_key(
     secret: str,
     source_ip: IPv4Address | IPv6Address | None,
 ) -> Login:
-    """Return an access key as a login, and record its use. It takes several transactions.
+    """Return an access key as a login. A failure takes a second transaction.
 
     Raises:
         Unauthenticated: the key is unknown, its secret wrong, or it may not log in.
@@ -87,9 +86,6 @@ async def log_in_with_key(
         if retry_after:
             raise _too_many(retry_after)
         raise wrong_login()
-    minute = now - now % _MINUTE
-    if owner.last_used_at is None or owner.last_used_at < minute:
-        await database.write_relaxed(note_use, owner.key_id, minute)
     return login
 
 
@@ -121,17 +117,19 @@ def _find(tx: Connection, access_key_id: str, source: str | None, now: int) -> _
 def _login(found: _Found, access_key_id: str, now: int) -> Login | None:
     owner = found.owner
     # This is the one place that says which keys may log in.
-    if owner is None or owner.key_status != "active" or owner.is_suspended or not found.is_allowed:
+    if owner is None or not owner.is_usable(now) or owner.is_suspended or not found.is_allowed:
         return None
+    end = now + BEARER_SECONDS * MICROSECONDS
     return Login(
         id=owner.key_id,
         account_id=owner.account_id,
         handle=found.handle,
-        expires_at=now + BEARER_SECONDS * MICROSECONDS,
+        expires_at=end if owner.expires_at is None else min(end, owner.expires_at),
         service_account_id=owner.service_account_id,
         service_account=owner.service_account,
         sid=None,
-        access_key_id=access_key_id,
+        access_key_id=owner.key_id,
+        direct_key_id=access_key_id,
     )
 
 

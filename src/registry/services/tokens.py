@@ -177,10 +177,10 @@ class BearerTokens:
         }
         if login is not None:
             claims["acc"] = login.account_id
-            if login.access_key_id is None:
+            if login.direct_key_id is None:
                 claims["lid"] = login.id
             else:
-                claims["akid"] = login.access_key_id
+                claims["akid"] = login.direct_key_id
         source = None if subject.principal is None else subject.principal.source
         if source is not None:
             claims["src"] = source
