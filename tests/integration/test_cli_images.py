@@ -396,6 +396,31 @@ def test_what_is_no_image_is_told_before_anything_is_asked(world: World) -> None
     assert world.told("images", "restore", "app:v1")[0] == 2
 
 
+# what a shell offers
+
+
+def test_names_of_repositories_and_tags_are_offered(world: World, app: str) -> None:
+    world.push(app, "v1")
+    world.push(app, "v2")
+    offer = "__complete"
+    assert world.done(offer, "repository", app[:12]).lines == [app]
+    assert world.done(offer, "image", app[:12]).lines == [f"{app}:v1", f"{app}:v2"]
+    assert world.done(offer, "image", f"{app}:v2").lines == [f"{app}:v2"]
+    assert world.done(offer, "service-account", "adm").lines == ["admin"]
+    assert world.done(offer, "role", "x").lines == []
+
+
+@pytest.mark.parametrize("kind", ["repository", "image", "person"])
+def test_nothing_is_offered_where_nothing_can_be_asked(
+    world: World, kind: str, tmp_path: Path
+) -> None:
+    elsewhere = Home(world.home.folder, {"ENTREPOT_REGISTRY": "http://127.0.0.1:1"})
+    for home in (Home(tmp_path), elsewhere):
+        ended = world.run("__complete", kind, "a:b", home=home)
+        assert (ended.status, ended.out, ended.err) == (0, b"", "")
+    assert world.done("__complete", "image", "nobody:").out == b""
+
+
 # tags
 
 
