@@ -18,7 +18,7 @@ from sqlalchemy import create_engine
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.family import resource_rules
+from cloudcore.family import vocabulary
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
@@ -160,7 +160,7 @@ def make_world(database: Database, options: Options = PLAIN) -> World:
     )
     more = (*(FAULTY if options.faulty else ()), *options.more)
     routes = Routes([*HANDLERS, *more]) if more else _routes()
-    app = ControlPlane(routes, platform, resource_rules=resource_rules([THINGS]))
+    app = ControlPlane(routes, platform, vocabulary=vocabulary([THINGS]))
     world = World(app, database, tokens)
     return world
 

@@ -19,6 +19,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
+from cloudcore.family import vocabulary
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
@@ -39,6 +40,7 @@ from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
+from registry.families import FAMILIES
 from tests.databases import opened
 
 START: Final = 1_800_000_000 * MICROSECONDS
@@ -278,7 +280,8 @@ async def _make_world(database: Database, founders: Founders) -> World:
         authenticator=later,
         settings=ControlSettings(founders=founders),
     )
-    world = World(ControlPlane(_routes(), platform), database, keyring, Permissions(database))
+    app = ControlPlane(_routes(), platform, vocabulary=vocabulary(FAMILIES))
+    world = World(app, database, keyring, Permissions(database))
     later.world = world
     world.acme = await world.tenant("acme", "person", "admin")
     world.globex = await world.tenant("globex", "outsider", "stranger")

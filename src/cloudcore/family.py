@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.templates import PolicyTemplate
+from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
@@ -27,18 +28,6 @@ if TYPE_CHECKING:
 
 Needs_contra = TypeVar("Needs_contra", contravariant=True)
 Other = TypeVar("Other")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceKind:
-    """A kind of resource that policies can name."""
-
-    crn: str
-    """Form of its CRNs; variable parts are in angle brackets."""
-    actions: tuple[str, ...]
-    """Its actions, as ``family:VerbNoun``."""
-    rules: ResourceRules | None = None
-    """Rules for its resource policies; None if it cannot have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +78,10 @@ class Family(Generic[Needs_contra]):
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     tables: Callable[[], Sequence[Table]] = _nothing
     resource_kinds: tuple[ResourceKind, ...] = ()
+    foreign_kinds: tuple[ResourceKind, ...] = ()
+    """Kinds of resources of families that may be absent; its operations need rights on them."""
+    policy_templates: tuple[PolicyTemplate, ...] = ()
+    """Its ready-made policies."""
     events: tuple[str, ...] = ()
     """Types of the events it publishes."""
     quotas: tuple[str, ...] = ()
@@ -109,7 +102,9 @@ class Family(Generic[Needs_contra]):
         )
 
 
-def resource_rules(families: Sequence[Family[Any]]) -> tuple[ResourceRules, ...]:
-    """Return the rules for resource policies of all kinds of resources."""
-    kinds = [kind for family in families for kind in family.resource_kinds]
-    return tuple(kind.rules for kind in kinds if kind.rules is not None)
+def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
+    """Return what policies can name: the kinds of resources of all families, and templates."""
+    own = {kind.crn: kind for family in families for kind in family.resource_kinds}
+    foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
+    templates = [template for family in families for template in family.policy_templates]
+    return Vocabulary(list((foreign | own).values()), templates)

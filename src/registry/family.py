@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from registry.services import resource_kinds
+from registry.services import policy_templates, resource_kinds
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
@@ -106,6 +106,8 @@ REGISTRY: Final[Family[Process]] = Family(
         resource_kinds.AUTHORIZATION_TOKEN,
         resource_kinds.REGISTRY_SETTINGS,
     ),
+    foreign_kinds=(resource_kinds.TOPIC,),
+    policy_templates=policy_templates.TEMPLATES,
     events=(
         "registry.image.deleted",
         "registry.image.pushed",

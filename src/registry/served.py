@@ -8,9 +8,10 @@ from functools import cache
 from typing import Final, cast
 
 from cloudcore.clock import uuid7
-from cloudcore.family import Family, resource_rules
+from cloudcore.family import Family, vocabulary
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
@@ -44,14 +45,17 @@ async def _surround(process: Process, resources: AsyncExitStack) -> ServingProce
 
 
 async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring) -> ServingProcess:
-    """Make the parts for sign-in; `resources` stops the refresh of signing keys."""
+    """Make the parts for sign-in; `resources` ends what they repeat."""
     settings, ctx = process.settings, process.ctx
     keys = SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS)
     await keys.refresh()
     await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
     tokens = AccessTokens(keys, settings.url, ctx.clock)
     permissions = Permissions(ctx.database)
-    authenticator = BearerAuthenticator(ctx.database, tokens, permissions, ctx.clock)
+    uses = LastUses(ctx.database, ctx.clock)
+    resources.push_async_callback(uses.flush)
+    await resources.enter_async_context(repeated(FLUSH_SECONDS, uses.flush))
+    authenticator = BearerAuthenticator(ctx.database, tokens, permissions, uses, ctx.clock)
     signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
     platform = Platform(
         database=ctx.database,
@@ -71,7 +75,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         ctx=ctx,
         store=process.store,
         platform=platform,
-        identity=IdentityNeeds(tokens, keys, settings.url),
+        identity=IdentityNeeds(tokens, keys, uses, settings.url),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 
@@ -95,7 +99,7 @@ async def _make_planes(
         _routes(families),
         platform,
         needs={HEALTH: readiness} | {family.name: family.provided(process) for family in families},
-        resource_rules=resource_rules(families),
+        vocabulary=vocabulary(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)

@@ -27,6 +27,7 @@ BODIES: Final[dict[str, Any]] = {
     "PUT /v1/users/me/password": {"current_password": "x", "password": "long enough for us"},
     "POST /v1/users": {"email": "made@example.org"},
     "PATCH /v1/users/{user_id}": {"status": "suspended"},
+    "POST /v1/users/{user_id}/reset-password": None,
     "POST /v1/service-accounts": {"name": "new"},
     "PATCH /v1/service-accounts/{service_account_id}": {"description": "New."},
     "POST /v1/service-accounts/{service_account_id}/access-keys": {},

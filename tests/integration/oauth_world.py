@@ -27,6 +27,7 @@ from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity import authorize_routes, oauth_routes
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts, policies, roles, service_accounts
@@ -99,6 +100,7 @@ class World:
     keyring: Keyring
     keys: SigningKeys
     tokens: AccessTokens
+    uses: LastUses
     peer: str = "198.51.100.7"
     now: int = START
     tick: int = 0
@@ -302,17 +304,18 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
     keyring = Keyring(b"k" * 32)
     keys = SigningKeys(database, keyring, clock, KEY_KINDS)
     tokens = AccessTokens(keys, issuer, clock)
+    uses = LastUses(database, clock)
     platform = Platform(
         database=database,
         clock=clock,
         new_id=uuid7,
         keyring=keyring,
-        authenticator=BearerAuthenticator(database, tokens, Permissions(database), clock),
+        authenticator=BearerAuthenticator(database, tokens, Permissions(database), uses, clock),
         settings=ControlSettings(auth_url=issuer),
     )
-    needs = {"iam": IdentityNeeds(tokens, keys, issuer)}
+    needs = {"iam": IdentityNeeds(tokens, keys, uses, issuer)}
     app = ControlPlane(_routes(), platform, needs=needs)
-    world = World(app, database, keyring, keys, tokens)
+    world = World(app, database, keyring, keys, tokens, uses)
     return world
 
 

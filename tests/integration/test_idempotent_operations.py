@@ -82,6 +82,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/users": Asked(
             owner, {"email": "new@example.org", "organization": acme.organization_id}
         ),
+        "/v1/users/{}/reset-password": Asked(owner),
         "/v1/service-accounts": Asked(program, {"name": "new"}),
         "/v1/service-accounts/{}/access-keys": Asked(program, {}),
         "/v1/roles": Asked(

@@ -7,15 +7,18 @@ from hashlib import sha256
 
 from sqlalchemy import select
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.statement import Statement
 from cloudcore.identity.services.access_keys import sealing_context
 from cloudcore.identity.tables import access_keys
+from cloudcore.wire import rfc3339
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
 pytestmark = on_both_databases
 
 SERVICE_ACCOUNTS = "/v1/service-accounts"
+HOUR = 3600 * MICROSECONDS
 KEPT = Statement(select(access_keys))
 
 
@@ -68,6 +71,31 @@ async def test_the_secret_is_shown_once_and_kept_hashed_and_sealed(identity: Wor
     assert kept["secret_sha256"] == sha256(secret.encode()).hexdigest()
     context = sealing_context(key["access_key_id"])
     assert identity.keyring.open(bytes(kept["secret_sealed"]), context) == secret.encode()
+
+
+async def test_a_key_has_a_description_and_an_end(identity: World) -> None:
+    owner = await identity.make(SERVICE_ACCOUNTS, {"name": "ci"})
+    path = f"{SERVICE_ACCOUNTS}/{owner['id']}/access-keys"
+    end = rfc3339(identity.now + HOUR)
+    key = await identity.make(path, {"description": "build server", "expires_at": end})
+    assert (key["description"], key["expires_at"]) == ("build server", end)
+    one = f"{path}/{key['id']}"
+    for wrong in (rfc3339(identity.now - HOUR), "2030-01-01T00:00:00", "9999-12-31T23:59:59-01:00"):
+        for method, where in (("POST", path), ("PATCH", one)):
+            answer = await identity.ask(method, where, {"expires_at": wrong})
+            assert answer.json()["error"]["params"]["field"] == "expires_at"
+
+    never = await identity.ask("PATCH", one, {"description": "", "expires_at": None})
+    assert (never.json()["access_key"]["expires_at"], never.status_code) == (None, 200)
+    await identity.ask("PATCH", one, {"expires_at": end})
+    await identity.make(path, {})
+    assert (await identity.ask("POST", path)).status_code == 409
+    identity.now += HOUR
+    await identity.make(path, {})  # an expired key does not count
+    later = await identity.ask("PATCH", one, {"expires_at": rfc3339(identity.now + HOUR)})
+    assert later.status_code == 409  # it would be the third
+    kept = (await identity.ask("GET", one)).json()["access_key"]
+    assert (kept["status"], kept["expires_at"]) == ("active", end)
 
 
 async def test_two_keys_are_active_at_most(identity: World) -> None:

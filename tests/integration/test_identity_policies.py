@@ -74,6 +74,40 @@ async def test_handles_in_documents_mean_their_accounts(identity: World) -> None
     assert denial.resources.match(f"crn:registry:eu:{other}:repository/x")
 
 
+async def test_a_new_document_names_only_what_exists(identity: World) -> None:
+    async def refusal(method: str, path: str, wrong: object, **more: object) -> dict[str, Any]:
+        answer = await identity.ask(method, path, {"document": wrong, **more})
+        assert answer.status_code == 400, answer.text
+        found: dict[str, Any] = answer.json()["error"]
+        return found
+
+    made = await identity.make(POLICIES, {"name": "p", "document": document("*")})
+    path = f"{POLICIES}/{made['id']}"
+    action = document("*", actions=("registry:PullImage", "registry:PulImage"))
+    for method, where, more in (("POST", POLICIES, {"name": "q"}), ("PATCH", path, {})):
+        error = await refusal(method, where, action, **more)
+        assert "registry:PulImage" in error["message"]
+        assert error["params"]["reason"] == "unknown_action"
+        assert error["params"]["suggestions"][0] == "registry:PullImage"
+        error = await refusal(method, where, document("crn:registry:*:acme:repo/web"), **more)
+        assert error["params"]["reason"] == "unknown_resource"
+    assert (await identity.ask("GET", path)).json()["policy"]["revision"] == 1
+
+
+async def test_a_stored_document_with_an_unknown_action_stays_in_force(identity: World) -> None:
+    """It was stored when the action existed, or before documents were checked."""
+    deny = document("*", effect="deny", actions=("registry:Vanished", "iam:ListRoles"))
+    await identity.program("ci", ALLOW_ALL, *deny["statements"])
+    assert (await identity.ask("GET", "/v1/roles", token="ci")).status_code == 403
+    found = (await identity.ask("GET", POLICIES)).json()["policies"]
+    (policy,) = [each for each in found if each["name"] == "of-ci"]
+    assert "registry:Vanished" in policy["document"]["statements"][1]["actions"]
+    path = f"{POLICIES}/{policy['id']}"
+    changed = await identity.ask("PATCH", path, {"description": "old"})
+    assert changed.json()["policy"]["document"] == policy["document"]
+    assert (await identity.ask("GET", "/v1/roles", token="ci")).status_code == 403
+
+
 async def test_a_document_has_a_largest_size(identity: World) -> None:
     large = document(*(f"crn:{index:03}" + "x" * 240 for index in range(90)))
     answer = await identity.ask("POST", POLICIES, {"name": "large", "document": large})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.iam.passwords import match_passwords
+from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.rows.users import find_user
 from tests.databases import on_both_databases
 from tests.identity_world import World
@@ -103,6 +104,35 @@ async def test_a_person_changes_its_password(identity: World) -> None:
     assert match_passwords("long enough for us", [kept.password]) == [True]
     assert not kept.must_change_password
     assert (await identity.ask("PUT", path, body, token="ada")).status_code == 400
+
+
+@on_both_databases
+async def test_an_owner_resets_a_password(identity: World) -> None:
+    ada = await identity.person("ada")
+    path = f"{USERS}/{ada.id}/reset-password"
+    assert (await identity.ask("POST", path, token="person")).status_code == 404
+    await identity.join("ada")
+    for token, status in (("ada", 403), ("admin", 403), ("outsider", 404)):
+        assert (await identity.ask("POST", path, token=token)).status_code == status
+    answer = await identity.ask("POST", path, token="person", key="once")
+    assert answer.status_code == 200
+    user = answer.json()["user"]
+    password = user.pop("one_time_password")
+    assert user["must_change_password"] is True
+    kept = await identity.database.read(find_user, ada.id)
+    assert kept is not None
+    assert match_passwords(password, [kept.password]) == [True]
+    sid, now = identity.principals["ada"].sid or "", identity.now
+    assert await identity.database.read(find_live_session, sid, now) is None
+    retried = await identity.ask("POST", path, token="person", key="once")
+    assert retried.content == answer.content
+
+    own = f"{USERS}/{identity.acme.person.id}/reset-password"
+    assert (await identity.ask("POST", own, token="person")).status_code == 409
+    globex = identity.globex.organization_id
+    await identity.join("ada", organization=globex, by="outsider")
+    for token in ("person", "outsider"):
+        assert (await identity.ask("POST", path, token=token)).status_code == 409
 
 
 @pytest.mark.parametrize("path", ["/v1/roles", "/v1/policies", "/v1/service-accounts"])

@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 from sqlalchemy import select
 
-from cloudcore.clock import uuid7
+from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import roles as role_rows
@@ -194,7 +194,14 @@ async def add_deny(world: World, scene: Scene) -> None:
 
 
 async def disable_key(world: World, scene: Scene) -> None:
-    await world.database.write(service_accounts.save_access_key_status, scene.ci.key_id, "inactive")
+    await world.run("UPDATE access_keys SET status = 'inactive'")
+
+
+async def let_key_expire(world: World, scene: Scene) -> None:
+    await world.run(f"UPDATE access_keys SET expires_at = {world.now + 60 * MICROSECONDS}")
+    for name in ALL:
+        assert (await world.who(getattr(scene, name))).status_code == 200
+    world.pass_time(60)
 
 
 async def delete_key(world: World, scene: Scene) -> None:
@@ -250,6 +257,7 @@ ALL = {"program", "person", "by_program", "by_person"}
     ("way", "ended"),
     [
         (disable_key, {"program", "by_program"}),
+        (let_key_expire, {"program", "by_program"}),
         (delete_key, {"program", "by_program"}),
         (delete_service_account, {"program", "by_program"}),
         (replace_service_account, {"program", "by_program"}),

@@ -274,15 +274,17 @@ async def test_a_token_goes_into_the_header_and_nothing_else_does(oauth: World) 
 
 
 @on_both_databases
-async def test_the_use_of_a_key_is_noted_to_the_minute(oauth: World) -> None:
+async def test_the_use_of_a_key_is_noted_to_the_hour(oauth: World) -> None:
     ci = await program(oauth)
     noted = []
     for _ in range(3):
         await oauth.token_of(ci)
-        oauth.pass_time(45)
+        oauth.pass_time(45 * 60)
+        await oauth.uses.flush()
         noted.append(await oauth.database.read(last_use, ci.key_id))
-    start = noted[0] - noted[0] % 60_000_000
-    assert noted == [start, start, start + 60_000_000]
+    hour = 3600 * MICROSECONDS
+    start = noted[0] - noted[0] % hour
+    assert noted == [start, start, start + hour]
 
 
 def last_use(tx: Connection, key_id: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from cloudcore.identity.rows.accounts import save_account
 from registry.metadata.repositories.live import find_repository
 from tests.integration.tokens_world import (
     DIGEST,
@@ -117,7 +118,20 @@ async def test_a_first_push_needs_the_right_to_create(
     answer = await post(install, token, "/v2/acme/new/blobs/uploads/")
     assert answer.status_code == status
     if status == 404:
-        assert answer.json()["errors"][0]["code"] == "NAME_UNKNOWN"
+        (error,) = answer.json()["errors"]
+        assert error["code"] == "NAME_UNKNOWN"
+        assert "that takes registry:CreateRepository on acme/new" in error["message"]
+
+
+async def test_an_account_may_create_nothing_by_a_push(install: Install) -> None:
+    program, password = await prepare(install, ALLOW_ALL)
+    closed = program.account._replace(auto_create_repositories=False)
+    await install.database.write(save_account, closed)
+    token = await install.exchange(password, "repository:acme/new:push")
+    answer = await post(install, token, "/v2/acme/new/blobs/uploads/")
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["code"]) == (404, "NAME_UNKNOWN")
+    assert "create it first" in error["message"]
 
 
 async def test_the_right_to_create_is_that_of_the_moment(install: Install) -> None:

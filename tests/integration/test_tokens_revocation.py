@@ -1,4 +1,4 @@
-"""The twelve ways to revoke: five minutes after any of them, nothing succeeds any more.
+"""The ways to revoke: five minutes after any of them, nothing succeeds any more.
 
 Each way takes something away from a program that could pull; a disabled key of encryption is the
 one that waits for encryption. The clock is the test's.
@@ -72,7 +72,25 @@ async def disable_key(install: Install, given: Given) -> None:
     who = given.program
     assert who.key_id is not None
     await install.database.write(
-        access_keys.set_access_key_status, who.account.id, who.id, who.key_id, "inactive"
+        access_keys.update_access_key,
+        who.account.id,
+        who.id,
+        who.key_id,
+        {"status": "inactive"},
+        install.clock(),
+    )
+
+
+async def let_key_expire(install: Install, given: Given) -> None:
+    who, now = given.program, install.clock()
+    assert who.key_id is not None
+    await install.database.write(
+        access_keys.update_access_key,
+        who.account.id,
+        who.id,
+        who.key_id,
+        {"expires_at": now},
+        now,
     )
 
 
@@ -137,6 +155,7 @@ OF_PROGRAMS: Final[list[Way]] = [
     edit_policy,
     delete_key,
     disable_key,
+    let_key_expire,
     suspend_program,
     delete_program,
     suspend_account,

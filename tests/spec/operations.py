@@ -124,6 +124,7 @@ GET    /v1/users/me/roles                           GetUser                   20
 PUT    /v1/users/me/password                        ChangePassword            204
 GET    /v1/users/{id}                               GetUser                   200
 PATCH  /v1/users/{id}                               UpdateUser                200
+POST   /v1/users/{id}/reset-password                ResetPassword             200 key
 DELETE /v1/users/{id}                               DeleteUser                204
 POST   /v1/service-accounts                         CreateServiceAccount      201 key
 GET    /v1/service-accounts                         ListServiceAccounts       200
@@ -148,6 +149,7 @@ GET    /v1/policies                                 ListPolicies              20
 GET    /v1/policies/{id}                            GetPolicy                 200
 PATCH  /v1/policies/{id}                            UpdatePolicy              200
 DELETE /v1/policies/{id}                            DeletePolicy              204
+GET    /v1/policy-templates                         -                         200
 POST   /v1/policies/{id}/attachments                AttachPolicy              201 key
 GET    /v1/policies/{id}/attachments                ListPolicyAttachments     200
 DELETE /v1/policies/{id}/attachments/{attachment_id}  DetachPolicy            204

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
 
 MAX_ENTRIES: Final = 100
 """Maximum entries of a list of principals, actions, resources or addresses."""
+
+_SUGGESTIONS: Final = 3
+_MAX_COMPARED: Final = 100
+"""Characters of a value that are compared to find the nearest words: the time grows with them."""
 
 
 class Form(NamedTuple):
@@ -49,9 +55,16 @@ def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
     return value
 
 
-def refusal(field: str, reason: str, words: str) -> InvalidInput:
+def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:  # noqa: ANN401
     """Return the error for an invalid field: `reason` is a code, `words` say what is required."""
-    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason, **params)
+
+
+def nearest(value: str, known: Iterable[str]) -> list[str]:
+    """Return up to three of the `known` words that `value` may be a misspelling of, best first."""
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
+    return [by_lower[each] for each in near]
 
 
 def _listed(keys: set[str]) -> str:

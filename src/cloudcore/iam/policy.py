@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
-from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
+from cloudcore.iam.grammar import Form, as_list, as_object, as_text, nearest, refusal
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.json_members import unique_members
@@ -199,18 +199,28 @@ def _check_attached_actions(
     """Reject actions and principals that are not allowed in a resource or trust policy."""
     is_for_all = EVERYONE in principals and effect is Effect.ALLOW
     if not isinstance(kind, ResourceRules):
-        if set(actions) != {TRUST_ACTION}:
-            words = f"a trust policy may name only the action {TRUST_ACTION}"
-            raise refusal(f"{where}.actions", "not_allowed", words)
+        words = f"a trust policy may name only the action {TRUST_ACTION}"
+        _check_among(actions, frozenset({TRUST_ACTION}), words, where)
         if is_for_all:
             raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
-    if not kind.actions.issuperset(actions):
-        words = f"{kind.noun}'s policy may name only {_listed(kind.actions)}"
-        raise refusal(f"{where}.actions", "not_allowed", words)
-    if is_for_all and not kind.public_actions.issuperset(actions):
+    words = f"{kind.noun}'s policy may name only {_listed(kind.actions)}"
+    _check_among(actions, kind.actions, words, where)
+    if is_for_all:
         words = f"the public may be allowed {_listed(kind.public_actions)} only"
-        raise refusal(f"{where}.actions", "not_allowed", words)
+        _check_among(actions, kind.public_actions, words, where)
+
+
+def _check_among(actions: tuple[str, ...], allowed: frozenset[str], words: str, where: str) -> None:
+    for action in actions:
+        if action not in allowed:
+            raise refusal(
+                f"{where}.actions",
+                "not_allowed",
+                f"{words}, not {action}",
+                value=action,
+                suggestions=nearest(action, allowed),
+            )
 
 
 def _listed(actions: frozenset[str]) -> str:

@@ -3,7 +3,7 @@
 The source must be allowed `iam:AssumeRole` on the role, and the role's trust policy must allow the
 source; a deny on either side refuses. For a person, the assignment of the role replaces the
 permission, never the trust. The session has only the role's permissions. It ends no later than the
-session it was assumed in, and ends with it.
+session or access key it was assumed with, and ends with it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
+from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
@@ -179,6 +180,9 @@ def _assume(
     expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
+    key_end = find_key_expiry(tx, source.access_key_id or "")
+    if key_end is not None:
+        expires_at = min(expires_at, key_end - key_end % MICROSECONDS)
     session = Session(
         id=asked.sid,
         kind="role",

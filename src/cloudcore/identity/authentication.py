@@ -14,6 +14,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows.key_owners import find_key_owner
@@ -27,11 +28,17 @@ class BearerAuthenticator:
     """The `Authenticator` for access tokens."""
 
     def __init__(
-        self, database: Database, tokens: AccessTokens, permissions: Permissions, clock: Clock
+        self,
+        database: Database,
+        tokens: AccessTokens,
+        permissions: Permissions,
+        uses: LastUses,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._tokens = tokens
         self._permissions = permissions
+        self._uses = uses
         self._clock = clock
 
     async def authenticate(self, bearer: str, origin: Origin) -> Principal:  # noqa: ARG002
@@ -48,7 +55,8 @@ class BearerAuthenticator:
         return principal
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        """Return the current identity policies of `principal`."""
+        """Return the current identity policies of a `principal` that acts now; note its use."""
+        self._uses.note(principal)
         return await self._permissions.policies_of(principal)
 
 
@@ -59,7 +67,7 @@ def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal 
     if claims.sid is not None:
         session = find_live_session(tx, claims.sid, now)
         return None if session is None else _of_session(claims, session)
-    return _of_access_key(tx, claims)
+    return _of_access_key(tx, claims, now)
 
 
 def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
@@ -89,9 +97,9 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
     )
 
 
-def _of_access_key(tx: Connection, claims: AccessClaims) -> Principal | None:
+def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
     owner = find_key_owner(tx, claims.akid or "")
-    if owner is None or owner.key_status != "active" or owner.is_suspended:
+    if owner is None or not owner.is_usable(now) or owner.is_suspended:
         return None
     return Principal(
         kind=PrincipalKind.SERVICE_ACCOUNT,

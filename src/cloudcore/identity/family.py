@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.family import Family, ResourceKind
+from cloudcore.family import Family
+from cloudcore.iam.vocabulary import ResourceKind
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
     from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
+    from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
@@ -24,6 +26,7 @@ class IdentityNeeds:
 
     tokens: AccessTokens
     keys: SigningKeys
+    uses: LastUses
     auth_url: str
     """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
 
@@ -99,6 +102,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetUser",
                 "iam:ListOrganizations",
                 "iam:ListUsers",
+                "iam:ResetPassword",
                 "iam:SwitchOrganization",
                 "iam:UpdateUser",
             ),

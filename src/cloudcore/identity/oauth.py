@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
 from cloudcore.identity import sessions
+from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth_errors import (
     InvalidGrant,
@@ -24,7 +25,7 @@ from cloudcore.identity.oauth_errors import (
     UnsupportedGrantType,
 )
 from cloudcore.identity.oauth_forms import PUBLIC, Form, OAuthClient, required, wrong_client
-from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner, note_use
+from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
 from cloudcore.identity.tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody
@@ -33,7 +34,6 @@ _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
 """Maximum digits to parse; longer numbers are clamped, because parsing takes quadratic time."""
 _DUMMY: Final = sha256(b"").hexdigest()
-_MINUTE: Final = 60 * MICROSECONDS
 
 
 class IssuedToken(ResponseBody, kw_only=True):
@@ -47,7 +47,7 @@ class IssuedToken(ResponseBody, kw_only=True):
 
 
 async def grant_token(
-    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+    ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
 ) -> IssuedToken:
     """Issue the token that a form of the token endpoint requests.
 
@@ -58,7 +58,7 @@ async def grant_token(
     """
     match required(form, "grant_type"):
         case "client_credentials":
-            return await _by_client_credentials(ctx, tokens, form, client)
+            return await _by_client_credentials(ctx, tokens, uses, form, client)
         case "authorization_code":
             return await _by_code(ctx, tokens, form, client)
         case "refresh_token":
@@ -80,13 +80,13 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     expected = _DUMMY if owner is None else owner.secret_sha256
     shown = sha256((client.secret or "").encode()).hexdigest()
     is_right = hmac.compare_digest(shown, expected)
-    if owner is None or not is_right or owner.key_status != "active":
+    if owner is None or not is_right or not owner.is_usable(ctx.clock()):
         raise wrong_client()
     return owner
 
 
 async def _by_client_credentials(
-    ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
+    ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
 ) -> IssuedToken:
     seconds = clamp_duration(_duration(form))
     if form.get("scope"):
@@ -97,9 +97,10 @@ async def _by_client_credentials(
     if owner.is_suspended:
         raise UnauthorizedClient("the account or service account is suspended; keep the key")
     now = ctx.clock()
-    minute = now - now % _MINUTE
-    if owner.last_used_at is None or owner.last_used_at < minute:
-        await ctx.database.write_relaxed(note_use, owner.key_id, minute)
+    uses.note_key(owner.key_id)
+    if owner.expires_at is not None:
+        left = owner.expires_at // MICROSECONDS - now // MICROSECONDS
+        seconds = min(seconds, max(left, 1))
     token = tokens.issue(
         iam_crn(owner.account_id, "service-account", owner.service_account),
         ctx.new_id(),

@@ -99,7 +99,7 @@ async def create_token(
     """
 
     async def grant(form: Form, client: OAuthClient) -> IssuedToken:
-        return await grant_token(ctx, needs.tokens, form, client)
+        return await grant_token(ctx, needs.tokens, needs.uses, form, client)
 
     return await _answer(request, grant)
 

@@ -34,6 +34,7 @@ OWNER_ACTIONS: Final = (
     "iam:UpdateAccount",
     "iam:CreateUser",
     "iam:UpdateUser",
+    "iam:ResetPassword",
     "iam:DeleteUser",
 )
 """Actions an owner of an organization may do in it."""

@@ -125,6 +125,8 @@ access_keys = Table(
     Column("status", String(16), nullable=False),
     Column("last_used_at", Moment),
     Column("created_at", Moment, nullable=False),
+    Column("description", Text, nullable=False, server_default=text("''")),
+    Column("expires_at", Moment),  # null: never
     ForeignKeyConstraint(
         ["service_account_id", "account_id"],
         ["service_accounts.id", "service_accounts.account_id"],
@@ -148,6 +150,7 @@ roles = Table(
     UniqueConstraint("account_id", "name"),
     # The ids that names in the trust policy had when it was written; see `identity.documents`.
     Column("trust_ids", Text, nullable=False, server_default=text("'{}'")),
+    Column("last_used_at", Moment),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("max_session_seconds BETWEEN 3600 AND 43200", name="max_session_seconds"),
 )

@@ -25,7 +25,7 @@ from litestar.types import ControllerRouterHandler, HTTPScope, Receive, Scope, S
 
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.body import Receive as ServerReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.web import idempotency
@@ -143,13 +143,13 @@ class ControlPlane:
         *,
         needs: Mapping[str, object] | None = None,
         absent: str = "there is nothing at this path",
-        resource_rules: Sequence[ResourceRules] = (),
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         """Serve `routes` for one install.
 
         Without a `platform`, all routes must be public. `needs` are the dependencies of each
-        family by its name. `absent` is the message of a 404 for an unknown path. `resource_rules`
-        are the rules of all kinds of resources that have policies.
+        family by its name. `absent` is the message of a 404 for an unknown path. `vocabulary`
+        is what policies can name.
 
         Raises:
             RouteError: a route that is not public, without a platform.
@@ -160,7 +160,7 @@ class ControlPlane:
         self.needs: Final = needs or {}
         self.absent: Final = absent
         self.shape_of: Final = routes.shape_of
-        self.guard: Final = Guard(platform, routes.specs, routes.allow, resource_rules)
+        self.guard: Final = Guard(platform, routes.specs, routes.allow, vocabulary or Vocabulary())
         for route in self.routes:
             if platform is None and not route.spec.public:
                 raise RouteError(

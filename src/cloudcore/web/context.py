@@ -22,6 +22,7 @@ from cloudcore.iam.founders import Founders
 from cloudcore.iam.passwords import PasswordChecks
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.web import idempotency
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage
@@ -116,6 +117,7 @@ class RequestContext:
         status: int = 200,
         path: str = "",
         query_string: bytes = b"",
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.database: Database = platform.database
         self.clock: Clock = platform.clock
@@ -123,6 +125,8 @@ class RequestContext:
         self.keyring: Keyring = platform.keyring
         self.settings: ControlSettings = platform.settings
         self.passwords: PasswordChecks = platform.passwords
+        self.vocabulary: Vocabulary = vocabulary or Vocabulary()
+        """What policies can name."""
         self.request_id = request_id
         self.source_ip = source_ip
         self.action = action

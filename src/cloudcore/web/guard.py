@@ -6,7 +6,7 @@ Runs for every route before its body is read. Default deny: a route has a spec o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from cloudcore.errors import (
 )
 from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import Principal
-from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.source_address import rate_subject, source_address
 from cloudcore.uuids import parse_uuid
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
@@ -44,11 +44,11 @@ class Guard:
         platform: Platform | None,
         specs: Mapping[BaseRouteHandler, RouteSpec],
         allow: Mapping[str, str],
-        resource_rules: Sequence[ResourceRules],
+        vocabulary: Vocabulary,
     ) -> None:
         """Check requests by the spec of each route, and the methods of each path template."""
         self._platform = platform
-        self._shared_actions = frozenset[str]().union(*(rules.actions for rules in resource_rules))
+        self._vocabulary = vocabulary
         self._specs = specs
         self._allow = allow
 
@@ -98,6 +98,7 @@ class Guard:
             status=spec.status,
             path=connection.scope["path"],
             query_string=connection.scope["query_string"],
+            vocabulary=self._vocabulary,
         )
         credentials = _values(headers, b"authorization")
         if not spec.public:
@@ -124,7 +125,7 @@ class Guard:
         assert context.caller is not None
         context.policies = await platform.authenticator.policies_of(context.caller)
         if not could_allow(context.policies, action, context.source_ip, context.clock()):
-            if action not in self._shared_actions:
+            if action not in self._vocabulary.shared_actions:
                 raise refusal(action)
             state.hides_absence = True
             context.allowed_somewhere = False

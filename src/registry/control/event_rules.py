@@ -20,10 +20,10 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
+from registry.services.resource_kinds import PUBLISH
 
 _PATH: Final = "/v1/event-rules"
 _ONE: Final = f"{_PATH}/{{event_rule_id:str}}"
-_PUBLISH: Final = "notifications:Publish"
 
 EventTypes = Annotated[list[str], Meta(min_length=1, max_length=20)]
 
@@ -107,7 +107,7 @@ async def create_event_rule(
     assert account is not None
     event_rules.check_rule(data.event_types, data.repository_prefix)
     topic = event_rules.topic_of(data.topic, ctx.settings.region, account_id, account.handle)
-    ctx.authorize(topic, action=_PUBLISH)
+    ctx.authorize(topic, action=PUBLISH)
     rule = EventRule(
         id=rule_id,
         account_id=account_id,

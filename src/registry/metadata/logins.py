@@ -44,6 +44,8 @@ class Login(NamedTuple):
     service_account: str | None
     """Name of the service account."""
     sid: str | None
+    access_key_id: str | None = None
+    """Row of the access key it was made with, of a service account."""
     role_id: str | None = None
     """Role of the session, if there is one."""
     role: str | None = None
@@ -75,6 +77,8 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
             _l.service_account_id,
             service_accounts.c.name,
             _l.sid,
+            access_keys.c.id,
+            access_keys.c.expires_at,
         )
         .join(accounts, accounts.c.id == _l.account_id)
         .outerjoin(service_accounts, service_accounts.c.id == _l.service_account_id)
@@ -86,6 +90,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
             accounts.c.status == _ACTIVE,
             or_(_l.service_account_id.is_(None), service_accounts.c.status == _ACTIVE),
             or_(_l.access_key_id.is_(None), access_keys.c.status == _ACTIVE),
+            or_(access_keys.c.expires_at.is_(None), access_keys.c.expires_at > bindparam("now")),
         )
     )
 
@@ -131,8 +136,12 @@ def forget_expired(tx: Connection, now: int) -> int:
 
 def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | None:
     row = tx.row(statement, key=key, now=now)
-    login = None if row is None else Login(*row)
-    if login is None or login.sid is None:
+    if row is None:
+        return None
+    login, key_expires_at = Login(*row[:-1]), row[-1]
+    if key_expires_at is not None:
+        login = login._replace(expires_at=min(login.expires_at, key_expires_at))
+    if login.sid is None:
         return login
     session = find_live_session(tx, login.sid, now)
     if session is None or session.role_id is None:

@@ -13,7 +13,9 @@ MAX_NAME_LENGTH: Final = 213
 
 _HANDLE: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_REPOSITORY: Final = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
+REPOSITORY_PATTERN: Final = rf"{_COMPONENT}(?:/{_COMPONENT})*"
+"""Regular expression of a repository's name within its account."""
+_REPOSITORY: Final = re.compile(REPOSITORY_PATTERN)
 _TAG: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}")
 
 

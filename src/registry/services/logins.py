@@ -10,6 +10,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.key_owners import find_key_expiry
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
@@ -45,7 +46,9 @@ def hash_of(password: str) -> str:
 def mint_login(
     tx: Connection, caller: Principal, login_id: str, password: str, now: int
 ) -> IssuedLogin:
-    """Store a new login credential of `caller`, valid for 12 hours or until its role session ends.
+    """Store a new login credential of `caller`, valid for 12 hours.
+
+    It ends earlier if the role session or the access key does that it is made with.
 
     Raises:
         AccessDenied: the caller is a person that has not assumed a role, so it has no account.
@@ -65,6 +68,7 @@ def mint_login(
         )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
+    end = caller.expires_at if is_session else find_key_expiry(tx, caller.access_key_id or "")
     login = NewLogin(
         id=login_id,
         password_sha256=hash_of(password),
@@ -72,7 +76,7 @@ def mint_login(
         service_account_id=None if is_session else caller.id,
         access_key_id=None if is_session else caller.access_key_id,
         sid=caller.sid,
-        expires_at=min(expires_at, caller.expires_at) if is_session else expires_at,
+        expires_at=expires_at if end is None else min(expires_at, end),
     )
     logins.add_login(tx, login, now)
     return IssuedLogin(password, now, login.expires_at)
@@ -95,4 +99,5 @@ def principal_of(login: Login) -> Principal:
         sid=login.sid,
         jti=login.id,
         expires_at=login.expires_at,
+        access_key_id=login.access_key_id,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.family import ResourceKind
 from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.vocabulary import ResourceKind
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
@@ -56,4 +56,9 @@ AUTHORIZATION_TOKEN: Final = ResourceKind(
 REGISTRY_SETTINGS: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:registry-settings/default",
     actions=("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
+)
+PUBLISH: Final = "notifications:Publish"
+"""The action on a topic that its event rules need."""
+TOPIC: Final = ResourceKind(
+    crn="crn:notifications:<region>:<account>:topic/<name>", actions=(PUBLISH,)
 )

@@ -15,7 +15,9 @@ from cloudcore.identity.routes import (
     my_roles,
     organizations,
     policies,
+    policy_templates,
     roles,
+    service_account_creation,
     service_accounts,
     users,
 )
@@ -28,9 +30,11 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *me.HANDLERS,
     *my_roles.HANDLERS,
     *users.HANDLERS,
+    *service_account_creation.HANDLERS,
     *service_accounts.HANDLERS,
     *access_keys.HANDLERS,
     *roles.HANDLERS,
     *policies.HANDLERS,
+    *policy_templates.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""

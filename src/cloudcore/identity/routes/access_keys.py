@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.service_accounts import authorized, crn_of
 from cloudcore.identity.rows.service_accounts import (
@@ -25,20 +27,37 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import (
+    LAST_MOMENT,
+    RFC3339,
+    RequestBody,
+    ResponseBody,
+    Timestamp,
+    changes_of,
+    moment_of,
+    rfc3339,
+)
 
+KeyDescription = Annotated[str, Meta(max_length=200)]
 KeyStatus = Literal["active", "inactive"]
 _PATH: Final = "/v1/service-accounts/{service_account_id:str}/access-keys"
 
 
 class CreateAccessKey(RequestBody):
-    """A new access key; the body has no fields."""
+    """A new access key."""
+
+    description: KeyDescription = ""
+    expires_at: Timestamp | None = None
+    """Its end, in the future; without one it does not expire."""
 
 
 class UpdateAccessKey(RequestBody):
     """Changes of an access key."""
 
     status: KeyStatus | UnsetType = UNSET
+    description: KeyDescription | UnsetType = UNSET
+    expires_at: Timestamp | UnsetType | None = UNSET
+    """Its end, in the future; null: it does not expire."""
 
 
 class AccessKeyRecord(ResponseBody):
@@ -48,8 +67,12 @@ class AccessKeyRecord(ResponseBody):
     crn: str
     service_account: ResourceRef
     access_key_id: str
+    description: str
     status: KeyStatus
+    expires_at: RFC3339 | None
+    """From then on it does not work, whatever its status."""
     last_used_at: RFC3339 | None
+    """Rounded down to the hour; minutes late."""
     created_at: RFC3339
 
 
@@ -78,13 +101,34 @@ class ManyAccessKeys(ResponseBody):
     meta: PageMeta
 
 
+def end_of(expires_at: datetime | None, now: int) -> int | None:
+    """Return the end of a key in microseconds since the epoch.
+
+    Raises:
+        InvalidInput: it is not in the future.
+
+    """
+    if expires_at is None:
+        return None
+    end = moment_of(expires_at)
+    if not now < end <= LAST_MOMENT:
+        raise InvalidInput(
+            "expires_at: a moment in the future; to end a key now, make it inactive or delete it",
+            field="expires_at",
+            reason="out_of_range",
+        )
+    return end
+
+
 def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     return AccessKeyRecord(
         id=key.id,
         crn=iam_crn(key.account_id, "access-key", key.access_key_id),
         service_account=ResourceRef(id=owner.id, crn=crn_of(owner), name=owner.name),
         access_key_id=key.access_key_id,
+        description=key.description,
         status="active" if key.status == "active" else "inactive",
+        expires_at=None if key.expires_at is None else rfc3339(key.expires_at),
         last_used_at=None if key.last_used_at is None else rfc3339(key.last_used_at),
         created_at=rfc3339(key.created_at),
     )
@@ -94,22 +138,36 @@ def _one(owner: ServiceAccount, key: AccessKey) -> OneAccessKey:
     return OneAccessKey(access_key=_record(owner, key))
 
 
-def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
+def new_key_record(owner: ServiceAccount, secret: str, key: AccessKey) -> NewAccessKeyRecord:
+    """Return a new access key with its secret as a response body."""
     record = _record(owner, key)
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OneNewAccessKey(access_key=NewAccessKeyRecord(**fields, secret_access_key=secret))
+    return NewAccessKeyRecord(**fields, secret_access_key=secret)
+
+
+def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
+    return OneNewAccessKey(access_key=new_key_record(owner, secret, key))
 
 
 @post(_PATH, status_code=201, opt={"action": "iam:CreateAccessKey", "idempotent": True})
 async def create_access_key(
     service_account_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
-    data: JSONBody[CreateAccessKey | None] = None,  # noqa: ARG001 - read to refuse unknown fields
+    data: JSONBody[CreateAccessKey | None] = None,
 ) -> Reply[OneNewAccessKey]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, service_account_id)
+    wanted, now = data or CreateAccessKey(), ctx.clock()
     made = access_keys.new_access_key()
-    row = made.row(ctx.keyring, ctx.new_id(), owner.account_id, owner.id, ctx.clock())
+    row = made.row(
+        ctx.keyring,
+        ctx.new_id(),
+        owner.account_id,
+        owner.id,
+        now,
+        description=wanted.description,
+        expires_at=end_of(wanted.expires_at, now),
+    )
     return await ctx.commit(
         access_keys.create_access_key,
         row,
@@ -153,14 +211,21 @@ async def update_access_key(
     data: JSONBody[UpdateAccessKey],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneAccessKey]:
-    """Activate or deactivate an access key."""
+    """Activate or deactivate an access key, or change its description or its end.
+
+    What was made with the key (tokens, role sessions, container logins) ends with it.
+    """
     owner = await authorized(ctx, service_account_id)
+    now, changes = ctx.clock(), changes_of(data)
+    if data.expires_at is not UNSET:
+        changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(
-        access_keys.set_access_key_status,
+        access_keys.update_access_key,
         owner.account_id,
         owner.id,
         key_id,
-        None if data.status is UNSET else data.status,
+        changes,
+        now,
         wrap=partial(_one, owner),
     )
 

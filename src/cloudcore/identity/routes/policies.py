@@ -13,8 +13,10 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
+from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.identity.names import check_name, iam_crn
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
+from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
 from cloudcore.identity.rows.policies import (
     Attached,
     Attachment,
@@ -37,10 +39,12 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc33
 
 
 class CreatePolicy(RequestBody):
-    """A new policy."""
+    """A new policy; give a document or a template."""
 
     name: Name
-    document: Document
+    document: Document | None = None
+    template: FilledTemplate | None = None
+    """A ready-made policy (`GET /v1/policy-templates`), filled with names of resources."""
     description: Description = ""
 
 
@@ -107,14 +111,16 @@ class ManyAttachments(ResponseBody):
     meta: PageMeta
 
 
-def _crn(policy: PolicyRow) -> str:
+def crn_of(policy: PolicyRow) -> str:
+    """Return the CRN of a policy."""
     return iam_crn(policy.account_id, "policy", policy.name)
 
 
-def _record(policy: PolicyRow) -> PolicyRecord:
+def policy_record(policy: PolicyRow) -> PolicyRecord:
+    """Return a policy as a response body."""
     return PolicyRecord(
         id=policy.id,
-        crn=_crn(policy),
+        crn=crn_of(policy),
         name=policy.name,
         description=policy.description,
         document=msgspec.json.decode(policy.document),
@@ -125,7 +131,7 @@ def _record(policy: PolicyRow) -> PolicyRecord:
 
 
 def _one(policy: PolicyRow) -> OnePolicy:
-    return OnePolicy(policy=_record(policy))
+    return OnePolicy(policy=policy_record(policy))
 
 
 def _target(attached: Attached, kind: str) -> ResourceRef | None:
@@ -140,7 +146,7 @@ def _target(attached: Attached, kind: str) -> ResourceRef | None:
 def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
     return AttachmentRecord(
         id=attached.attachment.id,
-        policy=ResourceRef(id=policy.id, crn=_crn(policy), name=policy.name),
+        policy=ResourceRef(id=policy.id, crn=crn_of(policy), name=policy.name),
         service_account=_target(attached, "service-account"),
         role=_target(attached, "role"),
         created_at=rfc3339(attached.attachment.created_at),
@@ -149,23 +155,43 @@ def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
 
 async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
     policy = await ctx.database.read(policies.get_policy, account_of(ctx), policy_id)
-    ctx.authorize(_crn(policy))
+    ctx.authorize(crn_of(policy))
     return policy
+
+
+def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
+    """Raise InvalidInput if a document is not an identity policy, or names what does not exist."""
+    policy = policy_of(document, PolicyKind.IDENTITY)
+    check_size(msgspec.json.encode(document))
+    ctx.vocabulary.check(policy)
+
+
+def _document(ctx: RequestContext, data: CreatePolicy) -> dict[str, Any]:
+    """Return the document of a new policy: the given one, or that of the template."""
+    if data.document is not None and data.template is None:
+        _check(ctx, data.document)
+        return data.document
+    if data.template is not None and data.document is None:
+        return document_of(ctx, data.template.name, data.template.names)
+    raise InvalidInput("give a document or a template", field="body", reason="one_of")
 
 
 @post("/v1/policies", status_code=201, opt={"action": "iam:CreatePolicy", "idempotent": True})
 async def create_policy(
     data: JSONBody[CreatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
-    """Create a policy, attached to nothing yet."""
+    """Create a policy from a document or a template, attached to nothing yet.
+
+    Actions and resources that do not exist are refused.
+    """
     check_name(data.name)
     now = ctx.clock()
     policy = PolicyRow(ctx.new_id(), account_of(ctx), data.name, data.description, "", 1, now, now)
-    ctx.authorize(_crn(policy))
+    ctx.authorize(crn_of(policy))
     return await ctx.commit(
         policies.create_policy,
         policy,
-        data.document,
+        _document(ctx, data),
         wrap=_one,
         location=lambda made: f"/v1/policies/{made.id}",
     )
@@ -184,7 +210,7 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPol
         account_id,
         key=lambda policy: policy.name,
     )
-    return ManyPolicies(policies=[_record(policy) for policy in found], meta=meta)
+    return ManyPolicies(policies=[policy_record(policy) for policy in found], meta=meta)
 
 
 @get("/v1/policies/{policy_id:str}", opt={"action": "iam:GetPolicy"})
@@ -199,6 +225,8 @@ async def update_policy(
 ) -> Reply[OnePolicy]:
     """Change a policy, wherever it is attached, at once."""
     policy = await _authorized(ctx, policy_id)
+    if data.document is not UNSET:
+        _check(ctx, data.document)
     return await ctx.commit(
         policies.update_policy,
         policy.account_id,

@@ -65,6 +65,8 @@ class RoleRecord(ResponseBody):
     description: str
     trust_policy: dict[str, Any]
     max_session_seconds: int
+    last_used_at: RFC3339 | None
+    """Rounded down to the hour; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -116,6 +118,7 @@ def _record(role: Role) -> RoleRecord:
         description=role.description,
         trust_policy=msgspec.json.decode(role.trust_policy),
         max_session_seconds=role.max_session_seconds,
+        last_used_at=None if role.last_used_at is None else rfc3339(role.last_used_at),
         created_at=rfc3339(role.created_at),
         updated_at=rfc3339(role.updated_at),
     )

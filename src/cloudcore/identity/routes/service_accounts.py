@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from litestar import delete, get, patch, post
+from litestar import delete, get, patch
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.identity.names import check_name, iam_crn
-from cloudcore.identity.routes.fields import Description, Name, Status
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.fields import Description, Status
 from cloudcore.identity.rows.service_accounts import (
     ServiceAccount,
     count_service_accounts,
@@ -24,13 +24,6 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
-
-
-class CreateServiceAccount(RequestBody):
-    """A new service account."""
-
-    name: Name
-    description: Description = ""
 
 
 class UpdateServiceAccount(RequestBody):
@@ -48,6 +41,8 @@ class ServiceAccountRecord(ResponseBody):
     name: str
     description: str
     status: Status
+    last_used_at: RFC3339 | None
+    """The last use of one of its keys, rounded down to the hour; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -70,20 +65,22 @@ def crn_of(service_account: ServiceAccount) -> str:
     return iam_crn(service_account.account_id, "service-account", service_account.name)
 
 
-def _record(found: ServiceAccount) -> ServiceAccountRecord:
+def service_account_record(found: ServiceAccount) -> ServiceAccountRecord:
+    """Return a service account as a response body."""
     return ServiceAccountRecord(
         id=found.id,
         crn=crn_of(found),
         name=found.name,
         description=found.description,
         status="active" if found.status == "active" else "suspended",
+        last_used_at=None if found.last_used_at is None else rfc3339(found.last_used_at),
         created_at=rfc3339(found.created_at),
         updated_at=rfc3339(found.updated_at),
     )
 
 
 def _one(found: ServiceAccount) -> OneServiceAccount:
-    return OneServiceAccount(service_account=_record(found))
+    return OneServiceAccount(service_account=service_account_record(found))
 
 
 async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
@@ -93,29 +90,6 @@ async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAcc
     )
     ctx.authorize(crn_of(found))
     return found
-
-
-@post(
-    "/v1/service-accounts",
-    status_code=201,
-    opt={"action": "iam:CreateServiceAccount", "idempotent": True},
-)
-async def create_service_account(
-    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[RequestContext]
-) -> Reply[OneServiceAccount]:
-    """Create a service account, which may do nothing until a policy is attached to it."""
-    check_name(data.name)
-    now = ctx.clock()
-    made = ServiceAccount(
-        ctx.new_id(), account_of(ctx), data.name, data.description, "active", now, now
-    )
-    ctx.authorize(crn_of(made))
-    return await ctx.commit(
-        service_accounts.create_service_account,
-        made,
-        wrap=_one,
-        location=lambda made: f"/v1/service-accounts/{made.id}",
-    )
 
 
 @get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": PageQuery})
@@ -133,7 +107,9 @@ async def list_account_service_accounts(
         account_id,
         key=lambda each: each.name,
     )
-    return ManyServiceAccounts(service_accounts=[_record(each) for each in found], meta=meta)
+    return ManyServiceAccounts(
+        service_accounts=[service_account_record(each) for each in found], meta=meta
+    )
 
 
 @get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
@@ -172,7 +148,6 @@ async def delete_service_account(
 
 
 HANDLERS: Final = (
-    create_service_account,
     list_account_service_accounts,
     get_service_account,
     update_service_account,

@@ -17,8 +17,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
-from cloudcore.iam.passwords import Asker
+from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.iam.passwords import Asker, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
@@ -253,6 +253,42 @@ async def update_user(
     )
 
 
+@post(
+    "/v1/users/{user_id:str}/reset-password",
+    status_code=200,
+    opt={
+        "action": "iam:ResetPassword",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (409,),
+    },
+)
+async def reset_user_password(
+    user_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[OneNewUser]:
+    """Give a person of the organization a new one-time password; all its sessions end.
+
+    For owners, and for a person who is in no other organization. The password is in this answer
+    only; at the next sign-in the person chooses another.
+    """
+    person = person_of(ctx)
+    joined = await _governed(ctx, user_id)
+    if user_id == person.id:
+        raise Conflict("change your own password with PUT /v1/users/me/password")
+    user = await ctx.database.read(users.get_user, joined.organization.id, user_id)
+    password = users.new_password()
+    asker = Asker(person.id, is_known=True)
+    kept = await ctx.passwords.hash(password, asker, salt_of(user.password))
+    return await ctx.commit(
+        users.reset_password,
+        joined.organization.id,
+        user_id,
+        kept,
+        ctx.clock(),
+        wrap=partial(_new, password),
+    )
+
+
 @delete("/v1/users/{user_id:str}", opt={"action": "iam:DeleteUser", "statuses": (409,)})
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
@@ -260,4 +296,11 @@ async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContex
     await ctx.database.write(users.delete_user, joined.organization.id, user_id, ctx.clock())
 
 
-HANDLERS: Final = (create_user, list_users, get_user, update_user, delete_user)
+HANDLERS: Final = (
+    create_user,
+    list_users,
+    get_user,
+    update_user,
+    reset_user_password,
+    delete_user,
+)

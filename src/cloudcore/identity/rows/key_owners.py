@@ -25,7 +25,11 @@ class KeyOwner(NamedTuple):
     service_account_status: str
     account_id: str
     account_status: str
-    last_used_at: int | None
+    expires_at: int | None
+
+    def is_usable(self, now: int) -> bool:
+        """Return True if the key is active and has not expired; its owner may be suspended."""
+        return self.key_status == "active" and (self.expires_at is None or now < self.expires_at)
 
     @property
     def is_suspended(self) -> bool:
@@ -43,21 +47,22 @@ _FIND: Final = Statement(
         service_accounts.c.status,
         accounts.c.id,
         accounts.c.status,
-        _k.last_used_at,
+        _k.expires_at,
     )
     .join(service_accounts, service_accounts.c.id == _k.service_account_id)
     .join(accounts, accounts.c.id == _k.account_id)
     .where(_k.access_key_id == bindparam("access_key_id"))
 )
+_EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 _USE: Final = Statement(
     access_keys.update()
     .where(
         and_(
             _k.id == bindparam("key_id"),
-            or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("minute")),
+            or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("hour")),
         )
     )
-    .values(last_used_at=bindparam("minute"))
+    .values(last_used_at=bindparam("hour"))
 )
 
 
@@ -67,6 +72,12 @@ def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
     return KeyOwner(*row) if row else None
 
 
-def note_use(tx: Connection, key_id: str, minute: int) -> None:
-    """Record that a key was used in the minute that begins at `minute`."""
-    tx.execute(_USE, key_id=key_id, minute=minute)
+def find_key_expiry(tx: Connection, key_id: str) -> int | None:
+    """Return when a key expires, by the id of its row; None: never, or there is no such key."""
+    row = tx.row(_EXPIRY, key_id=key_id)
+    return row[0] if row else None
+
+
+def note_key_use(tx: Connection, key_id: str, hour: int) -> None:
+    """Record that a key was used in the hour that begins at `hour`."""
+    tx.execute(_USE, key_id=key_id, hour=hour)

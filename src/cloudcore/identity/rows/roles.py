@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, func, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -28,6 +28,7 @@ class Role(NamedTuple):
     updated_at: int
     trust_ids: str = "{}"
     """The ids of the names in the trust policy, as JSON; see `identity.documents`."""
+    last_used_at: int | None = None
 
 
 class Assignment(NamedTuple):
@@ -68,6 +69,14 @@ _UPDATE: Final = Statement(
         max_session_seconds=bindparam("max_session_seconds"),
         updated_at=bindparam("updated_at"),
     )
+)
+_USE: Final = Statement(
+    roles.update()
+    .where(
+        _r.id == bindparam("role_id"),
+        or_(_r.last_used_at.is_(None), _r.last_used_at < bindparam("hour")),
+    )
+    .values(last_used_at=bindparam("hour"))
 )
 _DELETE: Final = Statement(roles.delete().where(_r.id == bindparam("role_id")))
 _ASSIGN: Final = insertion(role_assignments)
@@ -131,6 +140,11 @@ def count_roles(tx: Connection, account_id: str) -> int:
     """Count the roles of an account."""
     row = tx.row(_COUNT, account_id=account_id)
     return row[0] if row else 0
+
+
+def note_role_use(tx: Connection, role_id: str, hour: int) -> None:
+    """Record that a role was used in the hour that begins at `hour`."""
+    tx.execute(_USE, role_id=role_id, hour=hour)
 
 
 def save_role(tx: Connection, role: Role) -> None:

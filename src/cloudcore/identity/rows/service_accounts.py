@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -25,6 +25,8 @@ class ServiceAccount(NamedTuple):
     status: str
     created_at: int
     updated_at: int
+    last_used_at: int | None = None
+    """When one of its keys was last used; not stored here."""
 
 
 class AccessKey(NamedTuple):
@@ -39,10 +41,19 @@ class AccessKey(NamedTuple):
     status: str
     last_used_at: int | None
     created_at: int
+    description: str = ""
+    expires_at: int | None = None
+
+    def is_live(self, now: int) -> bool:
+        """Return True if the key is active and has not expired."""
+        return self.status == "active" and (self.expires_at is None or now < self.expires_at)
 
 
 def _columns() -> Select[Any]:
-    return select(*(_s[name] for name in ServiceAccount._fields))
+    last_used_at = (
+        select(func.max(_k.last_used_at)).where(_k.service_account_id == _s.id).scalar_subquery()
+    )
+    return select(*(_s[name] for name in ServiceAccount._fields[:-1]), last_used_at)
 
 
 _OF_ACCOUNT: Final = _s.account_id == bindparam("account_id")
@@ -75,7 +86,7 @@ _OF_SERVICE_ACCOUNT: Final = (
     _k.account_id == bindparam("account_id"),
     _k.service_account_id == bindparam("service_account_id"),
 )
-_ADD_KEY: Final = insertion(access_keys)
+_ADD_KEY: Final = insertion(access_keys, "description")
 _FIND_KEY: Final = Statement(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id == bindparam("id")))
 _LIST_KEYS: Final = Statement(
     page(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id > bindparam("after")).order_by(_k.id))
@@ -83,20 +94,32 @@ _LIST_KEYS: Final = Statement(
 _COUNT_KEYS: Final = Statement(
     select(func.count()).select_from(access_keys).where(*_OF_SERVICE_ACCOUNT)
 )
-_COUNT_ACTIVE_KEYS: Final = Statement(
+_COUNT_LIVE_KEYS: Final = Statement(
     select(func.count())
     .select_from(access_keys)
-    .where(*_OF_SERVICE_ACCOUNT, _k.status == text("'active'"))
+    .where(
+        *_OF_SERVICE_ACCOUNT,
+        _k.status == text("'active'"),
+        or_(_k.expires_at.is_(None), _k.expires_at > bindparam("now")),
+    )
 )
 _UPDATE_KEY: Final = Statement(
-    access_keys.update().where(_k.id == bindparam("key_id")).values(status=bindparam("status"))
+    access_keys.update()
+    .where(_k.id == bindparam("key_id"))
+    .values(
+        status=bindparam("status"),
+        description=bindparam("description"),
+        expires_at=bindparam("expires_at"),
+    )
 )
 _DELETE_KEY: Final = Statement(access_keys.delete().where(_k.id == bindparam("key_id")))
 
 
 def add_service_account(tx: Connection, service_account: ServiceAccount) -> bool:
     """Insert a service account; return False if its name is taken."""
-    return tx.execute(_ADD, **service_account._asdict()) == 1
+    columns = service_account._asdict()
+    del columns["last_used_at"]
+    return tx.execute(_ADD, **columns) == 1
 
 
 def find_service_account(
@@ -176,15 +199,25 @@ def count_access_keys(tx: Connection, account_id: str, service_account_id: str) 
     return row[0] if row else 0
 
 
-def count_active_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
-    """Count the active access keys of a service account."""
-    row = tx.row(_COUNT_ACTIVE_KEYS, account_id=account_id, service_account_id=service_account_id)
+def count_live_access_keys(
+    tx: Connection, account_id: str, service_account_id: str, now: int
+) -> int:
+    """Count the access keys of a service account that are active and have not expired."""
+    row = tx.row(
+        _COUNT_LIVE_KEYS, account_id=account_id, service_account_id=service_account_id, now=now
+    )
     return row[0] if row else 0
 
 
-def save_access_key_status(tx: Connection, key_id: str, status: str) -> None:
-    """Set an access key's status, `active` or `inactive`."""
-    tx.execute(_UPDATE_KEY, key_id=key_id, status=status)
+def save_access_key(tx: Connection, key: AccessKey) -> None:
+    """Update the changeable columns of an access key."""
+    tx.execute(
+        _UPDATE_KEY,
+        key_id=key.id,
+        status=key.status,
+        description=key.description,
+        expires_at=key.expires_at,
+    )
 
 
 def remove_access_key(tx: Connection, key_id: str) -> None:

@@ -121,6 +121,9 @@ def _line() -> Statement:
             access_keys.c.id.is_(None),
             and_(
                 access_keys.c.status == _ACTIVE,
+                or_(
+                    access_keys.c.expires_at.is_(None), access_keys.c.expires_at > bindparam("now")
+                ),
                 service_accounts.c.status == _ACTIVE,
                 of_key.c.status == _ACTIVE,
             ),
@@ -220,14 +223,14 @@ def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
         return None
     found = LiveSession(*row)
     hangs = found.parent_sid is not None or found.source_access_key_id is not None
-    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=sid)):
+    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=sid, now=now)):
         return None
     return found
 
 
 def count_line(tx: Connection, sid: str) -> int:
     """Count the sessions in a session's chain, itself included."""
-    return len(tx.rows(_LINE, sid=sid))
+    return len(tx.rows(_LINE, sid=sid, now=0))
 
 
 def revoke_session(tx: Connection, sid: str, now: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import string
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
@@ -21,7 +21,7 @@ from cloudcore.identity.services.service_accounts import get_service_account
 from cloudcore.keyring import Keyring
 
 MAX_ACTIVE: Final = 2
-"""Two, so that a program can move from an old key to a new one."""
+"""Two, so that a program can move from an old key to a new one; an expired key does not count."""
 MAX_KEPT: Final = 20
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
@@ -35,7 +35,15 @@ class NewAccessKey(NamedTuple):
     secret: str
 
     def row(
-        self, keyring: Keyring, key_id: str, account_id: str, service_account_id: str, now: int
+        self,
+        keyring: Keyring,
+        key_id: str,
+        account_id: str,
+        service_account_id: str,
+        now: int,
+        *,
+        description: str = "",
+        expires_at: int | None = None,
     ) -> AccessKey:
         """Return the row to store."""
         return AccessKey(
@@ -48,6 +56,8 @@ class NewAccessKey(NamedTuple):
             "active",
             None,
             now,
+            description,
+            expires_at,
         )
 
 
@@ -68,7 +78,7 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
     """Add a key to a service account."""
     increment_revision(tx, key.account_id)
     get_service_account(tx, key.account_id, key.service_account_id)
-    _check_room(tx, key.account_id, key.service_account_id)
+    _check_room(tx, key.account_id, key.service_account_id, key.created_at)
     if rows.count_access_keys(tx, key.account_id, key.service_account_id) >= MAX_KEPT:
         raise Conflict(f"a service account keeps at most {MAX_KEPT} access keys; delete one")
     rows.add_access_key(tx, key)
@@ -85,18 +95,28 @@ def get_access_key(
     return found
 
 
-def set_access_key_status(
-    tx: Connection, account_id: str, service_account_id: str, key_id: str, status: str | None
+def update_access_key(
+    tx: Connection,
+    account_id: str,
+    service_account_id: str,
+    key_id: str,
+    changes: dict[str, Any],
+    now: int,
 ) -> AccessKey:
-    """Set the status of a key; None leaves it unchanged."""
+    """Change the given fields of a key; what was made with it ends with it.
+
+    Raises:
+        Conflict: the key comes to life, and `MAX_ACTIVE` keys live already.
+
+    """
     increment_revision(tx, account_id)
     key = get_access_key(tx, account_id, service_account_id, key_id)
-    if status is None or status == key.status:
-        return key
-    if status == "active":
-        _check_room(tx, account_id, service_account_id)
-    rows.save_access_key_status(tx, key.id, status)
-    return key._replace(status=status)
+    changed = key._replace(**changes)
+    if changed.is_live(now) and not key.is_live(now):
+        _check_room(tx, account_id, service_account_id, now)
+    if changed != key:
+        rows.save_access_key(tx, changed)
+    return changed
 
 
 def delete_access_key(
@@ -107,6 +127,9 @@ def delete_access_key(
     rows.remove_access_key(tx, get_access_key(tx, account_id, service_account_id, key_id).id)
 
 
-def _check_room(tx: Connection, account_id: str, service_account_id: str) -> None:
-    if rows.count_active_access_keys(tx, account_id, service_account_id) >= MAX_ACTIVE:
-        raise Conflict(f"a service account has at most {MAX_ACTIVE} active access keys")
+def _check_room(tx: Connection, account_id: str, service_account_id: str, now: int) -> None:
+    if rows.count_live_access_keys(tx, account_id, service_account_id, now) >= MAX_ACTIVE:
+        raise Conflict(
+            f"a service account has at most {MAX_ACTIVE} active access keys; delete one, or make it"
+            " inactive"
+        )

@@ -132,6 +132,23 @@ def change_password(
     revoke_other_sessions(tx, user_id, sid, now)
 
 
+def reset_password(
+    tx: Connection, organization_id: str, user_id: str, password: str, now: int
+) -> User:
+    """Store the hash of a one-time password and end all sessions of the person.
+
+    Raises:
+        NotFound: the organization has no such member.
+        Conflict: the person is a member of another organization too.
+
+    """
+    user = _governed(tx, organization_id, user_id)
+    user = user._replace(password=password, must_change_password=True, updated_at=now)
+    users.update_user(tx, user)
+    revoke_other_sessions(tx, user_id, "", now)
+    return user
+
+
 def _taken() -> Conflict:
     return Conflict(
         "the organization has a person with this address; invite the address if the person has left"

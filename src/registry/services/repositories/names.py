@@ -10,7 +10,7 @@ from registry.errors import NameUnknown
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access import CREATE, Rights
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
@@ -23,9 +23,9 @@ class NamePage(NamedTuple):
     has_more: bool
 
 
-def name_unknown(name: Name) -> NameUnknown:
-    """Return the error for a repository that does not exist."""
-    return NameUnknown(f"there is no repository {name}", name=str(name))
+def name_unknown(name: Name, why: str = "") -> NameUnknown:
+    """Return the error for a repository that does not exist; `why` tells why none is created."""
+    return NameUnknown(f"there is no repository {name}{why and ', '}{why}", name=str(name))
 
 
 def get_named_repository(tx: Connection, name: Name) -> Repository:
@@ -56,14 +56,16 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
     if found is not None:
         return found
     if not await rights.may_create(name):
-        raise name_unknown(name)
+        raise name_unknown(name, f"and you may not create it: that takes {CREATE} on {name}")
     return await ctx.database.write(_create, name, ctx.new_id(), ctx.change_by(rights.principal))
 
 
 def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> Repository:
     account = repositories.find_account(tx, name.handle)
-    if account is None or not account.auto_create_repositories:
+    if account is None:
         raise name_unknown(name)
+    if not account.auto_create_repositories:
+        raise name_unknown(name, "and a push creates none in this account; create it first")
     found = repositories.find_or_add_repository(
         tx, repository_id, account, name.repository, change.now
     )

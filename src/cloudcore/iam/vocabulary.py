@@ -1,0 +1,185 @@
+"""What policies can name: the kinds of resources of all families, with their actions and CRNs.
+
+An identity policy may name only actions and resources that exist: a typing error in a deny would
+allow, and one in an allow would puzzle. Only a document that is being stored is checked. One that
+is stored already stays in force, also when a kind of resource is gone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from cloudcore.errors import InvalidInput
+from cloudcore.iam.grammar import nearest
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import Policy
+from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.iam.templates import PolicyTemplate
+
+_PARTS: Final = 5
+"""Parts of a CRN, split at its first four colons."""
+_SERVICE_AND_LAST: Final = 2
+_WILDCARDS: Final = "*?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceKind:
+    """A kind of resource that policies can name."""
+
+    crn: str
+    """Form of its CRNs; variable parts are in angle brackets."""
+    actions: tuple[str, ...]
+    """Its actions, as ``family:VerbNoun``."""
+    rules: ResourceRules | None = None
+    """Rules for its resource policies; None if it cannot have one."""
+    summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Sentences for those actions that the summaries of their operations do not explain."""
+
+    @property
+    def family(self) -> str:
+        """Return the name of its family."""
+        return self.crn.split(":", 2)[1]
+
+    @property
+    def type(self) -> str:
+        """Return the type in its CRNs."""
+        return self.crn.split(":", _PARTS - 1)[-1].partition("/")[0]
+
+
+class _Form(NamedTuple):
+    """The fixed parts of the CRNs of a kind; None is a part that varies."""
+
+    service: str
+    region: str | None
+    account: str | None
+    type: str
+
+    def fits(self, service: str, region: str, account: str, name: str) -> bool:
+        """Return True if a pattern in these parts can match a CRN of this form."""
+        return (
+            _fits(service, self.service)
+            and _fits(region, self.region)
+            and _fits(account, self.account)
+            and self.has_type(name)
+        )
+
+    def has_type(self, name: str) -> bool:
+        """Return True if the last part of a pattern can name a resource of this type."""
+        kind, slash, _ = name.partition("/")
+        if slash:
+            return _fits(kind, self.type)
+        literal = kind.partition("*")[0]
+        return "*" in kind and f"{self.type}/".startswith(literal.partition("?")[0])
+
+
+class Vocabulary:
+    """What policies of an installation can name, and the templates of policies."""
+
+    def __init__(
+        self, kinds: Sequence[ResourceKind] = (), templates: Sequence[PolicyTemplate] = ()
+    ) -> None:
+        self.kinds: Final = tuple(kinds)
+        self.templates: Final = tuple(templates)
+        self.shared_actions: Final = frozenset[str]().union(
+            *(kind.rules.actions for kind in kinds if kind.rules is not None)
+        )
+        """The actions that policies of resources may name."""
+
+    @cached_property
+    def actions(self) -> tuple[str, ...]:
+        """Return all actions in order."""
+        return tuple(sorted({action for kind in self.kinds for action in kind.actions}))
+
+    def check(self, policy: Policy) -> None:
+        """Check that each action and resource of an identity policy can match one that exists.
+
+        Raises:
+            InvalidInput: with ``field``, ``reason`` (``unknown_action``, ``unknown_resource``),
+                ``value`` and ``suggestions``.
+
+        """
+        for index, statement in enumerate(policy.statements):
+            for text in statement.actions.texts:
+                if not self._is_action(text):
+                    raise _unknown(
+                        f"statements[{index}].actions", "action", text, nearest(text, self.actions)
+                    )
+            for text in statement.resources.texts:
+                if not self._is_resource(text):
+                    raise _unknown(
+                        f"statements[{index}].resources", "resource", text, self._near_forms(text)
+                    )
+
+    def _is_action(self, pattern: str) -> bool:
+        """Return True if an action, in which a ``*`` at the end is any characters, exists."""
+        prefix = pattern.removesuffix("*")
+        at = bisect_left(self.actions, prefix)
+        if at == len(self.actions):
+            return False
+        found = self.actions[at]
+        return found == prefix or (prefix != pattern and found.startswith(prefix))
+
+    def _is_resource(self, pattern: str) -> bool:
+        """Return True if a pattern of CRNs can match a resource of a kind that exists.
+
+        A ``*`` in a part may stand for later parts too; then only the type is checked, and the
+        service if it is written out.
+        """
+        parts = pattern.split(":", _PARTS - 1)
+        if len(parts) == _PARTS:
+            service, region, account, name = parts[1:]
+            return any(form.fits(service, region, account, name) for form in self._forms)
+        if "*" not in pattern:
+            return False
+        if len(parts) == 1:
+            return True
+        service = parts[1] if len(parts) > _SERVICE_AND_LAST else parts[1].partition("*")[0] + "*"
+        kind, slash, _ = parts[-1].partition("/")
+        is_open = not slash or "*" in kind
+        return any(
+            _fits(service, form.service) and (is_open or _fits(kind, form.type))
+            for form in self._forms
+        )
+
+    @cached_property
+    def _forms(self) -> tuple[_Form, ...]:
+        return tuple(map(_form, self.kinds))
+
+    def _near_forms(self, pattern: str) -> list[str]:
+        """Return the forms of CRNs whose service and type are nearest to those of a pattern."""
+        parts = pattern.split(":", _PARTS - 1)
+        service, kind = parts[1] if len(parts) > 1 else "", parts[-1].partition("/")[0]
+        forms = {f"{each.family}:{each.type}": each.crn for each in self.kinds}
+        return [forms[each] for each in nearest(f"{service}:{kind}", forms)]
+
+
+def _form(kind: ResourceKind) -> _Form:
+    service, region, account, _ = kind.crn.split(":", _PARTS - 1)[1:]
+    return _Form(service, _fixed(region), _fixed(account), kind.type)
+
+
+def _fixed(part: str) -> str | None:
+    return None if part.startswith("<") else part
+
+
+def _fits(pattern: str, part: str | None) -> bool:
+    if part is None:
+        return True
+    if any(wildcard in pattern for wildcard in _WILDCARDS):
+        return Patterns((pattern,)).match(part)
+    return pattern == part
+
+
+def _unknown(where: str, noun: str, value: str, suggestions: list[str]) -> InvalidInput:
+    hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else "."
+    return InvalidInput(
+        f"{where}: there is no {noun} {value}{hint}",
+        field=where,
+        reason=f"unknown_{noun}",
+        value=value,
+        suggestions=suggestions,
+    )
