@@ -44,6 +44,11 @@ def app(world: World) -> str:
     return name
 
 
+def short(digest: str) -> str:
+    """Return a digest as tables show it."""
+    return digest.removeprefix("sha256:")[:12]
+
+
 # repositories
 
 
@@ -148,26 +153,42 @@ def test_images_are_listed_the_newest_first(world: World, app: str) -> None:
     def listed(*options: str) -> list[str]:
         return [row["digest"] for row in world.read("images", "list", app, *options)]
 
-    assert listed() == [third, second, first]
+    assert listed() == [third, first]
+    assert listed("--all") == listed("-a") == [third, second, first]
     assert listed("--tagged") == [third, first]
     assert listed("--untagged") == [second]
     assert listed("--tag-prefix", "v") == [first]
-    assert listed("--limit", "2") == [third, second]
-    table = world.done("images", "list", app).lines
+    assert listed("--all", "--limit", "2") == [third, second]
+    table = world.done("images", "list", app, "--all").lines
     assert table[0] == "DIGEST TAGS SIZE PUSHED LAST PULLED"
-    assert [line.split()[:2] for line in table[1:]] == [[third, "w1"], [second, "-"], [first, "v1"]]
+    expected = [[third, "w1"], [second, "-"], [first, "v1"]]
+    assert [line.split()[:2] for line in table[1:]] == [[short(a), b] for a, b in expected]
+    for option in ("--full-digests", "--no-trunc"):
+        table = world.done("images", "list", app, "--all", option).lines
+        assert [line.split()[:2] for line in table[1:]] == expected
+    assert world.done("images", "list", app, "-q").lines == [f"{app}@{third}", f"{app}@{first}"]
     misused = world.run("images", "list", app, "--limit", "0")
     assert misused.status == 2
     assert "argument --limit: a number, 1 or more" in misused.err
 
 
 @pytest.mark.parametrize(
-    "written", ["{app}:v1", "acme/{app}:v1", "{host}/acme/{app}:v1", "{app}@{digest}", "{app}@{id}"]
+    "written",
+    [
+        *("{app}:v1", "acme/{app}:v1", "{host}/acme/{app}:v1", "{app}@{digest}", "{app}@{id}"),
+        *("{app}@{digest:.13}", "{app}@{short}"),
+    ],
 )
 def test_an_image_is_found_as_people_write_it(world: World, app: str, written: str) -> None:
     digest = world.push(app, "v1")
     (row,) = world.read("images", "list", app)
-    shown = {"app": app, "host": world.host, "digest": digest, "id": row["id"]}
+    shown = {
+        "app": app,
+        "host": world.host,
+        "digest": digest,
+        "id": row["id"],
+        "short": short(digest),
+    }
     assert world.read("images", "show", written.format(**shown)) == row
 
 
@@ -189,7 +210,7 @@ def test_a_manifest_is_printed_byte_by_byte_or_as_its_parts(world: World, app: s
     assert f"sha256:{hashlib.sha256(printed).hexdigest()}" == index.digest
     assert world.done("images", "manifest", f"{app}:v1").lines == [
         "PART PLATFORM SIZE DIGEST MEDIA TYPE",
-        f"manifest linux/arm64/v8 {len(child.body)} B {child.digest} {OCI_MANIFEST}",
+        f"manifest linux/arm64/v8 {len(child.body)} B {short(child.digest)} {OCI_MANIFEST}",
     ]
     parts = world.done("images", "manifest", f"{app}@{child.digest}").lines
     assert [line.split()[0] for line in parts] == ["PART", "config", "layer"]
@@ -220,9 +241,11 @@ def test_referrers_are_a_tree(world: World, app: str) -> None:
     shown = world.done("images", "referrers", f"{app}:v1").text.splitlines()
     assert shown[0] == f"{app}:v1"
     assert [line.split("  ")[0] for line in shown[1:2]] == ["├─ application/other"]
-    assert shown[1].startswith(f"├─ application/other  {other}  ")
-    assert shown[2].startswith(f"└─ application/sbom  {sbom}  ")
-    assert shown[3].startswith(f"   └─ application/signature  {signature}  ")
+    assert shown[1].startswith(f"├─ application/other  {short(other)}  ")
+    assert shown[2].startswith(f"└─ application/sbom  {short(sbom)}  ")
+    assert shown[3].startswith(f"   └─ application/signature  {short(signature)}  ")
+    whole = world.done("images", "referrers", f"{app}:v1", "--full-digests").text
+    assert f"└─ application/sbom  {sbom}  " in whole
     tree = world.read("images", "referrers", f"{app}:v1", "--artifact-type", "application/sbom")
     assert [each["digest"] for each in tree] == [sbom]
     assert [each["digest"] for each in tree[0]["referrers"]] == [signature]
@@ -243,10 +266,10 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     assert [each["name"] for each in pins] == ["production", "staging", "test"]
     assert world.done("images", "pins", f"{app}:v1").lines[3].startswith("test - crn:iam:")
     held = world.run("images", "delete", f"{app}@{digest}")
-    assert held.status == 1
+    assert (held.status, held.err) == (1, "entrepot: 1 of 1 items were refused\n")
     words = "CONFLICT: the image is pinned; remove its pins, or force "
     words += "(pins: production, staging, test)"
-    assert held.lines[1] == f"{digest} failed {words}"
+    assert held.lines[1] == f"{short(digest)} refused {words}"
     unpinned = world.done("images", "unpin", f"{app}:v1", "test")
     assert unpinned.text == f"Unpinned {app}:v1: test\n"
     assert world.told("images", "unpin", f"{app}:v1", "test")[0] == 3
@@ -271,15 +294,15 @@ def test_of_many_items_each_has_its_outcome(world: World, app: str) -> None:
     (row,) = world.read("images", "list", app, "--tag-prefix", "v1")
     items = (row["id"], "v1", "v2", "v3", NOBODY)
     ended = world.run("images", "delete", app, *items)
-    assert (ended.status, ended.err) == (1, "")
+    assert (ended.status, ended.err) == (1, "entrepot: 2 of 4 items were refused\n")
     heading, *done, no_image, no_tag = ended.lines
     assert heading == "ITEM OUTCOME DETAIL"
     assert done == [
-        f"{first} deleted with its tags: v1",
-        f"v2 deleted its image stays: {second}",
+        f"{short(first)} deleted with its tags: v1",
+        f"v2 deleted its image stays: {short(second)}",
     ]
-    assert no_image.startswith(f"{NOBODY} failed NOT_FOUND: ")
-    assert no_tag.startswith("v3 failed NOT_FOUND: ")
+    assert no_image.startswith(f"{short(NOBODY)} refused NOT_FOUND: ")
+    assert no_tag.startswith("v3 refused NOT_FOUND: ")
     assert world.read("images", "delete", f"{app}@{second}") == {
         "deleted": [{"digest": second, "tags": []}],
         "failures": [],
@@ -287,16 +310,52 @@ def test_of_many_items_each_has_its_outcome(world: World, app: str) -> None:
     deleted = world.read("images", "deleted", app)
     assert [(each["digest"], each["tags"]) for each in deleted] == [(second, []), (first, ["v1"])]
     assert [line.split()[0] for line in world.done("images", "deleted", app).lines[1:]] == [
-        second,
-        first,
+        short(second),
+        short(first),
     ]
-    restored = world.run("images", "restore", f"{app}@{first}", second, NOBODY)
+    restored = world.run("images", "restore", f"{app}@{first}", short(second), NOBODY)
     assert restored.status == 1
     assert restored.lines[1:3] == [
-        f"{first} restored with its tags: v1",
-        f"{second} restored without tags",
+        f"{short(first)} restored with its tags: v1",
+        f"{short(second)} restored without tags",
     ]
-    assert restored.lines[3].startswith(f"{NOBODY} failed NOT_FOUND: ")
+    assert restored.lines[3].startswith(f"{short(NOBODY)} refused NOT_FOUND: ")
+    none = "no deleted image has a digest that begins with 000000000000; "
+    assert world.told("images", "restore", app, short(NOBODY)) == (
+        3,
+        f"{none}'entrepot images deleted' lists those that can be restored",
+    )
+
+
+def test_a_child_is_refused_with_the_index_that_needs_it(world: World, app: str) -> None:
+    registry, name = world.registry, f"acme/{app}"
+    child = registry.push_image(name)
+    index = registry.push_manifest(name, image_index([child]), "v1")
+    ended = world.run("images", "delete", app, child.digest, "--full-digests")
+    assert ended.status == 1
+    assert ended.lines[1].startswith(f"{child.digest} refused CONFLICT: ")
+    assert ended.lines[1].endswith(f"(in: {index.digest})")
+
+
+def test_items_are_named_by_what_lists_print(world: World, app: str) -> None:
+    first, second, third = (world.push(app, tag) for tag in ("v1", None, None))
+    names = world.done("images", "list", app, "--untagged", "-q").lines
+    assert names == [f"{app}@{third}", f"{app}@{second}"]
+    deleted = world.read("images", "delete", *names)["deleted"]
+    assert {each["digest"] for each in deleted} == {second, third}
+    names = world.done("images", "deleted", app, "-q").lines
+    assert len(world.read("images", "restore", *names)["restored"]) == 2
+    assert world.done("tags", "list", app, "-q").lines == [f"{app}:v1"]
+    # A tag that looks like a digest is a tag; what is no tag may be a short digest.
+    tag = short(second)
+    world.done("tags", "set", f"{app}:{tag}", first)
+    deleted = world.read("images", "delete", app, tag, short(third))["deleted"]
+    assert deleted == [{"digest": third, "tags": []}, {"digest": first, "tags": [tag]}]
+    assert world.read("images", "delete", app, f"sha256:{tag}")["deleted"][0]["digest"] == second
+    world.done("tags", "delete", f"{app}:v1", f"{app}:v1")
+    assert world.told("tags", "delete", f"{app}:v1", "other:v1")[0] == 2
+    status, words = world.told("images", "show", f"{app}@{tag}")
+    assert (status, words.partition(":")[0]) == (3, "NOT_FOUND")
 
 
 def test_more_items_than_a_request_takes(world: World, app: str) -> None:
@@ -318,7 +377,7 @@ def test_more_items_than_a_request_takes(world: World, app: str) -> None:
     assert {"digest": index.digest, "tags": sorted(tagged)} in outcome["deleted"]
     restored = world.read("images", "restore", app, *digests)
     assert len(restored["restored"]) == 102
-    assert world.read("images", "list", app, "--limit", "201")[0]["digest"]
+    assert world.read("images", "list", app, "--all", "--limit", "201")[0]["digest"]
     assert len(world.read("tags", "delete", app, *tagged)["deleted"]) == 101
 
 
@@ -326,7 +385,8 @@ def test_what_is_no_image_is_told_before_anything_is_asked(world: World) -> None
     for reference, words in {
         "app": "which image of app? write REPO:TAG or REPO@DIGEST",
         "app:": "no tag follows the colon of 'app:'",
-        "app@sha256:12": "what follows the @ is no digest: 'sha256:12'; write all of it",
+        "app@sha256:12": "what follows the @ is no digest: 'sha256:12'; write six hex digits of "
+        "it or more, in lower case",
         "app:.x": "'.x' is no tag: 1 to 128 letters, digits, '_', '.' and '-', "
         "not beginning with '.' or '-'",
     }.items():
@@ -336,6 +396,31 @@ def test_what_is_no_image_is_told_before_anything_is_asked(world: World) -> None
     assert world.told("images", "restore", "app:v1")[0] == 2
 
 
+# what a shell offers
+
+
+def test_names_of_repositories_and_tags_are_offered(world: World, app: str) -> None:
+    world.push(app, "v1")
+    world.push(app, "v2")
+    offer = "__complete"
+    assert world.done(offer, "repository", app[:12]).lines == [app]
+    assert world.done(offer, "image", app[:12]).lines == [f"{app}:v1", f"{app}:v2"]
+    assert world.done(offer, "image", f"{app}:v2").lines == [f"{app}:v2"]
+    assert world.done(offer, "service-account", "adm").lines == ["admin"]
+    assert world.done(offer, "role", "x").lines == []
+
+
+@pytest.mark.parametrize("kind", ["repository", "image", "person"])
+def test_nothing_is_offered_where_nothing_can_be_asked(
+    world: World, kind: str, tmp_path: Path
+) -> None:
+    elsewhere = Home(world.home.folder, {"ENTREPOT_REGISTRY": "http://127.0.0.1:1"})
+    for home in (Home(tmp_path), elsewhere):
+        ended = world.run("__complete", kind, "a:b", home=home)
+        assert (ended.status, ended.out, ended.err) == (0, b"", "")
+    assert world.done("__complete", "image", "nobody:").out == b""
+
+
 # tags
 
 
@@ -343,7 +428,7 @@ def test_a_tag_from_its_setting_to_its_return(world: World, app: str) -> None:
     first, second = world.push(app, "v1"), world.push(app, "v2")
     target = f"{app}:latest"
     assert world.done("tags", "set", target, "v1").text == f"{target} points to {first}\n"
-    assert world.read("tags", "set", target, second)["digest"] == second
+    assert world.read("tags", "set", target, short(second))["digest"] == second
     assert world.read("tags", "set", target, f"{app}:v1")["digest"] == first
     (row,) = world.read("images", "list", app, "--tag-prefix", "v2")
     assert world.read("tags", "set", target, row["id"])["digest"] == second
@@ -351,14 +436,17 @@ def test_a_tag_from_its_setting_to_its_return(world: World, app: str) -> None:
     assert f"digest {second}" in world.done("tags", "show", target).lines
     assert [each["name"] for each in world.read("tags", "list", app)] == ["latest", "v1", "v2"]
     assert (
-        world.done("tags", "list", app, "--prefix", "v1").lines[1].startswith(f"v1 {first} yes 20")
+        world.done("tags", "list", app, "--prefix", "v1")
+        .lines[1]
+        .startswith(f"v1 {short(first)} yes 20")
     )
     history = world.read("tags", "history", target)
     assert [each["action"] for each in history] == ["moved", "moved", "moved", "created"]
-    assert f" moved {second} {first} crn:iam:" in world.done("tags", "history", target).lines[1]
+    shown = world.done("tags", "history", target).lines[1]
+    assert f" moved {short(second)} {short(first)} crn:iam:" in shown
     assert world.done("tags", "delete", target, "v1").lines[1:] == [
-        f"latest deleted its image stays: {second}",
-        f"v1 deleted its image stays: {first}",
+        f"latest deleted its image stays: {short(second)}",
+        f"v1 deleted its image stays: {short(first)}",
     ]
     assert {each["tag"] for each in world.read("tags", "deleted", app)} == {"latest", "v1"}
     assert {line.split()[0] for line in world.done("tags", "deleted", app).lines[1:]} == {
@@ -391,7 +479,7 @@ def test_a_tag_is_set_if_it_is_where_it_was_seen(world: World, app: str) -> None
     assert world.told("tags", "set", target, "v2", "--if-absent")[0] == 1
     assert world.told("tags", "set", target, "v2", "--if-current", second)[0] == 1
     assert world.read("tags", "show", target)["digest"] == first
-    assert world.read("tags", "set", target, "v2", "--if-current", first)["digest"] == second
+    assert world.read("tags", "set", target, "v2", "--if-current", short(first))["digest"] == second
     misused = world.run("tags", "set", target, "v1", "--if-current", "v2")
     assert misused.status == 2
     assert "'v2' is no digest like sha256:..." in misused.err

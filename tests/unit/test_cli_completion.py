@@ -39,6 +39,28 @@ def completed(path: Path, *words: str) -> list[str]:
     return ended.stdout.split()
 
 
+def offered(path: Path, line: str) -> list[str]:
+    """Return what bash offers at the end of a line, where the registry would be asked."""
+    asked = (
+        'source "$1"; entrepot() { echo "$@" >&2; printf "%s\\n" app:1.0 app:2.0 app; }; '
+        'COMP_LINE="$2"; COMP_POINT=${#2}; _entrepot; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    bash = require_tool("bash")
+    command = [bash, "--norc", "--noprofile", "-c", asked, "bash", str(path), line]
+    ended = subprocess.run(command, capture_output=True, check=True, text=True, timeout=30)
+    return ended.stdout.split()
+
+
+def test_bash_completes_references_as_one_word(bash_script: Path) -> None:
+    assert offered(bash_script, "entrepot images show app:") == ["1.0", "2.0"]
+    assert offered(bash_script, "entrepot images show app:2") == ["2.0"]
+    assert offered(bash_script, "entrepot images show ap") == ["app:1.0", "app:2.0", "app"]
+    assert offered(bash_script, "entrepot tags delete app:1.0 --fo") == []
+    assert offered(bash_script, "entrepot tags delete app:1.0 --fu") == ["--full-digests"]
+    assert offered(bash_script, "entrepot ima") == ["images"]
+    assert "--all" in offered(bash_script, "entrepot images list -")
+
+
 def test_bash_completes_commands_options_choices_and_files(bash_script: Path) -> None:
     subprocess.run([require_tool("bash"), "-n", bash_script], check=True, timeout=30)
     assert completed(bash_script, "reposi") == ["repositories", "repository-policies"]
@@ -59,6 +81,8 @@ def test_other_shells_have_theirs(
     assert text.startswith(begin)
     for command in ("repositories", "images", "tags", "policies", "lifecycle", "events"):
         assert command in text
+    asked = "_entrepot_names image" if shell == "zsh" else "(entrepot __complete image"
+    assert asked in text
 
 
 def test_another_shell_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,9 @@ def test_the_help_has_every_command_once_and_examples_that_parse(
     shown = capsys.readouterr().out
     (commands,) = [each for each in make_parser()._actions if each.choices]
     assert commands.choices is not None
-    for name in commands.choices:
+    names = [each.dest for each in commands._choices_actions]  # type: ignore[attr-defined]
+    assert set(commands.choices) - set(names) == {"__complete"}
+    for name in names:
         assert len(re.findall(rf"^  {name} +[a-z]", shown, re.MULTILINE)) == 1
     examples = re.findall(r"^  entrepot (.+?)(?:  .*)?$", shown, re.MULTILINE)
     assert len(examples) == 5

@@ -25,6 +25,8 @@ ID = "01890000-0000-7000-8000-000000000001"
         (f"localhost:5000/a/app@{DIGEST}", ("localhost:5000/a/app", None, DIGEST)),
         (f"{ID}@{ID}", (ID, None, ID)),
         (f"{ID}:latest", (ID, "latest")),
+        ("app@123abc", ("app", None, "123abc")),
+        ("app@sha256:123abc", ("app", None, "sha256:123abc")),
     ],
 )
 def test_a_reference_is_taken_apart(written: str, parts: tuple[str, ...]) -> None:
@@ -34,8 +36,14 @@ def test_a_reference_is_taken_apart(written: str, parts: tuple[str, ...]) -> Non
 @pytest.mark.parametrize(
     "written",
     [
-        *("app:", "app:.hidden", "app:a b", "app:1:2@", "app@", "app@latest", "app@sha256:12"),
-        *(f"app@{DIGEST[:-1]}", f"app@{DIGEST.upper()}", f"app@{DIGEST}@{DIGEST}", "app:\x1b[2J"),
+        *("app:", "app:.hidden", "app:a b", "app:1:2@", "app@", "app@latest", "app@sha256:12345"),
+        *(
+            "app@sha512:123456",
+            "app@12345A",
+            f"app@{DIGEST.upper()}",
+            f"app@{DIGEST}@{DIGEST}",
+            "app:\x1b[2J",
+        ),
         *("", ":1", f"@{DIGEST}"),
     ],
 )

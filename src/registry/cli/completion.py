@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from registry.cli import candidates
 from registry.cli.options import Verbs
 
 _SHELLS: Final = ("bash", "zsh", "fish")
@@ -16,6 +17,34 @@ _HINT: Final = """so that each new shell has it:
   bash  echo 'source <(entrepot completion bash)' >> ~/.bashrc
   zsh   echo 'eval "$(entrepot completion zsh)"' >> ~/.zshrc  # below compinit
   fish  entrepot completion fish > ~/.config/fish/completions/entrepot.fish
+"""
+
+
+# Bash splits words at the colon and the at sign of a reference. So the words are read off the line
+# anew, and what stands before the last such character is cut from the answers.
+_BASH: Final = """
+_entrepot_names() {
+  compgen -W "$(entrepot COMMAND "$1" "$2" 2>/dev/null)" -- "$2"
+}
+
+_entrepot() {
+  local line="${COMP_LINE:0:COMP_POINT}" word
+  read -ra COMP_WORDS <<< "$line"
+  [[ $line == *[[:space:]] ]] && COMP_WORDS+=("")
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  word="${COMP_WORDS[COMP_CWORD]}"
+  _shtab_entrepot
+  [[ $word == *[:@]* ]] && COMPREPLY=("${COMPREPLY[@]#"${word%"${word##*[:@]}"}"}")
+  return 0
+}
+complete -o bashdefault -F _entrepot entrepot
+"""
+_ZSH: Final = """
+_entrepot_names() {
+  local -a found
+  found=("${(@f)$(entrepot COMMAND "$1" "$PREFIX" 2>/dev/null)}")
+  compadd -a found
+}
 """
 
 
@@ -29,6 +58,7 @@ def add_parsers(commands: Verbs) -> None:
     )
     parser.add_argument("shell", choices=_SHELLS)
     parser.set_defaults(run=_print)
+    candidates.add_parsers(commands)
 
 
 def _print(options: argparse.Namespace) -> int:
@@ -42,8 +72,25 @@ def _print(options: argparse.Namespace) -> int:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in _FOLDERS:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    sys.stdout.write(shtab.complete(parser, options.shell))
+        elif kind := candidates.KINDS.get(str(action.metavar)):
+            action.complete = _asking(kind)  # type: ignore[attr-defined]
+    functions = _ZSH.replace("COMMAND", candidates.COMMAND) if options.shell == "zsh" else ""
+    sys.stdout.write(shtab.complete(parser, options.shell, preamble=functions))
+    if options.shell == "bash":
+        kinds = sorted(set(candidates.KINDS.values()))
+        lines = (f'_entrepot_{kind}() {{ _entrepot_names {kind} "$1"; }}\n' for kind in kinds)
+        sys.stdout.write(_BASH.replace("COMMAND", candidates.COMMAND))
+        sys.stdout.writelines(lines)
     return 0
+
+
+def _asking(kind: str) -> dict[str, str]:
+    """Return what each shell runs to complete an argument of a kind."""
+    return {
+        "bash": f"_entrepot_{kind}",
+        "zsh": f"_entrepot_names {kind}",
+        "fish": f"(entrepot {candidates.COMMAND} {kind} (commandline -ct) 2>/dev/null)",
+    }
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 
 from registry.cli.api import ApiClient, Record
-from registry.cli.failure import FAILED
 from registry.cli.outcomes import BATCH, Line, batches, failed, line, write_outcome
 from registry.cli.progress import progress
 
@@ -15,7 +15,7 @@ def delete_items(
     repository: str,
     digests: Sequence[str],
     tags: Sequence[str],
-    form: str,
+    options: argparse.Namespace,
     *,
     force: bool = False,
 ) -> int:
@@ -28,9 +28,10 @@ def delete_items(
         with progress() as show:
             deletion.delete_images(list(dict.fromkeys(digests)), show)
             deletion.delete_tags(list(dict.fromkeys(tags)), show)
-    finally:
-        deletion.write(form)
-    return FAILED if deletion.failures else 0
+    except BaseException:
+        deletion.write(options)
+        raise
+    return deletion.write(options)
 
 
 class _Deletion:
@@ -72,15 +73,15 @@ class _Deletion:
             self.failures += answer["failures"]
             show(f"deleted {len(self._tags)} of {len(waiting)} tags")
 
-    def write(self, form: str) -> None:
-        """Print the outcome of each item."""
+    def write(self, options: argparse.Namespace) -> int:
+        """Print the outcome of each item; return the exit status."""
         lines = [
             *map(_image_line, self._images),
             *map(_tag_line, self._tags),
             *map(failed, self.failures),
         ]
         document = {"deleted": self._images + self._tags, "failures": self.failures}
-        write_outcome(document, lines, form)
+        return write_outcome(options, document, lines)
 
     def _send(self, items: Record) -> Record:
         return self._client.create(self._path, items, self._query)

@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 from registry.cli.api import open_client
 from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import column, echo, time_text, write_records
+from registry.cli.output import column, echo, time_text
 
 _PATH: Final = "/v1/event-rules"
 _COLUMNS: Final = (
@@ -24,7 +25,7 @@ _COLUMNS: Final = (
 def add_parsers(commands: Verbs) -> None:
     """Add ``events`` and its commands."""
     verbs = add_noun(commands, "events", "rules that send events to topics")
-    add_verb(verbs, "list", _list, "list event rules, the oldest first")
+    add_quiet(add_verb(verbs, "list", _list, "list event rules, the oldest first"), "ids")
     create = add_verb(verbs, "create", _create, "send events to a topic")
     create.add_argument("--topic", required=True, metavar="CRN", help="to which you may publish")
     create.add_argument(
@@ -48,8 +49,7 @@ def add_parsers(commands: Verbs) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     rows = open_client(options).rows(_PATH, "event_rules")
-    write_records(rows, _COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _COLUMNS, lambda row: str(row["id"]))
 
 
 def _create(options: argparse.Namespace) -> int:

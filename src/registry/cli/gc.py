@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from registry.cli.acting import by_column
 from registry.cli.api import Record, open_client
+from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_output, add_verb
 from registry.cli.output import (
     TABLE,
@@ -59,7 +60,8 @@ def add_parsers(commands: Verbs) -> None:
     add_verb(verbs, "status", _show_status, "show what waits to be collected, stage by stage")
     run = add_verb(verbs, "run", _run, "collect now what is due, or join the run under way")
     run.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
-    add_verb(verbs, "runs", _list_runs, "list runs of the last 30 days, the newest first")
+    runs = add_verb(verbs, "runs", _list_runs, "list runs of the last 30 days, the newest first")
+    add_quiet(runs, "ids")
     recover = add_local(
         verbs,
         "recover",
@@ -148,8 +150,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _list_runs(options: argparse.Namespace) -> int:
-    write_records(open_client(options).rows(_RUNS, "runs"), _RUN_COLUMNS, options.output)
-    return 0
+    rows = open_client(options).rows(_RUNS, "runs")
+    return show_list(options, rows, _RUN_COLUMNS, lambda row: str(row["id"]))
 
 
 def _recover(options: argparse.Namespace) -> int:

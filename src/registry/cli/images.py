@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from registry.cli import manifest, pins, referrers
 from registry.cli.acting import by_column
 from registry.cli.api import PAGE_ROWS, ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
-from registry.cli.failure import FAILED, Misuse
+from registry.cli.failure import Missing, Misuse
+from registry.cli.items import find_items, items_in
+from registry.cli.listing import add_full_digests, add_quiet, show_list
 from registry.cli.options import Verbs, add_image, add_noun, add_repository, add_verb
 from registry.cli.outcomes import Line, batches, failed, line, write_outcome
-from registry.cli.output import column, size_text, time_text, write_record, write_records
+from registry.cli.output import column, size_text, time_text, write_record
 from registry.cli.references import (
     check_tag,
     image_path,
-    is_id,
     is_image,
     parse_typed_reference,
     repository_path,
 )
+from registry.cli.short_digests import is_short_digest
 
 _COLUMNS: Final = (
-    column("DIGEST", "digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
     column("TAGS", "tags"),
     column("SIZE", "size_bytes", size_text, is_number=True),
     column("PUSHED", "pushed_at", time_text),
     column("LAST PULLED", "last_pulled_at", time_text),
 )
 _DELETED_COLUMNS: Final = (
-    column("DIGEST", "digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
     column("TAGS", "tags"),
     column("SIZE", "size_bytes", size_text, is_number=True),
     column("DELETED", "deleted_at", time_text),
@@ -48,10 +50,13 @@ def add_parsers(commands: Verbs) -> None:
     listing = add_verb(verbs, "list", _list, "list images, the newest first")
     add_repository(listing)
     which = listing.add_mutually_exclusive_group()
-    which.add_argument("--tagged", action="store_true", help="only images with a tag")
+    which.add_argument("--all", "-a", action="store_true", help="those without a tag too")
+    which.add_argument("--tagged", action="store_true", help="only images with a tag (so it is)")
     which.add_argument("--untagged", action="store_true", help="only images without")
     which.add_argument("--tag-prefix", metavar="TEXT", help="only with a tag that begins with TEXT")
     listing.add_argument("--limit", type=_count, metavar="N", help="at most N (all)")
+    add_quiet(listing, "references, with whole digests")
+    add_full_digests(listing)
     add_image(add_verb(verbs, "show", _show, "show an image"))
     add_image(
         add_verb(
@@ -59,10 +64,14 @@ def add_parsers(commands: Verbs) -> None:
         )
     )
     _add_deletion(verbs)
-    add_repository(add_verb(verbs, "deleted", _list_deleted, "list images that can be restored"))
+    deleted = add_verb(verbs, "deleted", _list_deleted, "list images that can be restored")
+    add_repository(deleted)
+    add_quiet(deleted, "references, with whole digests")
+    add_full_digests(deleted)
     restore = add_verb(verbs, "restore", _restore, "restore deleted images with their tags")
     restore.add_argument("image", metavar="REPOSITORY[@DIGEST]")
     restore.add_argument("digests", metavar="DIGEST", nargs="*", help="of the same repository")
+    add_full_digests(restore)
     manifest.add_parsers(verbs)
     referrers.add_parsers(verbs)
     pins.add_parsers(verbs)
@@ -78,6 +87,7 @@ def _add_deletion(verbs: Verbs) -> None:
     deletion.add_argument("image", metavar="REPOSITORY[:TAG|@DIGEST]")
     deletion.add_argument("items", metavar="DIGEST|TAG", nargs="*", help="of the same repository")
     deletion.add_argument("--force", action="store_true", help="even if they are pinned")
+    add_full_digests(deletion)
     add_confirmation(deletion)
 
 
@@ -90,14 +100,20 @@ def _count(text: str) -> int:
 def _list(options: argparse.Namespace) -> int:
     client = open_client(options)
     query = {
-        "tag_status": "tagged" if options.tagged else "untagged" if options.untagged else None,
+        "tag_status": "any" if options.all else "untagged" if options.untagged else "tagged",
         "tag_prefix": options.tag_prefix,
         "limit": min(options.limit or PAGE_ROWS, PAGE_ROWS),
     }
+    if options.tag_prefix is not None:
+        del query["tag_status"]
     path = repository_path(client, options.repository)
     rows: Iterator[Record] = client.rows(f"{path}/images", "images", query)
-    write_records(islice(rows, options.limit), _COLUMNS, options.output)
-    return 0
+    return show_list(options, islice(rows, options.limit), _COLUMNS, _reference_in(options))
+
+
+def _reference_in(options: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that names an image of the repository as commands take it."""
+    return lambda image: f"{options.repository}@{image['digest']}"
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -115,41 +131,29 @@ def _show_storage(options: argparse.Namespace) -> int:
 
 
 def _delete(options: argparse.Namespace) -> int:
-    digests, tags = [], []
     reference = parse_typed_reference(options.image)
-    if reference.digest or reference.tag:
-        options.items.insert(0, reference.digest or reference.tag)
-    for item in options.items:
-        if is_image(item):
-            digests.append(item)
-        else:
-            tags.append(check_tag(item))
-    if not options.items:
+    items = items_in(reference.repository, options.items)
+    items[:0] = filter(None, [reference.digest or reference.tag])
+    if not items:
         raise Misuse("name digests or tags; 'entrepot repositories delete' takes them all")
+    for item in items:
+        if not is_image(item) and not is_short_digest(item):
+            check_tag(item)
     client = open_client(options)
     path = repository_path(client, reference.repository)
-    digests = [_digest(client, path, each) for each in digests]
+    digests, tags = find_items(client, path, items)
     confirm(
         options,
         f"Delete images ({len(digests)}) and tags ({len(tags)}) of {reference.repository}?",
     )
-    return delete_items(client, path, digests, tags, options.output, force=options.force)
-
-
-def _digest(client: ApiClient, repository: str, image: str) -> str:
-    """Return the digest of an image that is named by its digest or id."""
-    if not is_id(image):
-        return image
-    digest: str = client.call("GET", f"{repository}/images/{image}")["image"]["digest"]
-    return digest
+    return delete_items(client, path, digests, tags, options, force=options.force)
 
 
 def _list_deleted(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = repository_path(client, options.repository)
     rows = client.rows(f"{path}/images/deleted", "images")
-    write_records(rows, _DELETED_COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _DELETED_COLUMNS, _reference_in(options))
 
 
 def _restore(options: argparse.Namespace) -> int:
@@ -159,11 +163,13 @@ def _restore(options: argparse.Namespace) -> int:
             "images are restored by digest; 'entrepot images deleted' lists them with their tags, "
             "'entrepot tags restore' restores a tag whose image is there"
         )
-    digests = [*filter(None, [reference.digest]), *options.digests]
-    if not digests:
+    items = items_in(reference.repository, options.digests)
+    items[:0] = filter(None, [reference.digest])
+    if not items:
         raise Misuse("name digests; 'entrepot images deleted' lists those that can be restored")
     client = open_client(options)
     path = repository_path(client, reference.repository)
+    digests = _deleted_digests(client, path, items)
     restored: list[Record] = []
     failures: list[Record] = []
     try:
@@ -173,8 +179,36 @@ def _restore(options: argparse.Namespace) -> int:
             failures += answer["failures"]
     finally:
         lines = [*map(_restored_line, restored), *map(failed, failures)]
-        write_outcome({"restored": restored, "failures": failures}, lines, options.output)
-    return FAILED if failures else 0
+        status = write_outcome(options, {"restored": restored, "failures": failures}, lines)
+    return status
+
+
+def _deleted_digests(client: ApiClient, path: str, items: Sequence[str]) -> list[str]:
+    """Return the digests of deleted images, some of which may be short.
+
+    Raises:
+        Missing: no deleted image has a short digest.
+        Misuse: several have it.
+
+    """
+    if not any(map(is_short_digest, items)):
+        return list(items)
+    rows = client.rows(f"{path}/images/deleted", "images")
+    deleted = [str(row["digest"]) for row in rows]
+    return [_deleted_digest(deleted, item) if is_short_digest(item) else item for item in items]
+
+
+def _deleted_digest(deleted: Sequence[str], short: str) -> str:
+    prefix = f"sha256:{short.removeprefix('sha256:')}"
+    found = [digest for digest in deleted if digest.startswith(prefix)]
+    if not found:
+        raise Missing(
+            f"no deleted image has a digest that begins with {short}; "
+            "'entrepot images deleted' lists those that can be restored"
+        )
+    if len(found) > 1:
+        raise Misuse(f"several deleted images have digests that begin with {short}: give more")
+    return found[0]
 
 
 def _restored_line(image: Record) -> Line:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from registry.cli.api import open_client
 from registry.cli.lifecycle_policy import no_policy, policy_path, read_rules
+from registry.cli.listing import add_full_digests, show_rows
 from registry.cli.options import Verbs, add_file, add_repository, add_verb
 from registry.cli.output import (
     TABLE,
@@ -16,18 +17,17 @@ from registry.cli.output import (
     size_text,
     time_text,
     write_record,
-    write_records,
 )
 from registry.cli.transport import RequestRefused
 
 _PREVIEW_COLUMNS: Final = (
     column("RULE", "rule", is_number=True),
-    column("DIGEST", "digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
     column("TAGS", "tags"),
     column("SIZE", "size_bytes", size_text, is_number=True),
     column("PUSHED", "pushed_at", time_text),
     column("LAST PULLED", "last_pulled_at", time_text),
-    column("EXPIRES WITH", "expires_with", is_whole=True),
+    column("EXPIRES WITH", "expires_with", is_whole=True, has_digests=True),
 )
 
 
@@ -38,6 +38,7 @@ def add_parsers(verbs: Verbs) -> None:
     )
     add_repository(preview)
     add_file(preview, "a policy to try instead of the repository's own", is_optional=True)
+    add_full_digests(preview)
 
 
 def show_preview(options: argparse.Namespace) -> int:
@@ -55,9 +56,17 @@ def show_preview(options: argparse.Namespace) -> int:
     if options.output != TABLE:
         write_record({"images": images, "summary": first["summary"]}, options.output)
         return 0
-    write_records(images, _PREVIEW_COLUMNS, options.output)
+    show_rows(options, images, _PREVIEW_COLUMNS)
     echo(_summary(first["summary"]), options.output)
+    echo(HELD, options.output)
     return 0
+
+
+HELD: Final = (
+    "No rule expires what was pushed or restored less than an hour ago, what is pinned, the parts"
+    " of an index that stays, or what is attached to an image that stays"
+)
+"""Why fewer images expire than the rules alone say; see `registry.services.lifecycle.selection`."""
 
 
 def freed_text(size: int) -> str:

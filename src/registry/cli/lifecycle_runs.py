@@ -9,9 +9,10 @@ from registry.cli.acting import by_column
 from registry.cli.api import Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.lifecycle_policy import no_policy, policy_path
-from registry.cli.lifecycle_preview import freed_text, show_preview
+from registry.cli.lifecycle_preview import HELD, freed_text, show_preview
+from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_repository, add_verb
-from registry.cli.output import column, echo, size_text, time_text, write_records
+from registry.cli.output import column, echo, size_text, time_text
 from registry.cli.runs import await_run, write_ended
 from registry.cli.transport import RequestRefused
 
@@ -36,7 +37,9 @@ def add_parsers(verbs: Verbs) -> None:
     how.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
     how.add_argument("--dry-run", action="store_true", help="the same as 'lifecycle preview'")
     add_confirmation(run)
-    add_repository(add_verb(verbs, "runs", _list_runs, "list runs, the newest first"))
+    runs = add_verb(verbs, "runs", _list_runs, "list runs, the newest first")
+    add_repository(runs)
+    add_quiet(runs, "ids")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -57,14 +60,15 @@ def _run(options: argparse.Namespace) -> int:
     run = await_run(client, path, run, _progress)
     words = f"expired {run['expired']} of {run['evaluated']} images"
     write_ended(run, f"{words}, {freed_text(run['freed_bytes'])}", options.output)
+    if not run["expired"]:
+        echo(HELD, options.output)
     return 0
 
 
 def _list_runs(options: argparse.Namespace) -> int:
     client = open_client(options)
     rows = client.rows(f"{policy_path(client, options)}/runs", "runs")
-    write_records(rows, _RUN_COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _RUN_COLUMNS, lambda row: str(row["id"]))
 
 
 def _progress(run: Record) -> str:

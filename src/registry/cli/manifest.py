@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from registry.cli.api import Record, open_client
+from registry.cli.listing import add_full_digests, show_rows
 from registry.cli.options import Verbs, add_image, add_verb
-from registry.cli.output import TABLE, column, size_text, write_record, write_records
+from registry.cli.output import TABLE, column, size_text, write_record
 from registry.cli.references import image_path
 
 _PARTS: Final = {
@@ -27,7 +28,7 @@ _COLUMNS: Final = (
     column("PART", "part"),
     column("PLATFORM", "platform"),
     column("SIZE", "size", size_text, is_number=True),
-    column("DIGEST", "digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
     column("MEDIA TYPE", "mediaType"),
 )
 
@@ -35,7 +36,9 @@ _COLUMNS: Final = (
 def add_parsers(verbs: Verbs) -> None:
     """Add ``manifest`` to the commands of images."""
     words = "show what an image is made of; with --output json its manifest, byte by byte"
-    add_image(add_verb(verbs, "manifest", _show, words))
+    parser = add_verb(verbs, "manifest", _show, words)
+    add_image(parser)
+    add_full_digests(parser)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -47,7 +50,7 @@ def _show(options: argparse.Namespace) -> int:
         return 0
     document = msgspec.json.decode(text, type=dict[str, Any])
     if options.output == TABLE:
-        write_records(_descriptors(document), _COLUMNS, options.output)
+        show_rows(options, _descriptors(document), _COLUMNS)
     else:
         write_record(document, options.output)
     return 0

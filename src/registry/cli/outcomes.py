@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from registry.cli.output import TABLE, Record, column, write_record, write_records
+from registry.cli.failure import FAILED
+from registry.cli.listing import show_rows
+from registry.cli.output import TABLE, Record, column, write_record
 
 Line = dict[str, str]
 
 BATCH: Final = 100
 """The most items that one request takes."""
 
-_COLUMNS: Final = (column("ITEM", "item"), column("OUTCOME", "outcome"), column("DETAIL", "detail"))
+_COLUMNS: Final = (
+    column("ITEM", "item", has_digests=True),
+    column("OUTCOME", "outcome"),
+    column("DETAIL", "detail", has_digests=True),
+)
 
 
 def batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -29,14 +37,27 @@ def line(item: str, outcome: str, detail: str) -> Line:
 def failed(failure: Record) -> Line:
     """Return the table row of an item that failed."""
     item = failure.get("tag") or failure["digest"]
-    held = ", ".join(failure.get("params", {}).get("pins", ()))
-    which = f" (pins: {held})" if held else ""
-    return line(item, "failed", f"{failure['code']}: {failure['message']}{which}")
+    params = failure.get("params", {})
+    holders = {"pins": params.get("pins"), "in": params.get("parents")}
+    which = "; ".join(f"{name}: {', '.join(held)}" for name, held in holders.items() if held)
+    why = f"{failure['code']}: {failure['message']}"
+    return line(item, "refused", f"{why} ({which})" if which else why)
 
 
-def write_outcome(document: dict[str, Any], lines: Sequence[Line], form: str) -> None:
-    """Print the outcome: the document of the API, or a table with a row for each item."""
-    if form != TABLE:
-        write_record(document, form)
+def write_outcome(
+    options: argparse.Namespace, document: dict[str, Any], lines: Sequence[Line]
+) -> int:
+    """Print the outcome of each item; return 1 if one was refused, else 0.
+
+    Then the standard error says how many were: a table of many items may have scrolled away.
+    """
+    if options.output != TABLE:
+        write_record(document, options.output)
     else:
-        write_records(lines, _COLUMNS, form)
+        show_rows(options, lines, _COLUMNS)
+    refused = len(document["failures"])
+    if not refused:
+        return 0
+    sys.stdout.flush()
+    sys.stderr.write(f"entrepot: {refused} of {len(lines)} items were refused\n")
+    return FAILED

@@ -2,6 +2,7 @@
 
 app   team/app   acme/team/app   registry.example.com/acme/team/app   <id of a repository>
 app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest counts)
+app@1234567890ab   app@sha256:123456 (the beginning of one digest alone)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
+from registry.cli.short_digests import is_short_digest
 from registry.cli.transport import RequestRefused
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
@@ -29,7 +31,7 @@ class TypedReference(NamedTuple):
     """As written: a name, with or without host and account, or an id."""
     tag: str | None = None
     digest: str | None = None
-    """Or the id of an image."""
+    """Or the beginning of one, or the id of an image."""
 
 
 def parse_typed_reference(text: str) -> TypedReference:
@@ -47,8 +49,11 @@ def parse_typed_reference(text: str) -> TypedReference:
         raise Misuse(f"no tag follows the colon of {printable(text)!r}")
     if not head:
         raise Misuse(f"no repository is named in {printable(text)!r}")
-    if at and not is_image(digest):
-        raise Misuse(f"what follows the @ is no digest: {printable(digest)!r}; write all of it")
+    if at and not (is_image(digest) or is_short_digest(digest)):
+        raise Misuse(
+            f"what follows the @ is no digest: {printable(digest)!r}; "
+            "write six hex digits of it or more, in lower case"
+        )
     return TypedReference(head, check_tag(tag) if tag else None, digest or None)
 
 
@@ -143,13 +148,26 @@ def image_path(client: ApiClient, written: str) -> str:
 def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     """Return the digest (or id) that a reference names in the repository at `path`."""
     if reference.digest is not None:
-        return reference.digest
+        return full_digest(client, path, reference.digest)
     assert reference.tag is not None
     try:
         digest: str = client.call("GET", tag_path(path, reference.tag))["tag"]["digest"]
     except RequestRefused as error:
         raise missing_tag(error, reference) from None
     return digest
+
+
+def full_digest(client: ApiClient, repository: str, digest: str) -> str:
+    """Return the digest that a short digest begins, in the repository at a path; any other as is.
+
+    Raises:
+        RequestRefused: no image has it, or several have.
+
+    """
+    if not is_short_digest(digest):
+        return digest
+    found: str = client.call("GET", f"{repository}/images/{digest}")["image"]["digest"]
+    return found
 
 
 def tag_path(repository: str, tag: str) -> str:

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from registry.cli.api import ApiClient, Record, open_client
+from registry.cli.listing import add_full_digests
 from registry.cli.options import Verbs, add_image, add_verb
 from registry.cli.output import TABLE, printable, size_text, time_text, write_records
 from registry.cli.references import image_path
+from registry.cli.short_digests import shorten_digests
 
 _DEEPEST: Final = 16
 """The most levels shown; each image of the tree costs a request."""
@@ -20,6 +22,7 @@ def add_parsers(verbs: Verbs) -> None:
     """Add ``referrers`` to the commands of images."""
     parser = add_verb(verbs, "referrers", _show_tree, "show what refers to an image, as a tree")
     add_image(parser)
+    add_full_digests(parser)
     parser.add_argument(
         "--artifact-type", metavar="TYPE", help="only those about the image itself of this type"
     )
@@ -33,7 +36,7 @@ def _show_tree(options: argparse.Namespace) -> int:
         write_records(found, (), options.output)
         return 0
     for line in (printable(options.image), *_lines(found)):
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{line if options.full_digests else shorten_digests(line)}\n")
     return 0
 
 

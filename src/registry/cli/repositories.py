@@ -10,6 +10,7 @@ from registry.cli.acting import by_column
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_repository, add_verb, repeatable
 from registry.cli.output import (
     column,
@@ -18,7 +19,6 @@ from registry.cli.output import (
     size_text,
     time_text,
     write_record,
-    write_records,
 )
 from registry.cli.references import find_repository, repository_path
 
@@ -46,6 +46,7 @@ def add_parsers(commands: Verbs) -> None:
     verbs = add_noun(commands, "repositories", "repositories of the account")
     listing = add_verb(verbs, "list", _list, "list repositories by name")
     listing.add_argument("--name-prefix", metavar="TEXT", help="only names that begin with TEXT")
+    add_quiet(listing, "names")
     add_repository(add_verb(verbs, "show", _show, "show a repository"))
     words = "show the bytes a repository uses, and those that deleting it would free"
     add_repository(add_verb(verbs, "storage", _show_storage, words))
@@ -59,7 +60,8 @@ def add_parsers(commands: Verbs) -> None:
     add_repository(deletion)
     deletion.add_argument("--force", action="store_true", help="with the images it holds")
     add_confirmation(deletion)
-    add_verb(verbs, "deleted", _list_deleted, "list deleted repositories that can be restored")
+    words = "list deleted repositories that can be restored"
+    add_quiet(add_verb(verbs, "deleted", _list_deleted, words), "ids")
     restore = add_verb(verbs, "restore", _restore, "restore a deleted repository with its images")
     restore.add_argument("repository", metavar="REPOSITORY", help="name or id it had")
 
@@ -106,8 +108,7 @@ def _list(options: argparse.Namespace) -> int:
     client = open_client(options)
     query = {"name_prefix": options.name_prefix}
     rows = client.rows("/v1/repositories", "repositories", query)
-    write_records(rows, _COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _COLUMNS, lambda row: str(row["name"]))
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -159,8 +160,7 @@ def _delete(options: argparse.Namespace) -> int:
 
 def _list_deleted(options: argparse.Namespace) -> int:
     rows = open_client(options).rows("/v1/repositories/deleted", "repositories")
-    write_records(rows, _DELETED_COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _DELETED_COLUMNS, lambda row: str(row["id"]))
 
 
 def _restore(options: argparse.Namespace) -> int:

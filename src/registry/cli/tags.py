@@ -10,12 +10,15 @@ from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
 from registry.cli.failure import Misuse
+from registry.cli.items import find_items, items_in
+from registry.cli.listing import add_full_digests, add_quiet, show_list, show_rows
 from registry.cli.options import Verbs, add_noun, add_repository, add_verb
-from registry.cli.output import column, echo, time_text, write_record, write_records
+from registry.cli.output import column, echo, time_text, write_record
 from registry.cli.references import (
     TypedReference,
     check_tag,
     digest_of,
+    full_digest,
     is_id,
     is_image,
     missing_tag,
@@ -23,11 +26,12 @@ from registry.cli.references import (
     repository_path,
     tag_path,
 )
+from registry.cli.short_digests import is_short_digest
 from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (
     column("TAG", "name"),
-    column("DIGEST", "digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
     column("MUTABLE", "mutable"),
     column("CREATED", "created_at", time_text),
     column("UPDATED", "updated_at", time_text),
@@ -35,14 +39,14 @@ _COLUMNS: Final = (
 _HISTORY_COLUMNS: Final = (
     column("WHEN", "occurred_at", time_text),
     column("ACTION", "action"),
-    column("DIGEST", "digest", is_whole=True),
-    column("BEFORE", "previous_digest", is_whole=True),
+    column("DIGEST", "digest", is_whole=True, has_digests=True),
+    column("BEFORE", "previous_digest", is_whole=True, has_digests=True),
     by_column("principal", "source"),
 )
 _DELETED_COLUMNS: Final = (
     column("TAG", "tag"),
     column("DELETED", "occurred_at", time_text),
-    column("DIGEST", "previous_digest", is_whole=True),
+    column("DIGEST", "previous_digest", is_whole=True, has_digests=True),
     by_column("principal", "source"),
 )
 
@@ -70,6 +74,8 @@ def add_parsers(commands: Verbs) -> None:
     listing = add_verb(verbs, "list", _list, "list tags in byte order")
     add_repository(listing)
     listing.add_argument("--prefix", metavar="TEXT", help="only tags that begin with TEXT")
+    add_quiet(listing, "references")
+    add_full_digests(listing)
     _add_tag(add_verb(verbs, "show", _show, "show where a tag points"))
     setting = add_verb(verbs, "set", _set, "point a tag to an image, without pull or push")
     setting.add_argument("target", metavar="REPOSITORY:TAG")
@@ -82,11 +88,16 @@ def add_parsers(commands: Verbs) -> None:
     deletion = add_verb(verbs, "delete", _delete, "delete tags; their images stay")
     deletion.add_argument("target", metavar="REPOSITORY[:TAG]")
     deletion.add_argument("tags", metavar="TAG", nargs="*", help="of the same repository")
+    add_full_digests(deletion)
     add_confirmation(deletion)
-    _add_tag(
-        add_verb(verbs, "history", _show_history, "show the changes of a tag: what, when, by whom")
-    )
-    add_repository(add_verb(verbs, "deleted", _list_deleted, "list tags that can be restored"))
+    words = "show the changes of a tag: what, when, by whom"
+    history = add_verb(verbs, "history", _show_history, words)
+    _add_tag(history)
+    add_full_digests(history)
+    deleted = add_verb(verbs, "deleted", _list_deleted, "list tags that can be restored")
+    add_repository(deleted)
+    add_quiet(deleted, "references")
+    add_full_digests(deleted)
     _add_tag(add_verb(verbs, "restore", _restore, "restore a deleted tag"))
 
 
@@ -106,8 +117,7 @@ def _list(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = repository_path(client, options.repository)
     rows = client.rows(f"{path}/tags", "tags", {"prefix": options.prefix})
-    write_records(rows, _COLUMNS, options.output)
-    return 0
+    return show_list(options, rows, _COLUMNS, lambda row: f"{options.repository}:{row['name']}")
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -124,48 +134,47 @@ def _show(options: argparse.Namespace) -> int:
 def _set(options: argparse.Namespace) -> int:
     client = open_client(options)
     tag = _find(client, options.target)
-    source = _source(tag.reference, options.image)
-    digest = digest_of(client, tag.repository, source)
-    if is_id(digest):
-        digest = client.call("GET", f"{tag.repository}/images/{digest}")["image"]["digest"]
-    pointed = client.put_if(_condition(options), tag.path, {"digest": digest})["tag"]
+    digest = _target_digest(client, tag, options.image)
+    pointed = client.put_if(_condition(client, tag, options), tag.path, {"digest": digest})["tag"]
     echo(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
     return 0
 
 
 def _digest(text: str) -> str:
-    if not is_image(text) or is_id(text):
+    is_digest = is_image(text) and not is_id(text)
+    if not is_digest and not is_short_digest(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no digest like sha256:...")
     return text
 
 
-def _condition(options: argparse.Namespace) -> dict[str, str]:
+def _condition(client: ApiClient, tag: _Tag, options: argparse.Namespace) -> dict[str, str]:
     if options.if_current is not None:
-        return {"If-Match": f'"{options.if_current}"'}
+        return {"If-Match": f'"{full_digest(client, tag.repository, options.if_current)}"'}
     return {"If-None-Match": "*"} if options.if_absent else {}
 
 
-def _source(target: TypedReference, written: str) -> TypedReference:
-    """Return the reference a tag is to point to, written as a digest, a tag, or in full."""
-    if is_image(written):
-        return TypedReference(target.repository, digest=written)
-    if ":" not in written and "@" not in written:
-        return TypedReference(target.repository, check_tag(written))
-    source = parse_typed_reference(written)
-    if source.repository != target.repository:
-        raise Misuse("a tag points to an image of its own repository")
-    return source
+def _target_digest(client: ApiClient, tag: _Tag, written: str) -> str:
+    """Return the digest a tag is to point to: of a digest, an id, a tag, or a full reference."""
+    repository = tag.reference.repository
+    (item,) = items_in(repository, [written])
+    if not is_image(item) and not is_short_digest(item):
+        check_tag(item)
+    digests, tags = find_items(client, tag.repository, [item])
+    if digests:
+        return digests[0]
+    return digest_of(client, tag.repository, TypedReference(repository, tags[0]))
 
 
 def _delete(options: argparse.Namespace) -> int:
     reference = parse_typed_reference(options.target)
-    tags = [*filter(None, [reference.tag]), *map(check_tag, options.tags)]
+    others = items_in(reference.repository, options.tags)
+    tags = [*filter(None, [reference.tag]), *map(check_tag, others)]
     if not tags or reference.digest is not None:
         raise Misuse("name tags; 'entrepot images delete' deletes images by digest")
     client = open_client(options)
     path = repository_path(client, reference.repository)
     confirm(options, f"Delete tags ({len(tags)}) of {reference.repository}?")
-    return delete_items(client, path, [], tags, options.output)
+    return delete_items(client, path, [], tags, options)
 
 
 def _show_history(options: argparse.Namespace) -> int:
@@ -173,7 +182,7 @@ def _show_history(options: argparse.Namespace) -> int:
     tag = _find(client, options.target)
     rows = client.rows(f"{tag.path}/history", "history")
     try:
-        write_records(rows, _HISTORY_COLUMNS, options.output)
+        show_rows(options, rows, _HISTORY_COLUMNS)
     except RequestRefused as error:
         raise missing_tag(error, tag.reference) from None
     return 0
@@ -183,8 +192,9 @@ def _list_deleted(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = repository_path(client, options.repository)
     rows = client.rows(f"{path}/deleted-tags", "tags")
-    write_records(rows, _DELETED_COLUMNS, options.output)
-    return 0
+    return show_list(
+        options, rows, _DELETED_COLUMNS, lambda row: f"{options.repository}:{row['tag']}"
+    )
 
 
 def _restore(options: argparse.Namespace) -> int:

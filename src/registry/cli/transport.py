@@ -53,8 +53,9 @@ class _Answer(dict[str, Any]):
 class Transport:
     """Sends requests to one base URL; redirects are not followed, so credentials go to one host."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeout_seconds: int = _TIMEOUT_SECONDS) -> None:
         self.url = base_url(url)
+        self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def send(
@@ -93,7 +94,7 @@ class Transport:
             method=method,
         )
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_SECONDS) as response:
+            with self._opener.open(request, timeout=self._timeout) as response:
                 content: bytes = response.read()
                 return content
         except urllib.error.HTTPError as error:

@@ -5,11 +5,41 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
+import msgspec
+
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import write_record
 from registry.cli.rights.people import StoredSignIn
 from registry.cli.rights.token_claims import TokenClaims, claims_of
 from registry.cli.transport import RequestRefused
+
+
+class Identity(msgspec.Struct):
+    """What ``whoami`` prints."""
+
+    registry: str
+    """The base URL."""
+    principal: str
+    """The CRN that policies name."""
+    person: str | None
+    """E-mail address, also of a person in a role."""
+    organization: str | None
+    """The one that the person's session works in."""
+    service_account: str | None
+    role: str | None
+    """The role that commands act in."""
+    account: str | None
+    """The handle; null also if the caller's rights do not show it."""
+    account_id: str | None
+    """Null for a person without a role."""
+    session_id: str | None
+    """Of people and roles."""
+    access_key_id: str | None
+    """The key by which a service account signed in."""
+    expires_at: str
+    """The end of the token."""
+    is_renewed: bool
+    """True if the command gets a new token by itself; else a new sign-in is needed."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -24,21 +54,21 @@ def _show(options: argparse.Namespace) -> int:
     claims = claims_of(stored.tokens(in_role=True).token())
     person, organization = (None, None) if stored.is_program else _person(stored)
     kind, _, name = claims.sub.rpartition(":")[2].partition("/")
-    record = {
-        "registry": stored.url,
-        "principal": claims.sub,
-        "person": person,
-        "organization": organization,
-        "service_account": name if kind == "service-account" else None,
-        "role": name if kind == "role" else None,
-        "account": _account(stored, claims, handle),
-        "account_id": claims.acc,
-        "session_id": claims.sid,
-        "access_key_id": claims.akid,
-        "expires_at": f"{datetime.fromtimestamp(claims.exp, UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "is_renewed": not stored.is_program,
-    }
-    write_record(record, options.output)
+    identity = Identity(
+        registry=stored.url,
+        principal=claims.sub,
+        person=person,
+        organization=organization,
+        service_account=name if kind == "service-account" else None,
+        role=name if kind == "role" else None,
+        account=_account(stored, claims, handle),
+        account_id=claims.acc,
+        session_id=claims.sid,
+        access_key_id=claims.akid,
+        expires_at=f"{datetime.fromtimestamp(claims.exp, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        is_renewed=not stored.is_program,
+    )
+    write_record(msgspec.to_builtins(identity), options.output)
     return 0
 
 

@@ -1,0 +1,95 @@
+"""``entrepot __complete``: the names that a shell offers while a command is typed.
+
+It asks the registry within a short time. On any failure it prints nothing: the shell then offers
+nothing, and the line that is being typed stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.errors import PlatformError
+from registry.cli.api import ApiClient, Query
+from registry.cli.credentials import credentials_path
+from registry.cli.failure import CommandFailure
+from registry.cli.options import Verbs
+from registry.cli.references import repository_path
+from registry.cli.rights.lookup import POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
+from registry.cli.sign_in import SignIn, choose_registry
+from registry.cli.transport import Transport
+
+COMMAND: Final = "__complete"
+KINDS: Final = {
+    "REPOSITORY": "repository",
+    "IMAGE": "image",
+    "REPOSITORY:TAG": "image",
+    "REPOSITORY[:TAG]": "image",
+    "REPOSITORY[:TAG|@DIGEST]": "image",
+    "SERVICE-ACCOUNT": "service-account",
+    "ROLE": "role",
+    "POLICY": "policy",
+    "EMAIL": "person",
+}
+"""What is offered for an argument, by its metavar."""
+
+_NAMED: Final = {
+    "service-account": SERVICE_ACCOUNT,
+    "role": ROLE,
+    "policy": POLICY,
+    "person": USER,
+}
+_TIMEOUT_SECONDS: Final = 2
+_MOST: Final = 100
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``__complete``, which no help shows."""
+    parser = commands.add_parser(COMMAND)
+    parser.add_argument("kind", choices=sorted(set(KINDS.values())))
+    parser.add_argument("word", nargs="?", default="")
+    parser.set_defaults(run=_print)
+
+
+def _print(options: argparse.Namespace) -> int:
+    try:
+        path = credentials_path(os.environ)
+        url = choose_registry(None, os.environ, path)
+        transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
+        found = candidates(
+            ApiClient(transport, SignIn(transport, path)), options.kind, options.word
+        )
+    except (CommandFailure, PlatformError, OSError):
+        return 0
+    sys.stdout.writelines(f"{each}\n" for each in found if each.isprintable())
+    return 0
+
+
+def candidates(client: ApiClient, kind: str, word: str) -> Sequence[str]:
+    """Return up to 100 names that begin with a word; of images, references by tag."""
+    if kind in _NAMED:
+        return _names(client, _NAMED[kind], word)
+    name, colon, prefix = word.partition(":")
+    if kind == "image" and colon:
+        return _tags(client, name, prefix)
+    query: Query = {"name_prefix": word, "limit": _MOST}
+    rows = client.call("GET", "/v1/repositories", query=query)["repositories"]
+    names = [str(row["name"]) for row in rows]
+    if kind == "image" and len(names) == 1:
+        return _tags(client, names[0], "") or names
+    return names
+
+
+def _tags(client: ApiClient, repository: str, prefix: str) -> Sequence[str]:
+    query: Query = {"prefix": prefix, "limit": _MOST}
+    path = f"{repository_path(client, repository)}/tags"
+    rows = client.call("GET", path, query=query)["tags"]
+    return [f"{repository}:{row['name']}" for row in rows]
+
+
+def _names(client: ApiClient, kind: Kind, word: str) -> Sequence[str]:
+    rows = client.call("GET", kind.path, query={"limit": _MOST})[kind.fields]
+    return [str(row[kind.name]) for row in rows if row[kind.name].startswith(word)]
