@@ -331,7 +331,7 @@ def tab_to(window: Watched, text: str, name: str = "") -> None:
     """Press Tab until the focus, which must be seen, is on what has this text (and name)."""
     window.page.wait_for_load_state()
     focus = window.page.locator(":focus")
-    for _ in range(60):
+    for _ in range(90):
         window.page.keyboard.press("Tab")
         label = focus.get_attribute("aria-label") or ""
         if focus.inner_text().strip() == text and label == name:
