@@ -6,6 +6,7 @@ from typing import Final
 
 from registry.control import (
     allowed_actions,
+    attachments,
     credentials,
     event_rules,
     garbage_collection,
@@ -29,6 +30,7 @@ HANDLERS: Final = (
     *restoration.HANDLERS,
     *search.HANDLERS,
     *allowed_actions.HANDLERS,
+    *attachments.HANDLERS,
     *tag_history.HANDLERS,
     *policies.HANDLERS,
     *images.HANDLERS,
