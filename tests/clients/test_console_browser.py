@@ -46,7 +46,16 @@ def press(window: Watched, name: str) -> None:
 
 def pages_of(world: World) -> list[str]:
     base = f"/console/repositories/{world.frontend}"
-    parts = ("", "/tags", "/tags/latest", "/lifecycle", "/storage", "/policy", "/deleted")
+    parts = (
+        "",
+        "/tags",
+        "/tags/latest",
+        "/lifecycle",
+        "/storage",
+        "/policy",
+        "/deleted",
+        "/settings",
+    )
     return [
         "/console/repositories",
         "/console/repositories?prefix=shop",
@@ -56,6 +65,7 @@ def pages_of(world: World) -> list[str]:
         "/console/settings",
         "/console/settings/events",
         "/console/roles",
+        "/console/search?text=FRONT",
         "/console/signed-out",
         *(base + part for part in parts),
         f"{base}?tag_status=any",
@@ -78,7 +88,7 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         page.fill("#prefix", "1.4")
         press(window, "Search")
         expect(page.locator("tbody tr")).to_have_count(1)
-        page.locator("tbody th a").click()
+        page.locator("tbody td a.mono").click()
         title(window, "frontend:1.4")
         expect(page.locator("section", has_text="Platforms").first).to_contain_text("linux/arm64")
         attached = page.locator(".tree > li", has_text="SBOM")
@@ -90,12 +100,16 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         window.open(f"/console/repositories/{world.frontend}/images/{world.older}")
         page.fill("#tag", "latest")
         press(window, "Point here")
-        expect(page.locator(".said")).to_have_text("The tag was moved.")
+        title(window, "Move latest?")
+        window.check()
+        press(window, "Move the tag")
+        expect(page.locator(".said p")).to_have_text("The tag was moved.")
         moved = page.locator(".history li").first
         expect(moved).to_contain_text("moved to")
         expect(moved).to_contain_text("by admin (role)")
         page.fill("#target", "1.4")
         press(window, "Move")
+        press(window, "Move the tag")
         expect(page.locator(".history li")).to_have_count(3)
 
         page.get_by_role("link", name="shop/frontend").click()
@@ -107,10 +121,10 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         expect(found.locator(".figures li").first).to_have_text("6 of 18 images would expire")
         expect(found).to_contain_text("1.1")
         press(window, "Save these rules as the policy")
-        expect(page.locator(".said")).to_have_text("The policy was saved.")
+        expect(page.locator(".said p")).to_have_text("The policy was saved.")
         page.get_by_text("Delete the policy…").click()
         press(window, "Delete the policy")
-        expect(page.locator(".said")).to_have_text("The policy was deleted.")
+        expect(page.locator(".said p")).to_have_text("The policy was deleted.")
 
         window.open(f"/console/repositories/{world.frontend}/images/{world.older}")
         page.get_by_text("Delete this image…").click()
@@ -157,6 +171,7 @@ def test_a_repository_comes_goes_and_comes_back(world: World, browser: Browser) 
         page.fill("#name", "made/here")
         press(window, "Create")
         title(window, "made/here")
+        page.locator(".tabs").get_by_role("link", name="Settings").click()
         page.get_by_text("Delete this repository…").click()
         press(window, "Delete repository")
         title(window, "Deleted repositories")
@@ -179,7 +194,7 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         page.fill("#undelete_days", "9")
         page.fill("#uncounted_pullers", "crn:iam::acme:service-account/mirror")
         press(window, "Save")
-        expect(page.locator(".said")).to_have_text("The settings were saved.")
+        expect(page.locator(".said p")).to_have_text("The settings were saved.")
         window.expected = (400,)
         page.fill("#uncounted_pullers", "mirror")
         press(window, "Save")
@@ -191,7 +206,7 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         page.fill("#uncounted_pullers", "")
         page.fill("#undelete_days", "7")
         press(window, "Save")
-        expect(page.locator(".said")).to_be_visible()
+        expect(page.locator(".said p")).to_be_visible()
 
         page.get_by_role("link", name="Event rules").click()
         page.fill("#topic", "by-mouse")
@@ -202,12 +217,12 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         rule.locator("summary").click()
         window.check()
         rule.get_by_role("button", name="Delete rule").click()
-        expect(page.locator(".said")).to_have_text("The rule was deleted.")
+        expect(page.locator(".said p")).to_have_text("The rule was deleted.")
         expect(rule).to_have_count(0)
         page.get_by_role("link", name="Storage").click()
         page.get_by_role("link", name="Garbage collection").click()
         press(window, "Collect now")
-        expect(page.locator(".said")).to_have_text("A run of the collector has started.")
+        expect(page.locator(".said p")).to_have_text("A run of the collector has started.")
         window.check()
 
 
@@ -298,6 +313,9 @@ def test_each_page_fits_and_can_be_read(
             expect(window.page.locator("main h1")).to_be_visible()
             window.page.evaluate(_OPEN_ALL)
             window.check()
+        window.open("/v1/reference")
+        expect(window.page.locator("section").first).to_be_visible()
+        window.check()
 
 
 def test_a_keyboard_is_enough(world: World, browser: Browser) -> None:
@@ -331,7 +349,7 @@ def tab_to(window: Watched, text: str, name: str = "") -> None:
     """Press Tab until the focus, which must be seen, is on what has this text (and name)."""
     window.page.wait_for_load_state()
     focus = window.page.locator(":focus")
-    for _ in range(60):
+    for _ in range(90):
         window.page.keyboard.press("Tab")
         label = focus.get_attribute("aria-label") or ""
         if focus.inner_text().strip() == text and label == name:
@@ -358,12 +376,12 @@ def test_a_keyboard_sets_an_account_up(world: World, browser: Browser) -> None:
         keyboard.press("Space")
         tab_to(window, "Create the rule")
         keyboard.press("Enter")
-        expect(page.locator(".said")).to_have_text("The rule was created.")
+        expect(page.locator(".said p")).to_have_text("The rule was created.")
         tab_to(window, "Delete…", name="Delete the rule for by-keyboard…")
         keyboard.press("Enter")
         tab_to(window, "Delete rule")
         keyboard.press("Enter")
-        expect(page.locator(".said")).to_have_text("The rule was deleted.")
+        expect(page.locator(".said p")).to_have_text("The rule was deleted.")
 
 
 def test_no_script_is_needed(world: World, browser: Browser) -> None:
@@ -385,7 +403,7 @@ def test_no_script_is_needed(world: World, browser: Browser) -> None:
         rule = page.locator("tbody tr", has_text="no-script")
         rule.locator("summary").click()
         rule.get_by_role("button", name="Delete rule").click()
-        expect(page.locator(".said")).to_have_text("The rule was deleted.")
+        expect(page.locator(".said p")).to_have_text("The rule was deleted.")
         window.open(f"/console/repositories/{world.frontend}/tags/no-script")
         expect(page.locator("[data-copy]").first).to_be_hidden()
         assert window.faults == []

@@ -188,7 +188,7 @@ def test_a_sign_in_begins_at_the_host_that_it_leads_back_to(site: Site, admin: V
 
 
 def test_who_has_signed_in_learns_the_version(site: Site, admin: Visitor) -> None:
-    words = f"entrepot {version('entrepot')}</footer>"
+    words = f"entrepot {version('entrepot')}</span></footer>"
     assert words in admin.http.get(HOME).text
     with site.visitor() as stranger:
         assert "<footer" not in stranger.http.get("/console/signed-out").text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +14,13 @@ import httpx
 from sqlalchemy import bindparam, update
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.web.run_once import RunOnce
 from registry.console.app import Console
 from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
-from registry.metadata.control_tables import tag_events
+from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.tables import manifests
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
@@ -33,6 +33,12 @@ _OLDER: Final = (
     Statement(
         update(tag_events).values(occurred_at=tag_events.c.occurred_at - bindparam("passed"))
     ),
+)
+
+_DELETED_BY: Final = Statement(
+    update(deleted_manifests)
+    .values(deleted_by=bindparam("principal"))
+    .where(deleted_manifests.c.digest.in_(listed("digests")))
 )
 
 Descriptor = dict[str, Any]
@@ -107,6 +113,14 @@ class Shop:
         def change(tx: Connection) -> None:
             for statement in _OLDER:
                 tx.execute(statement, passed=passed)
+
+        await self.served.database.write(change)
+
+    async def deleted_by(self, principal: str, digests: Sequence[str]) -> None:
+        """Let a principal have deleted these images."""
+
+        def change(tx: Connection) -> None:
+            tx.execute(_DELETED_BY, principal=principal, digests=text_list(digests))
 
         await self.served.database.write(change)
 

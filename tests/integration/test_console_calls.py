@@ -23,20 +23,20 @@ async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts}
     whole = await shop.manifest(index, "whole")
 
-    # The repository and its images, which tell their platforms.
-    assert await shop.cost() == 2
-    assert await shop.cost("?tag_status=any") == 2
-    # The repository, the image with its configuration, its manifest, its referrers, the tags that
+    # The repository by its name, what may be done on it, and its images.
+    assert await shop.cost() == 3
+    assert await shop.cost("?tag_status=any") == 3
+    # These two, the image with its configuration, its manifest, its referrers, the tags that
     # spell its digest, its pins, its storage.
-    assert await shop.cost(f"/images/{plain['digest']}") == 7
+    assert await shop.cost(f"/images/{plain['digest']}") == 8
     # The preview of a deletion too, which tells the size of each part.
-    assert await shop.cost(f"/images/{whole['digest']}") == 8
-    assert await shop.cost("/tags") == 2
-    assert await shop.cost("/tags/plain") == 3
-    assert await shop.cost("/lifecycle") == 3
-    assert await shop.cost("/deleted") == 3
-    # The repository, and the deletion.
+    assert await shop.cost(f"/images/{whole['digest']}") == 9
+    assert await shop.cost("/tags") == 3
+    assert await shop.cost("/tags/plain") == 4
+    assert await shop.cost("/lifecycle") == 4
+    assert await shop.cost("/deleted") == 4
+    # The repository, what may be done on it, and the deletion.
     named = " ".join(each["digest"] for each in (whole, *parts))
     path = f"/images/{whole['digest']}/delete-with-children"
-    assert await shop.cost(path, digests=named) == 2
-    assert await shop.cost("?tag_status=any") == 2
+    assert await shop.cost(path, digests=named) == 3
+    assert await shop.cost("?tag_status=any") == 3

@@ -34,6 +34,7 @@ DELETE /v1/repositories/{id}                        DeleteRepository          20
 GET    /v1/repositories/{id}/images                 DescribeImages            200
 GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200
 GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200
+GET    /v1/repositories/{id}/images/{digest}/attachment  PullImage            200
 DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204
 POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200 key
 GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200
@@ -41,6 +42,8 @@ GET    /v1/repositories/{id}/tags                   DescribeImages            20
 GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            200
 PUT    /v1/repositories/{id}/tags/{tag}             PushImage             200,201
 DELETE /v1/repositories/{id}/tags/{tag}             DeleteImage               204
+GET    /v1/repositories/search                      DescribeRepositories      200
+GET    /v1/repositories/{id}/allowed-actions        DescribeRepositories      200
 GET    /v1/repositories/deleted                     DescribeRepositories      200
 POST   /v1/repositories/{id}/restore                RestoreRepository         200 key
 GET    /v1/repositories/{id}/images/deleted         DescribeImages            200

@@ -14,6 +14,7 @@ import pytest
 
 from cloudcore.identity.authorize_page import code_page
 from cloudcore.keyring import Keyring
+from cloudcore.web.reference_pages import page
 from registry.cli.output import size_text
 from registry.console.app import Console, litestar_app
 from registry.console.control_plane import Refused
@@ -432,19 +433,22 @@ def test_refused_settings_are_told_in_words(
     assert words.startswith(told[1])
 
 
+_NOTHING: dict[str, object] = {"schemas": {}}
 _COLOUR = re.compile(r"(--[a-z-]+): (#[0-9a-f]{6});")
 
 
-def test_the_sign_in_page_has_the_colours_of_the_console() -> None:
+def test_other_pages_have_the_colours_of_the_console() -> None:
     style = resources.files("registry.console").joinpath("static/console.css").read_text()
     light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
-    page_light, page_dark = code_page("x").split("@media (prefers-color-scheme: dark)", 1)
-    for mine, theirs in ((page_light, light), (page_dark, dark)):
-        colours = dict(_COLOUR.findall(mine))
-        assert len(colours) > 10
-        assert colours.items() <= dict(_COLOUR.findall(theirs)).items()
-    (font,) = re.findall(r"font: (.*);", page_light)
-    assert f"font: {font};" in light
+    reference = page({"info": {"title": "", "version": ""}, "paths": {}, "components": _NOTHING})
+    for other, least in ((code_page("x"), 10), (reference, 7)):
+        page_light, page_dark = other.split("@media (prefers-color-scheme: dark)", 1)
+        for mine, theirs in ((page_light, light), (page_dark, dark)):
+            colours = dict(_COLOUR.findall(mine))
+            assert len(colours) > least
+            assert colours.items() <= dict(_COLOUR.findall(theirs)).items()
+        font = re.findall(r"font: (.*);", page_light)[0]
+        assert f"font: {font};" in light
     base = resources.files("registry.console").joinpath("templates/base.html").read_text()
     (box,) = re.findall(r'<path d="([^"]+)"', code_page("x"))
     assert box in base

@@ -27,13 +27,54 @@ _SECURITY: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _STYLE: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem }
-code, pre { font: 14px/1.4 ui-monospace, monospace }
-pre { background: #8881; overflow: auto; padding: .5rem }
-section { border-top: 1px solid #8886; margin-top: 1rem }
-h3 code { font-size: 1.1rem } table { border-collapse: collapse }
-td, th { padding: .1rem 1rem .1rem 0; text-align: left; vertical-align: top }
-:root { color-scheme: light dark }
+:root {
+  color-scheme: light dark;
+  --ground: #f7f6f3; --surface: #ffffff; --raised: #f0eeea; --ink: #1b2226; --quiet: #566169;
+  --line: #dcd9d2; --accent: #0b5563; --accent-ground: #e3f0f1;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #11171a; --surface: #192125; --raised: #222c31; --ink: #e7ebec; --quiet: #a1adb3;
+    --line: #2e393f; --accent: #6cc7d5; --accent-ground: #17343a;
+  }
+}
+*, ::before, ::after { box-sizing: border-box }
+html { -webkit-text-size-adjust: 100%; scroll-padding-top: 1rem }
+body { margin: 0; background: var(--ground); color: var(--ink); overflow-wrap: anywhere }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 4px }
+a { color: var(--accent) }
+header, main { margin: 0 auto; max-width: 64rem; padding: 0 1rem }
+h1 { margin: 1.5rem 0 .5rem; font-size: 1.75rem; line-height: 1.25; letter-spacing: -.01em }
+h2 { margin: 2.5rem 0 1rem; font-size: 1.375rem }
+h3 { margin: 0 0 .75rem; font-size: 1rem; line-height: 1.4 }
+p { margin: 0 0 .75rem; max-width: 44rem }
+code, pre { font: .875rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono",
+  monospace }
+h3 code { font-size: 1rem }
+pre { margin: 0; padding: .5rem .75rem; background: var(--raised); border-radius: 6px;
+  white-space: pre-wrap }
+nav details { margin-bottom: .5rem }
+nav ul { columns: 20rem; margin: .5rem 0 1rem; padding: 0; list-style: none; font-size: .9375rem }
+nav li { padding: .125rem 0; break-inside: avoid }
+summary { width: fit-content; font-weight: 600; cursor: pointer }
+section { margin-bottom: 1rem; padding: 1rem 1.25rem; background: var(--surface);
+  border: 1px solid var(--line); border-radius: 8px }
+section > :last-child { margin-bottom: 0 }
+section:target { border-color: var(--accent) }
+b.method { display: inline-block; min-width: 4.25rem; padding: 0 .5rem; border-radius: 4px;
+  font-weight: 650; text-align: center; background: var(--accent-ground) }
+table { width: 100%; margin: 0 0 .75rem; border-collapse: collapse; table-layout: fixed }
+td, th { padding: .375rem 1rem .375rem 0; border-top: 1px solid var(--line); text-align: left;
+  vertical-align: top; font-weight: 400 }
+th { width: 14rem } td:nth-child(2):not(:last-child) { width: 5rem; color: var(--quiet) }
+.quiet { color: var(--quiet) }
+@media (max-width: 44rem) {
+  table, tbody, tr, th, td { display: block; width: auto !important }
+  tr { padding: .5rem 0; border-top: 1px solid var(--line) }
+  th, td { padding: 0 0 .25rem; border: 0 }
+  section { padding: .875rem 1rem }
+}
 """
 
 
@@ -100,25 +141,42 @@ def page(described: dict[str, Any]) -> str:
         + "".join(_operation(*found) for found in operations if found[2]["tags"] == [tag])
         for tag in tags
     )
+    contents = "".join(
+        f"<details><summary>{escape(tag)}</summary><ul>"
+        + "".join(_entry(*found) for found in operations if found[2]["tags"] == [tag])
+        + "</ul></details>"
+        for tag in tags
+    )
     shapes = "".join(
         f"<section id='schema-{escape(name)}'><h3>{escape(name)}</h3>{_json(schema)}</section>"
         for name, schema in described["components"]["schemas"].items()
     )
-    contents = " · ".join(f"<a href='#family-{escape(tag)}'>{escape(tag)}</a>" for tag in tags)
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<meta name='color-scheme' content='light dark'>"
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{title} {escape(described['info']['version'])}</h1>"
-        f"<p>{contents} · <a href='#schemas'>schemas</a> · <a href='openapi.json'>OpenAPI</a></p>"
-        f"{families}<h2 id='schemas'>Schemas</h2>{shapes}</body></html>"
+        f"<header><h1>{title} {escape(described['info']['version'])}</h1>"
+        "<p class='quiet'>The same as an <a href='openapi.json'>OpenAPI document</a>; "
+        "what the operations take and return is under <a href='#schemas'>schemas</a>.</p>"
+        f"<nav aria-label='Operations'>{contents}</nav></header>"
+        f"<main>{families}<h2 id='schemas'>Schemas</h2>{shapes}</main></body></html>"
+    )
+
+
+def _entry(method: str, path: str, operation: dict[str, Any]) -> str:
+    """Render an operation's line in the contents."""
+    there = escape(operation["operationId"])
+    return (
+        f"<li><a href='#operation-{there}'>{escape(operation['summary'])}</a> "
+        f"<span class='quiet'>{escape(method.upper())} {escape(path)}</span></li>"
     )
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     action = operation.get("x-iam-action")
     parts = [
-        f"<h3><code>{escape(method.upper())} {escape(path)}</code></h3>",
+        f"<h3><code><b class='method'>{escape(method.upper())}</b> {escape(path)}</code></h3>",
         f"<p>{escape(operation['summary'])}</p>",
         f"<p>{escape(operation['description'])}</p>" if "description" in operation else "",
         f"<p>Needs <code>{escape(action)}</code>.</p>" if action else "",
@@ -130,8 +188,9 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     for status, response in operation["responses"].items():
         content = response.get("content", {}).get("application/json")
         parts.append(
-            f"<tr><td><code>{status}</code></td><td>{escape(response['description'])}</td>"
-            f"<td>{_shape(content['schema']) if content else ''}</td></tr>"
+            f"<tr><th scope='row'><code>{status}</code></th>"
+            f"<td>{escape(response['description'])} "
+            f"{_shape(content['schema']) if content else ''}</td></tr>"
         )
     parts.append("</table>")
     return f"<section id='operation-{escape(operation['operationId'])}'>{''.join(parts)}</section>"
@@ -139,7 +198,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
 
 def _parameters(parameters: Sequence[dict[str, Any]]) -> str:
     rows = "".join(
-        f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{parameter['in']}</td>"
+        f"<tr><th scope='row'><code>{escape(parameter['name'])}</code></th>"
+        f"<td>{parameter['in']}</td>"
         f"<td>{escape(parameter.get('description', ''))}{_json(parameter['schema'])}</td></tr>"
         for parameter in parameters
     )

@@ -28,22 +28,26 @@ from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
+    attachments,
     deleted,
     event_rules,
     garbage_collection,
+    image_selection,
     images,
     index_deletion,
     lifecycle,
     pins,
     policies,
     repositories,
+    repository_settings,
+    search,
     settings,
     sign_in,
     storage,
     tags,
 )
-from registry.console.rendering import template_engine
 from registry.console.paths import CONSOLE
+from registry.console.rendering import template_engine
 from registry.console.sessions import Once, Sessions
 
 ROUTES: Final = [
@@ -51,12 +55,16 @@ ROUTES: Final = [
     *sign_in.HANDLERS,
     *repositories.HANDLERS,
     *images.HANDLERS,
+    *image_selection.HANDLERS,
+    *attachments.HANDLERS,
     *index_deletion.HANDLERS,
     *pins.HANDLERS,
     *tags.HANDLERS,
     *deleted.HANDLERS,
     *lifecycle.HANDLERS,
     *policies.HANDLERS,
+    *search.HANDLERS,
+    *repository_settings.HANDLERS,
     *storage.HANDLERS,
     *settings.HANDLERS,
     *event_rules.HANDLERS,
@@ -143,13 +151,13 @@ def _routed_path(page: PageRequest) -> str:
     A path with empty segments matches no route; the framework would ignore them. Image references
     have the route of the root of the host.
     """
+    path = page.path if page.address is None else page.address.routed
     if path == "/console/":
         return "/console"
-    path = page.path if page.address is None else page.address.routed
-    is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
-    return _NOWHERE if is_crooked else path
     if not page.path.startswith(CONSOLE):
         return "/"
+    is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
+    return _NOWHERE if is_crooked else path
 
 
 def _leaving(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI

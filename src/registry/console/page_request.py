@@ -63,6 +63,8 @@ class PageRequest:
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
         """The repository of that name, once the request is admitted."""
+        self.allowed: frozenset[str] | None = None
+        """The actions that the role may do on it; None if that is not known."""
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
         """``/v1`` without credentials."""
@@ -117,6 +119,7 @@ class PageRequest:
             "session": self.known_session,
             "path": self.path,
             "is_repository": self.address is not None,
+            "may": self._may,
             "query": self.query,
             "form": self.form,
             "said": self._take_notice(),
@@ -124,6 +127,10 @@ class PageRequest:
             "now": self.console.sessions.now(),
         }
         return Template(template, context=known | values, status_code=status)
+
+    def _may(self, action: str) -> bool:
+        """Return False if the role may not do `action` of the registry on the page's repository."""
+        return self.allowed is None or f"registry:{action}" in self.allowed
 
     def go(
         self, path: str, said: str = "", undo: str = "", fields: Mapping[str, str] | None = None

@@ -19,6 +19,7 @@ OWN_WORDS: Final = frozenset(
     {
         "repositories",
         "roles",
+        "search",
         "settings",
         "sign-in",
         "sign-out",

@@ -23,6 +23,7 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
 from registry.services.images.image_contents import read_configuration, read_platforms
+from registry.services.images.relations import Relations, read_relations
 
 
 class ImageListQuery(UuidPage):
@@ -31,15 +32,17 @@ class ImageListQuery(UuidPage):
     tag_status: Literal["tagged", "untagged", "any"] = "any"
     tag_prefix: str | None = None
     """Only images with a tag that begins with this text; there are no wildcards."""
-    include: Literal["platforms"] | None = None
-    """Add the platforms of each image, which are read from the image itself."""
+    include: Literal["platforms", "relations"] | None = None
+    """Add the platforms of each image, which are read from the image itself; with `relations` also
+    what is attached to it, whether it is pinned, and which indexes list it."""
 
 
 class ImageQuery(msgspec.Struct):
     """What is shown of an image."""
 
-    include: Literal["configuration"] | None = None
-    """Add the image's configuration."""
+    include: Literal["configuration", "relations"] | None = None
+    """Add the image's configuration and the indexes that list it; or, as in a list, its relations.
+    """
 
 
 class OneImage(ResponseBody):
@@ -70,7 +73,12 @@ async def list_images(
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     if query.include is None:
         return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
-    return ManyImages(images=[await _with_platforms(needs, found, row) for row in cut], meta=meta)
+    answers = [await _with_platforms(needs, found, row) for row in cut]
+    if query.include == "relations":
+        relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
+        for answer in answers:
+            _add_relations(answer, relations[answer.id])
+    return ManyImages(images=answers, meta=meta)
 
 
 @get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
@@ -89,7 +97,13 @@ async def get_image(
     query = ctx.query(ImageQuery)
     row = await ctx.database.read(images.get_image, found, digest)
     answer = image_answer(row)
-    if query.include is not None:
+    if query.include is None:
+        return OneImage(image=answer)
+    relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
+    if query.include == "relations":
+        _add_relations(answer, relations)
+    else:
+        answer.listed_by = relations.listed_by
         configuration = await read_configuration(needs, found, row)
         answer.configuration = (
             None if configuration is None else configuration_answer(configuration)
@@ -121,6 +135,13 @@ async def _with_platforms(
     answer = image_answer(row)
     answer.platforms = await read_platforms(services, found, row)
     return answer
+
+
+def _add_relations(answer: ImageAnswer, relations: Relations) -> None:
+    answer.attached_types = relations.attached_types
+    answer.attached_tags = relations.attached_tags
+    answer.is_pinned = relations.is_pinned
+    answer.listed_by = relations.listed_by
 
 
 HANDLERS: Final = (list_images, get_image, get_image_manifest)

@@ -70,7 +70,15 @@ class ImageAnswer(ResponseBody):
     subject: str | UnsetType = UNSET
     """Digest of the image that this one refers to (`subject` of its manifest)."""
     platforms: Sequence[str] | UnsetType = UNSET
-    """Platforms such as ``linux/amd64``; only in a list with ``include=platforms``."""
+    """Platforms such as ``linux/amd64``; only in a list with `include`."""
+    attached_types: Sequence[str] | UnsetType = UNSET
+    """Artifact types of what is attached to it, of the newest 20. It and the next three are there
+    only with ``include=relations``."""
+    attached_tags: Sequence[str] | UnsetType = UNSET
+    """Tags made of its digest, by which older clients attach artifacts: ``sha256-….sig``."""
+    is_pinned: bool | UnsetType = UNSET
+    listed_by: Sequence[str] | UnsetType = UNSET
+    """Digests of indexes that list it, 20 at most. Also with ``include=configuration``."""
     configuration: ImageConfiguration | UnsetType | None = UNSET
     """Only with ``include=configuration``; null if there is none that can be read."""
 

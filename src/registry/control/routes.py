@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from registry.control import (
+    allowed_actions,
+    attachments,
     credentials,
     event_rules,
     garbage_collection,
@@ -16,6 +18,7 @@ from registry.control import (
     policies,
     repositories,
     restoration,
+    search,
     settings,
     storage,
     tag_history,
@@ -25,6 +28,9 @@ from registry.control import (
 HANDLERS: Final = (
     *repositories.HANDLERS,
     *restoration.HANDLERS,
+    *search.HANDLERS,
+    *allowed_actions.HANDLERS,
+    *attachments.HANDLERS,
     *tag_history.HANDLERS,
     *policies.HANDLERS,
     *images.HANDLERS,

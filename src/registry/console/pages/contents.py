@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from registry.console.page_request import PageRequest
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
@@ -16,10 +19,37 @@ class Layer(NamedTuple):
     made_by: str
 
 
-async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> ManifestContents:
-    """Return the manifest of an image; an empty one if it is malformed."""
-    path = f"/v1/repositories/{repository_id}/images/{digest}/manifest"
-    return parse_contents(await page.api.read(path)) or ManifestContents()
+MAX_SHOWN: Final = 64 * 1024
+"""Maximum bytes of a document that a page shows; the page of one of 4 MiB would take seconds."""
+
+
+class RawDocument(NamedTuple):
+    """A JSON document as a page shows it."""
+
+    text: str
+    """Indented, if it is JSON; cut to `MAX_SHOWN`."""
+    size: int
+    """Bytes of the whole document."""
+    is_whole: bool
+
+
+async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> bytes:
+    """Return the manifest of an image, as it was pushed."""
+    return await page.api.read(f"/v1/repositories/{repository_id}/images/{digest}/manifest")
+
+
+def contents_of(manifest: bytes) -> ManifestContents:
+    """Return the contents of a manifest; empty ones if it is malformed."""
+    return parse_contents(manifest) or ManifestContents()
+
+
+def shown(document: bytes) -> RawDocument:
+    """Return a document as a page shows it."""
+    cut = document[:MAX_SHOWN]
+    if len(cut) == len(document):
+        with suppress(ValueError, RecursionError):
+            cut = msgspec.json.format(document, indent=2)
+    return RawDocument(cut.decode("utf-8", "replace"), len(document), len(document) <= MAX_SHOWN)
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from litestar import get, post
+from litestar.response import Response
 
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages import index_deletion, referrers
-from registry.console.pages.contents import layers_of, read_manifest
+from registry.console.pages.contents import contents_of, layers_of, read_manifest, shown
+from registry.console.pages.image_rows import fold, is_attached_tag, kind_of_image, natural
 from registry.console.pages.repository_paths import (
     api_path,
     path_of,
@@ -24,20 +27,14 @@ _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
 """Limits of what is shown of a manifest: the page of one of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
-_CONFIGURATIONS: Final = frozenset(
-    {
-        "application/vnd.oci.image.config.v1+json",
-        "application/vnd.docker.container.image.v1+json",
-    }
-)
-"""Artifact types of container images; any other is the type of another artifact."""
 
 
 @get(REPOSITORY)
 async def list_images(page: InjectedPage) -> PageResponse:
-    """Show the images with their platforms, newest first; untagged ones only on request.
+    """Show the images with their tags, newest first; untagged ones only on request.
 
-    Most untagged images are children of indexes.
+    Children of indexes, signatures and the like are folded under what they belong to, unless the
+    query has ``all``.
     """
     query = page.query
     status = query.get("tag_status", "")
@@ -50,12 +47,14 @@ async def list_images(page: InjectedPage) -> PageResponse:
         tag_prefix=prefix,
         marker=query.get("marker"),
         limit=_PAGE,
-        include="platforms",
+        include="relations",
     )
+    folded = fold(found["images"], everything="all" in query)
     return page.show(
         "images.html",
         repository=repository,
-        images=[(image, _kind(image)) for image in found["images"]],
+        folded=folded,
+        everything="all" in query,
         meta=found["meta"],
         tag_status=status,
         prefix=prefix,
@@ -77,8 +76,10 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
     found = await api.get(f"{images_path}/{page.parameters['digest']}", include="configuration")
     image = found["image"]
     digest, configuration = image["digest"], image["configuration"]
+    kind = kind_of_image(image)
     path = f"{images_path}/{digest}"
-    manifest = await read_manifest(page, repository["id"], digest)
+    document = await read_manifest(page, repository["id"], digest)
+    manifest = contents_of(document)
     tree, is_whole = await referrers.read_tree(page, images_path, digest)
     children = manifest.manifests or []
     built_in = _built_in(children)
@@ -93,7 +94,7 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         status,
         repository=repository,
         image=image,
-        kind=_kind(image),
+        kind=kind,
         configuration=configuration,
         layers=layers_of(manifest, configuration),
         most_layers=_LAYERS,
@@ -113,14 +114,31 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         reasons=index_deletion.REASONS,
         parts_of={child.digest: _part(child) for child in children},
         complaint=complaint,
+        manifest=shown(document),
+        pull=pull_command(image, kind, repository["uri"]),
     )
 
 
-def _kind(image: dict[str, Any]) -> str:
-    if image["is_index"]:
-        return "Multi-platform"
-    named = image.get("artifact_type")
-    return "Image" if named is None or named in _CONFIGURATIONS else referrers.kind_of(named)
+def pull_command(image: Mapping[str, Any], kind: str, uri: str) -> str:
+    """Return the command that pulls an image by its first tag, or by its digest."""
+    tag = next((tag for tag in natural(image["tags"]) if not is_attached_tag(tag)), None)
+    if kind == "Helm chart" and tag is not None:
+        return f"helm pull oci://{uri} --version {tag}"
+    tool = "docker" if kind in ("Image", "Multi-platform") else "oras"
+    return f"{tool} pull {uri}{f':{tag}' if tag else '@' + image['digest']}"
+
+
+@get(f"{IMAGE}/manifest")
+async def send_manifest(page: InjectedPage) -> PageResponse:
+    """Send the exact bytes of the manifest as a file."""
+    digest = page.parameters["digest"]
+    content = await read_manifest(page, page.parameters["repository"], digest)
+    name = digest.partition(":")[2][:12]
+    headers = {
+        "content-type": "application/octet-stream",
+        "content-disposition": f'attachment; filename="manifest-{name}.json"',
+    }
+    return Response(content, headers=headers)
 
 
 def _part(child: ContentDescriptor) -> str:
@@ -169,4 +187,4 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     return page.go(here.tab("deleted"), "image-deleted", here.image(digest, "restore"))
 
 
-HANDLERS: Final = (list_images, show_image, delete_image)
+HANDLERS: Final = (list_images, show_image, send_manifest, delete_image)

@@ -8,6 +8,7 @@ import msgspec
 from litestar import get, post
 
 from cloudcore.errors import InvalidInput
+from cloudcore.uuids import parse_uuid
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.lifecycle_form import (
@@ -28,6 +29,8 @@ from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/lifecycle"
 _SHOWN: Final = 100
+_BATCH: Final = 100
+_MOST_READ: Final = 5000
 
 _UNSAID: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -111,6 +114,73 @@ async def start_run(page: InjectedPage) -> PageResponse:
             raise
         return await _page(page, 409, complaint=error.sentence)
     return page.go(path_of(page).tab("lifecycle"), "run-started")
+
+
+@post(f"{_PATH}/restore")
+async def restore_run(page: InjectedPage) -> PageResponse:
+    """Show what a run has deleted; with ``confirmed`` in the form, restore all of it."""
+    run_id = parse_uuid(page.form.get("run", ""))
+    if run_id is None:
+        raise InvalidInput("choose a run in the list of runs")
+    path = f"{api_path(page)}/images"
+    images, is_whole = await _deleted_by(page, path, f":lifecycle-run/{run_id}")
+    if "confirmed" not in page.form:
+        return page.show(
+            "run_restored.html",
+            repository=await read_repository(page),
+            run=run_id,
+            images=images[:_SHOWN],
+            total=len(images),
+            is_whole=is_whole,
+            failures=None,
+        )
+    restored, failures = 0, []
+    digests = [image["digest"] for image in reversed(images)]  # the children of indexes first
+    while digests:
+        outcome = await page.api.post(f"{path}/restore", {"digests": digests[:_BATCH]})
+        restored += len(outcome["restored"])
+        failures += [each for each in outcome["failures"] if not _is_back(each)]
+        digests = digests[_BATCH:]
+    if not failures:
+        return page.go(path_of(page).base, "images-restored")
+    return page.show(
+        "run_restored.html",
+        200 if restored else 409,
+        repository=await read_repository(page),
+        run=run_id,
+        images=[],
+        total=restored,
+        is_whole=is_whole,
+        failures=failures,
+    )
+
+
+async def _deleted_by(
+    page: PageRequest, path: str, principal: str
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the restorable images that a principal has deleted, and True if these are all.
+
+    The last deleted come first. Only the last `_MOST_READ` deletions of the repository are read.
+    """
+    found: list[dict[str, Any]] = []
+    marker, read = None, 0
+    while read < _MOST_READ:
+        deleted = await page.api.get(f"{path}/deleted", marker=marker, limit=200)
+        found += [each for each in deleted["images"] if _ends(each["deleted_by"], principal)]
+        read += len(deleted["images"])
+        marker = deleted["meta"].get("marker")
+        if marker is None:
+            return found, True
+    return found, False
+
+
+def _is_back(failure: dict[str, Any]) -> bool:
+    """Return True if the image was restored before, as the child of an index."""
+    return str(failure["message"]).endswith(" is not deleted")
+
+
+def _ends(deleted_by: str | None, principal: str) -> bool:
+    return deleted_by is not None and deleted_by.endswith(principal)
 
 
 @get(f"{_PATH}/preview")
@@ -199,4 +269,12 @@ def _written(rules: object) -> str:
     return msgspec.json.format(msgspec.json.encode(rules), indent=2).decode()
 
 
-HANDLERS: Final = (show_policy, preview, leave_preview, save_policy, delete_policy, start_run)
+HANDLERS: Final = (
+    show_policy,
+    preview,
+    leave_preview,
+    save_policy,
+    delete_policy,
+    start_run,
+    restore_run,
+)

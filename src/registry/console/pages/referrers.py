@@ -12,6 +12,7 @@ _MOST: Final = 100
 _PAGE: Final = 50
 
 _KINDS: Final = (
+    ("helm", "Helm chart"),
     ("sbom", "SBOM"),
     ("spdx", "SBOM"),
     ("cyclonedx", "SBOM"),
@@ -28,7 +29,7 @@ _KINDS: Final = (
     ("scan", "Scan report"),
 )
 """Kinds of artifacts, by a part of the artifact type; the first match counts."""
-_BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
+BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
 """Suffixes of the tags by which older clients attach artifacts."""
 
 
@@ -84,5 +85,5 @@ async def read_tagged(page: PageRequest, tags_path: str, digest: str) -> list[At
     return [
         AttachedArtifact(kind, f"tag {tag['name']}", {"digest": tag["digest"]})
         for tag in answer["tags"]
-        if (kind := _BY_TAG.get(tag["name"].removeprefix(prefix))) is not None
+        if (kind := BY_TAG.get(tag["name"].removeprefix(prefix))) is not None
     ]

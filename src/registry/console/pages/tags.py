@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from litestar import get, post
 
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.image_rows import is_attached_tag, natural_key
 from registry.console.pages.repository_paths import (
     api_path,
     path_of,
@@ -19,6 +22,9 @@ from registry.oci.reference import is_tag
 _TAGS: Final = f"{REPOSITORY}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
+_MOST_OF_PAGE: Final = 200
+_MOST_SORTED: Final = 1000
+"""The most tags that are read to sort them; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
 """Statuses of errors that are shown beside the form."""
 _MOVED: Final = "The tag was moved meanwhile. Look where it points now, and try again."
@@ -29,26 +35,45 @@ _NO_TAG: Final = (
 
 @get(_TAGS)
 async def list_tags(page: InjectedPage) -> PageResponse:
-    """Show the tags in byte order."""
+    """Show the tags, in natural order or the last moved first; in byte order if there are many."""
     return await _list_page(page)
 
 
 async def _list_page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
     query = page.query
     prefix = query.get("prefix", "").strip()
+    sort = "recent" if query.get("sort") == "recent" else "name"
     repository = await read_repository(page)
-    found = await page.api.get(
-        f"{api_path(page)}/tags", prefix=prefix, marker=query.get("marker"), limit=_PAGE
-    )
+    path, marker = f"{api_path(page)}/tags", query.get("marker")
+    found = await page.api.get(path, prefix=prefix, marker=marker, limit=_MOST_OF_PAGE)
+    tags, meta = found["tags"], found["meta"]
+    is_sorted = marker is None and meta["total"] <= _MOST_SORTED
+    if is_sorted:
+        while meta["has_more"]:
+            more = await page.api.get(
+                path, prefix=prefix, marker=meta["marker"], limit=_MOST_OF_PAGE
+            )
+            tags, meta = tags + more["tags"], more["meta"]
+        tags = _sorted(tags, sort)
+    own = [tag for tag in tags if "all" in query or not is_attached_tag(tag["name"])]
     return page.show(
         "tags.html",
         status,
         repository=repository,
-        tags=found["tags"],
-        meta=found["meta"],
+        tags=own,
+        folded=len(tags) - len(own),
+        meta=meta,
         prefix=prefix,
+        sort=sort if is_sorted else "",
+        most_sorted=_MOST_SORTED,
         complaint=complaint,
     )
+
+
+def _sorted(tags: list[dict[str, str]], sort: str) -> list[dict[str, str]]:
+    if sort == "recent":
+        return sorted(tags, key=lambda tag: tag["updated_at"], reverse=True)
+    return sorted(tags, key=lambda tag: natural_key(tag["name"]))
 
 
 @get(_TAG)
@@ -76,7 +101,7 @@ async def _tag_page(page: PageRequest, status: int = 200, complaint: str = "") -
 
 @post([_TAGS, _TAG])
 async def put_tag(page: InjectedPage) -> PageResponse:
-    """Point a tag to an image, given by its digest or by another tag.
+    """Point a tag to an image, given by its digest or by another tag; ask before one is moved.
 
     If the form has the digest that the page showed for the tag, the tag moves only if it still
     points there, so that nobody unknowingly undoes the change of another person.
@@ -88,15 +113,41 @@ async def put_tag(page: InjectedPage) -> PageResponse:
         return await show(page, 400, _NO_TAG)
     path = f"{api_path(page)}/tags/{name}"
     was_there = await unless_refused(page.api.get(path))
+    before = was_there["tag"]["digest"] if was_there else ""
     try:
         digest = await _digest(page, form.get("target", "").strip())
+        if was_there and before != digest and "confirmed" not in form:
+            return await _ask(page, name, was_there["tag"], digest)
         await page.api.change("PUT", path, {"digest": digest}, if_match=form.get("was", ""))
     except Refused as error:
         if error.status not in _INLINE:
             raise
         complaint = _MOVED if error.status == 412 else error.sentence
         return await show(page, error.status, complaint)
-    return page.go(path_of(page).tag(name), "tag-moved" if was_there else "tag-created")
+    there = path_of(page).tag(name)
+    if not was_there:
+        return page.go(there, "tag-created")
+    back = {"target": before, "was": digest, "confirmed": "yes"}
+    return page.go(there, "tag-moved", there, back)
+
+
+async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
+    """Ask whether a tag is to move.
+
+    Raises:
+        Refused: 412, if the tag is not where the page showed it; 404, if there is no such image.
+
+    """
+    if page.form.get("was", tag["digest"]) != tag["digest"]:
+        raise Refused(412, "PRECONDITION_FAILED", _MOVED, page.request_id)
+    await page.api.get(f"{api_path(page)}/images/{quote(digest, safe=':')}")
+    return page.show(
+        "tag_move.html",
+        repository=await read_repository(page),
+        name=name,
+        tag=tag,
+        target=digest,
+    )
 
 
 async def _digest(page: PageRequest, target: str) -> str:

@@ -27,7 +27,7 @@ async function copy(text) {
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
-    const done = await copy(button.previousElementSibling.textContent);
+    const done = await copy(button.dataset.copy || button.previousElementSibling.textContent);
     button.focus();
     button.textContent = done ? "Copied" : "Select it";
     document.getElementById("aloud").textContent = done ? "Copied." : "It could not be copied.";

@@ -1,0 +1,101 @@
+"""Delete a selection of images, after a page that tells what goes and what is held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from litestar import post
+
+from cloudcore.errors import InvalidInput
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.image_rows import ImageRow, row_of
+from registry.console.pages.index_deletion import REASONS
+from registry.console.pages.repository_paths import api_path, path_of, read_repository
+from registry.console.paths import REPOSITORY
+
+_PICKED: Final = re.compile(r"pick[.]([a-z0-9]+:[0-9a-f]+)")
+_MOST: Final = 25
+"""The most images of a selection: a page of the list."""
+
+
+class Selected(NamedTuple):
+    """A selected image, and what becomes of it."""
+
+    row: ImageRow
+    held: str
+    """Why it stays; empty if it goes."""
+    needs_force: bool
+    """True if it goes only with `force`: it is pinned."""
+
+
+@post(f"{REPOSITORY}/images/delete")
+async def delete_selection(page: InjectedPage) -> PageResponse:
+    """Show what deleting the picked images does; with ``confirmed`` in the form, delete them."""
+    form = page.form
+    if "confirmed" in form:
+        return await _delete(page, form.get("digests", "").split(), force="force" in form)
+    digests = [found[1] for name in form if (found := _PICKED.fullmatch(name))]
+    repository = await read_repository(page)
+    selected = await _read(page, digests[:_MOST])
+    return page.show(
+        "image_selection.html",
+        repository=repository,
+        going=[each for each in selected if not each.held],
+        staying=[each for each in selected if each.held],
+    )
+
+
+@post(f"{REPOSITORY}/images/restore")
+async def restore_selection(page: InjectedPage) -> PageResponse:
+    """Restore the images that a form names."""
+    digests = page.form.get("digests", "").split()
+    outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
+    for failure in outcome["failures"]:
+        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    return page.go(path_of(page).base, "images-restored")
+
+
+async def _read(page: PageRequest, digests: Sequence[str]) -> list[Selected]:
+    """Return the images that exist, indexes first, so that they go before what they list."""
+    images: list[Mapping[str, Any]] = []
+    for digest in digests:
+        path = f"{api_path(page)}/images/{digest}"
+        found = await unless_refused(page.api.get(path, include="relations"))
+        if found is not None:
+            images.append(found["image"])
+    images.sort(key=lambda image: not image["is_index"])
+    there = {image["digest"] for image in images}
+    return [
+        Selected(
+            row_of(image),
+            "" if there.issuperset(image["listed_by"]) else REASONS["listed"],
+            image["is_pinned"],
+        )
+        for image in images
+    ]
+
+
+async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> PageResponse:
+    if not digests:
+        raise InvalidInput("no image is selected; go back and select some")
+    path = f"{api_path(page)}/images/batch-delete"
+    outcome = await page.api.post(path, {"digests": list(digests)}, force="true" if force else None)
+    here = path_of(page)
+    if not outcome["failures"]:
+        deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
+        return page.go(here.base, "images-deleted", here.tab("images/restore"), deleted)
+    return page.show(
+        "index_deleted.html",
+        200 if outcome["deleted"] else 409,
+        repository=await read_repository(page),
+        deleted=outcome["deleted"],
+        failures=outcome["failures"],
+        kept=[],
+        reasons=REASONS,
+    )
+
+
+HANDLERS: Final = (delete_selection, restore_selection)

@@ -1,0 +1,143 @@
+"""The settings of a repository: description, immutable tags, and whether everyone may pull."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from litestar import get, post
+
+from cloudcore.errors import Conflict
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.repository_paths import api_path, path_of, read_repository
+from registry.console.paths import REPOSITORY
+
+_PATH: Final = f"{REPOSITORY}/settings"
+_EVERYONE: Final = "*"
+_PUBLIC: Final = {
+    "effect": "allow",
+    "principals": [_EVERYONE],
+    "actions": ["registry:PullImage"],
+}
+"""The statement that lets everyone pull, without a sign-in."""
+
+Document = dict[str, Any]
+
+
+@get(_PATH)
+async def show_settings(page: InjectedPage) -> PageResponse:
+    """Show the settings."""
+    return await _page(page)
+
+
+@post(_PATH)
+async def save_settings(page: InjectedPage) -> PageResponse:
+    """Change the description, and whether tags can move."""
+    form = page.form
+    changes = {
+        "description": form.get("description", "").strip() or None,
+        "tag_mutability": "immutable" if "immutable" in form else "mutable",
+    }
+    try:
+        await page.api.change("PATCH", api_path(page), changes)
+    except Refused as error:
+        if error.status != 400:
+            raise
+        return await _page(page, 400, error.sentence)
+    return page.go(path_of(page).tab("settings"), "settings-saved")
+
+
+@post(f"{_PATH}/public")
+async def make_public(page: InjectedPage) -> PageResponse:
+    """Show what lets everyone pull; with ``confirmed`` in the form, do it."""
+    return await _change_visibility(page, is_public=True)
+
+
+@post(f"{_PATH}/private")
+async def make_private(page: InjectedPage) -> PageResponse:
+    """Show what ends the access of everyone; with ``confirmed`` in the form, do it."""
+    return await _change_visibility(page, is_public=False)
+
+
+async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageResponse:
+    """Change the policy if the form has the revision that was shown; else show the change.
+
+    Raises:
+        Conflict: the policy has changed since it was shown.
+
+    """
+    repository = await read_repository(page)
+    policy = await _read_policy(page)
+    document = policy["document"] if policy else None
+    changed = opened(document) if is_public else closed(document)
+    revision = str(policy["revision"]) if policy else ""
+    if "confirmed" not in page.form:
+        return page.show(
+            "repository_visibility.html",
+            repository=repository,
+            is_public=is_public,
+            before=_written(document) if document else "",
+            after=_written(changed) if changed else "",
+            revision=revision,
+        )
+    if page.form.get("revision", "") != revision:
+        raise Conflict("the policy has changed since it was shown; go back, reload, look again")
+    path = f"{api_path(page)}/policy"
+    if changed is not None:
+        await page.api.change("PUT", path, changed)
+    elif document is not None:
+        await page.api.change("DELETE", path)
+    said = "repository-public" if is_public else "repository-private"
+    return page.go(path_of(page).tab("settings"), said)
+
+
+def opened(document: Mapping[str, Any] | None) -> Document:
+    """Return a policy with a statement that lets everyone pull; the rest is kept."""
+    if document is None:
+        return {"version": "1", "statements": [_PUBLIC]}
+    return {**document, "statements": [*document["statements"], _PUBLIC]}
+
+
+def closed(document: Mapping[str, Any] | None) -> Document | None:
+    """Return a policy that allows nothing to everyone, or None if nothing is left of it."""
+    if document is None:
+        return None
+    left = []
+    for statement in document["statements"]:
+        principals = statement.get("principals", [])
+        if statement["effect"] != "allow" or _EVERYONE not in principals:
+            left.append(statement)
+        elif others := [each for each in principals if each != _EVERYONE]:
+            left.append({**statement, "principals": others})
+    return {**document, "statements": left} if left else None
+
+
+async def _read_policy(page: PageRequest) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = (await page.api.get(f"{api_path(page)}/policy"))["policy"]
+    except Refused as error:
+        if error.status != 404:
+            raise
+        return None
+    return found
+
+
+async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+    repository = await read_repository(page)
+    written = page.form.get("description")
+    return page.show(
+        "repository_settings.html",
+        status,
+        repository=repository,
+        description=(repository["description"] or "") if written is None else written,
+        complaint=complaint,
+    )
+
+
+def _written(document: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+HANDLERS: Final = (show_settings, save_settings, make_public, make_private)

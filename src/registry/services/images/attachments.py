@@ -1,0 +1,48 @@
+"""Read a small layer of an artifact, such as an SBOM or an attestation, into memory."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Final
+
+from cloudcore.errors import NotFound
+from registry.metadata.images import details as images
+from registry.metadata.images.details import ImageRow
+from registry.metadata.repositories.visible import VisibleRepository
+from registry.oci.digest import Digest
+from registry.oci.image_contents import parse_contents
+from registry.oci.reference import Name
+from registry.services.blobs.links import open_blob, stat_blob
+from registry.services.context import ServiceContext
+
+MAX_BYTES: Final = 2_000_000
+"""The largest layer that is read."""
+
+
+async def read_attachment(
+    ctx: ServiceContext, found: VisibleRepository, image: ImageRow, layer: int
+) -> bytes:
+    """Return the content of one layer of an image.
+
+    Raises:
+        NotFound: the image has no such layer, or it is larger than `MAX_BYTES`.
+        BlobUnknown: the layer is missing or damaged.
+
+    """
+    document = await ctx.database.read(images.find_document, found.repository.id, image.id)
+    body = b"" if document is None else document.body  # deleted meanwhile
+    manifest = await asyncio.to_thread(parse_contents, body)
+    layers = (manifest.layers if manifest else None) or []
+    if layer >= len(layers):
+        raise NotFound(f"the image has no layer {layer}", layers=len(layers))
+    name = Name(found.handle, found.repository.name)
+    link = await stat_blob(ctx, name, Digest.parse(layers[layer].digest))
+    if link.size > MAX_BYTES:
+        raise NotFound(
+            f"the layer has {link.size} bytes, and at most {MAX_BYTES} are shown; pull it instead",
+            size_bytes=link.size,
+        )
+    stored = await open_blob(ctx, name, link)
+    async with aclosing(stored):
+        return b"".join([part async for part in stored.stream()])

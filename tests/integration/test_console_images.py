@@ -1,0 +1,191 @@
+"""The list of images: tags first, what belongs to an image folded, and a selection deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from registry.console.pages.contents import MAX_SHOWN, shown
+from registry.console.pages.image_rows import natural
+from registry.console.pages.images import pull_command
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
+
+SIGNATURE = "application/vnd.cncf.notary.signature"
+SBOM = "application/spdx+json"
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path_factory.mktemp("images") / "data") as shop:
+        yield shop
+
+
+async def attach(shop: Shop, subject: Descriptor, artifact_type: str) -> Descriptor:
+    plain = {key: subject[key] for key in ("mediaType", "digest", "size")}
+    return await shop.image(
+        f"{artifact_type} of {subject['digest']}", subject=plain, artifactType=artifact_type
+    )
+
+
+def row_of(page: str, digest: str) -> str:
+    """Return the row of an image in a page."""
+    rows = re.findall(r"(?s)<tr>(.*?)</tr>", page)
+    (found,) = [row for row in rows if f'title="{digest}"' in row.partition("about")[0]]
+    return str(found)
+
+
+def test_names_are_sorted_as_people_count() -> None:
+    names = ["1.10", "1.9", "latest", "1.9-rc2", "1.9-rc10", "v2", "10", "2"]
+    assert natural(names) == ["1.9", "1.9-rc2", "1.9-rc10", "1.10", "2", "10", "latest", "v2"]
+    assert natural(["a", "1", "٣"]) == ["1", "٣", "a"]
+
+
+async def test_what_belongs_to_an_image_is_folded_and_marked(shop: Shop) -> None:
+    parts = [await shop.image(f"fold-{number}") for number in range(2)]
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts}
+    whole = await shop.manifest(index, "1.10")
+    for tag in ("1.9", "1.2"):
+        await shop.call("PUT", f"/tags/{tag}", {"digest": whole["digest"]})
+    await attach(shop, whole, SBOM)
+    old = await shop.image("old signature", whole["digest"].replace(":", "-") + ".sig")
+    await shop.call("PUT", f"/images/{whole['digest']}/pins/production", {"expires_at": None})
+    alone = await shop.image("untagged and alone")
+
+    listed = await shop.see()
+    row = row_of(listed, whole["digest"])
+    assert re.findall(r'class="tag"[^>]*>([^<]*)<', row) == ["1.2", "1.9", "1.10"]
+    marks = re.findall(r'class="mark has">([^<]*)<', row)
+    assert marks == ["signed", "SBOM", "pinned"]
+    assert old["digest"] not in listed
+    assert re.search("[12] signatures? (or|and) other attached artifact", listed)
+    assert 'data-copy="registry.test/acme/shop:1.2" hidden' in row
+    assert old["digest"] in await shop.see("?all=1")
+
+    untagged = await shop.see("?tag_status=untagged")
+    assert alone["digest"] in untagged
+    assert parts[0]["digest"] not in untagged
+    assert re.search("[23] parts of an index and 1 signature", untagged)
+    everything = await shop.see("?tag_status=untagged&all=1")
+    assert "part of <a" in row_of(everything, parts[0]["digest"])
+
+
+async def test_tags_are_sorted_and_those_of_signatures_folded(shop: Shop) -> None:
+    made = await shop.image("tags", "tags-10")
+    spelled = made["digest"].replace(":", "-") + ".att"
+    await shop.image("an attestation", spelled)
+    shop.served.clock.advance(60)
+    await shop.call("PUT", "/tags/tags-9", {"digest": made["digest"]})
+
+    def tags_of(page: str) -> list[str]:
+        return re.findall(r'<th scope="row"><a class="tag"[^>]*>([^<]*)<', page)
+
+    listed = await shop.see("/tags?prefix=tags")
+    assert tags_of(listed) == ["tags-9", "tags-10"]
+    await shop.call("PUT", "/tags/tags-8", {"digest": made["digest"]})
+    assert tags_of(await shop.see("/tags?prefix=tags&sort=recent"))[-1] == "tags-10"
+    folded = await shop.see("/tags?prefix=sha256")
+    assert spelled not in tags_of(folded)
+    assert "folded." in folded
+    assert spelled in tags_of(await shop.see("/tags?prefix=sha256&all=1"))
+
+
+async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop: Shop) -> None:
+    parts = [await shop.image(f"held-{number}", f"held-{number}") for number in range(2)]
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts[:1]}
+    whole = await shop.manifest(index, "holder")
+    pinned = await shop.image("pinned", "pinned")
+    await shop.call("PUT", f"/images/{pinned['digest']}/pins/production", {"expires_at": None})
+
+    def picks(*images: Descriptor) -> dict[str, str]:
+        return {f"pick.{image['digest']}": "on" for image in images}
+
+    asked = (await shop.send("/images/delete", **picks(*parts, pinned))).text
+    assert "Delete 2 images?" in asked
+    assert "stays: another index lists it" in row_of(asked, parts[0]["digest"])
+    assert "is pinned: stays" in row_of(asked, pinned["digest"])
+    named = re.search(r'name="digests" value="([^"]*)"', asked)
+    assert named
+    assert named[1].split() == [parts[1]["digest"], pinned["digest"]]
+    done = await shop.send("/images/delete", confirmed="yes", digests=named[1])
+    assert "1 image was deleted" in done.text
+    assert "<b>production</b>" in row_of(done.text, pinned["digest"])
+
+    asked = (await shop.send("/images/delete", **picks(parts[0], whole))).text
+    assert "Delete 2 images?" in asked  # the index goes first
+    named = re.search(r'name="digests" value="([^"]*)"', asked)
+    assert named
+    assert named[1].split() == [whole["digest"], parts[0]["digest"]]
+    page = await shop.told("/images/delete", confirmed="yes", digests=named[1])
+    assert "The images were deleted, with their tags." in page
+    assert whole["digest"] not in await shop.see()
+    again = await shop.told("/images/restore", digests=named[1])
+    assert "The images are back." in again
+    assert "holder" in again
+
+
+async def test_an_empty_selection_deletes_nothing(shop: Shop) -> None:
+    assert "No image is selected." in (await shop.send("/images/delete", other="x")).text
+    assert (await shop.send("/images/delete", confirmed="yes")).status_code == 400
+    gone = {f"pick.sha256:{'0' * 64}": "on", "pick.": "on", "pick.../..": "on"}
+    answer = await shop.send("/images/delete", **gone)
+    assert (answer.status_code, "No image is selected." in answer.text) == (200, True)
+
+
+async def test_an_image_is_told_whole(shop: Shop) -> None:
+    config = {
+        "os": "linux",
+        "architecture": "amd64",
+        "config": {"Env": ["PATH=/bin", "A=b=c"], "Labels": {"org.example": "<yes>"}},
+        "history": [
+            {"created_by": "COPY . /app"},
+            {"created_by": "ENTRYPOINT", "empty_layer": True},
+        ],
+    }
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": await shop.blob(json.dumps(config).encode(), CONFIG_TYPE),
+        "layers": [await shop.blob(b"told whole", "application/x")],
+    }
+    part = await shop.manifest(document)
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [part]}
+    whole = await shop.manifest(index, "told")
+    page = await shop.see(f"/images/{part['digest']}")
+    for told in (
+        '<dt class="mono wraps">A</dt><dd class="mono wraps">b=c</dd>',
+        '<dt class="mono wraps">org.example</dt><dd class="mono wraps">&lt;yes&gt;</dd>',
+        "History: 2 build steps",
+        'ENTRYPOINT <span class="mark">no layer</span>',
+        "&#34;schemaVersion&#34;: 2,\n",
+        f'<dt>Part of</dt><dd><a class="mono" href="/console/acme/shop@{whole["digest"]}"',
+        f"docker pull registry.test/acme/shop@{part['digest']}",
+    ):
+        assert told in page
+    file = await shop.browser.get(shop.address(f"/images/{part['digest']}/manifest"))
+    assert digest_of(file.content) == part["digest"]
+    assert file.headers["content-disposition"].startswith("attachment; ")
+    assert file.headers["content-type"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tags", "command"),
+    [
+        ("Image", ["2", "10"], "docker pull h/a/b:2"),
+        ("Multi-platform", [], "docker pull h/a/b@sha256:1"),
+        ("Helm chart", ["1.2.3"], "helm pull oci://h/a/b --version 1.2.3"),
+        ("SBOM", [f"sha256-{'0' * 64}.sbom"], "oras pull h/a/b@sha256:1"),
+    ],
+)
+def test_each_kind_is_pulled_by_its_own_program(kind: str, tags: list[str], command: str) -> None:
+    assert pull_command({"tags": tags, "digest": "sha256:1"}, kind, "h/a/b") == command
+
+
+def test_a_large_document_is_cut() -> None:
+    assert shown(b"{}").is_whole
+    cut = shown(b"[" + b"1," * 100_000)
+    assert (len(cut.text), cut.size, cut.is_whole) == (MAX_SHOWN, 200_001, False)
+    assert shown(b'{"a": "\xff').text == '{"a": "\ufffd'

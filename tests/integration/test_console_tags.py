@@ -1,0 +1,81 @@
+"""Tags move only when asked twice, and back again; what a run has deleted comes back at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from registry.metadata.images.tombstones import list_tombstones
+from tests.integration.console_shop import Shop, open_shop
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path_factory.mktemp("tags") / "data") as shop:
+        yield shop
+
+
+def hidden_in(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert found, page
+    return found[1]
+
+
+async def test_a_tag_that_exists_moves_after_a_question(shop: Shop) -> None:
+    first, second = [(await shop.image(each, each))["digest"] for each in ("one", "two")]
+    await shop.call("PUT", "/tags/latest", {"digest": first})
+    for path, fields in (("/tags", {"tag": "latest"}), ("/tags/latest", {"was": first})):
+        asked = (await shop.send(path, target="two", **fields)).text
+        assert "Move latest?" in asked
+        assert (hidden_in(asked, "was"), hidden_in(asked, "target")) == (first, second)
+        assert (await shop.call("GET", "/tags/latest"))["tag"]["digest"] == first
+    confirmed = {"confirmed": "yes", "was": first, "target": second}
+    told = await shop.told("/tags/latest", **confirmed)
+    assert "The tag was moved." in told
+    assert (await shop.send("/tags/latest", **confirmed)).status_code == 412
+    assert (await shop.send("/tags/latest", was=first, target="one")).status_code == 412
+
+    # The notice has a button that moves it back, and so has its history.
+    undo = told[told.index('class="said"') : told.index(">Undo<")]
+    fields = {name: hidden_in(undo, name) for name in ("was", "target", "confirmed")}
+    assert fields == {"was": second, "target": first, "confirmed": "yes"}
+    await shop.told("/tags/latest", **fields)
+    assert (await shop.call("GET", "/tags/latest"))["tag"]["digest"] == first
+    history = (await shop.see("/tags/latest")).partition('class="history"')[2]
+    assert f'aria-label="Move back to {second[:19]}…"' in history
+    assert f'aria-label="Move back to {first[:19]}…"' not in history
+    asked = (await shop.send("/tags/latest", was=first, target=second)).text
+    assert hidden_in(asked, "target") == second
+
+
+async def test_a_move_to_what_is_not_there_is_refused_at_once(shop: Shop) -> None:
+    await shop.image("there", "there")
+    missing = f"sha256:{'0' * 64}"
+    assert (await shop.send("/tags/there", target=missing)).status_code == 404
+    assert (await shop.send("/tags/there", target="../x")).status_code in (400, 404)
+
+
+async def test_what_a_run_has_deleted_is_restored_at_once(shop: Shop) -> None:
+    made = [(await shop.image(f"run-{each}", f"run-{each}"))["digest"] for each in range(3)]
+    other = (await shop.image("by hand", "by-hand"))["digest"]
+    await shop.call("DELETE", f"/images/{other}")
+    for digest in made:
+        await shop.call("DELETE", f"/images/{digest}")
+    run = "01977420-dd06-7a95-adf8-bae2bdf33f66"
+    await shop.deleted_by(f"crn:registry:local:acme:lifecycle-run/{run}", made)
+
+    asked = (await shop.send("/lifecycle/restore", run=run)).text
+    assert "3 images of this run" in asked
+    assert other not in asked
+    told = await shop.told("/lifecycle/restore", run=run, confirmed="yes")
+    assert "The images are back." in told
+    for number, digest in enumerate(made):
+        assert (await shop.call("GET", f"/tags/run-{number}"))["tag"]["digest"] == digest
+    left = await shop.served.database.read(
+        list_tombstones, shop.repository_id, shop.served.clock(), None, 10
+    )
+    assert [each.digest for each in left] == [other]
+    assert "Nothing that this run deleted" in (await shop.send("/lifecycle/restore", run=run)).text
+    assert (await shop.send("/lifecycle/restore", run="x")).status_code == 400
