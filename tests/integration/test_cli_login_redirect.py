@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from registry.cli.failure import Misuse
 from registry.cli.insecure_http import leaves_readable
-from registry.cli.loopback_redirect import LoopbackRedirect
+from registry.cli.loopback_redirect import ADDRESSES, LoopbackRedirect
 from registry.cli.role_choice import AssignedRole, pick
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
@@ -64,6 +65,7 @@ def test_only_the_redirect_with_the_right_state_counts_and_only_once(
         (f"/callback?state={state}", 400),
         (f"/callback?code=x&code=y&state={state}", 400),
         ("/callback?code=x&state=%C3%A9", 400),
+        ("//[?code=x", 404),
     ):
         assert httpx.get(base + target).status_code == status, target
         assert not has_come(redirect)
@@ -77,6 +79,27 @@ def test_only_the_redirect_with_the_right_state_counts_and_only_once(
     assert redirect.code == "eac_1"
     assert httpx.get(f"{redirect.uri}?code=eac_2&state={state}").status_code == 400
     assert redirect.code == "eac_1"
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+def test_a_machine_without_ipv4_listens_on_ipv6() -> None:
+    not_here = (socket.AF_INET, "203.0.113.1")
+    with pytest.raises(OSError, match="assign"):
+        LoopbackRedirect((not_here,))
+    if not has_ipv6():
+        pytest.skip("this machine has no ::1")
+    with LoopbackRedirect((not_here, *ADDRESSES[1:])) as redirect:
+        assert redirect.uri.startswith("http://[::1]:")
+        answer = httpx.get(f"{redirect.uri}?code=eac_1&state={redirect.state}", timeout=60)
+        assert (answer.status_code, redirect.code) == (200, "eac_1")
 
 
 def test_a_connection_that_says_nothing_holds_nobody_up(redirect: LoopbackRedirect) -> None:

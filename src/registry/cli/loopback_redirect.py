@@ -6,13 +6,16 @@ import hmac
 import html
 import secrets
 import socket
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Final, Self, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
+Address = tuple[socket.AddressFamily, str]
+ADDRESSES: Final[Sequence[Address]] = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _PATH: Final = "/callback"
 _SECONDS: Final = 10
 """How long a connection may be silent; browsers open some that they do not use."""
@@ -25,18 +28,18 @@ _STYLE: Final = (
 class LoopbackRedirect:
     """Listens on a port of loopback for one redirect that carries the right `state`."""
 
-    def __init__(self) -> None:
-        """Listen at once.
+    def __init__(self, addresses: Sequence[Address] = ADDRESSES) -> None:
+        """Listen at once, on the first of the addresses that this machine has.
 
         Raises:
-            OSError: there is no loopback to listen on.
+            OSError: it has none of them.
 
         """
         self.state: Final = secrets.token_urlsafe(32)
-        self._told, self._tell = socket.socketpair()
         self._lock = Lock()
         self._code: str | None = None
-        self._server = _listen(self)
+        self._server = _listen(addresses, self)
+        self._told, self._tell = socket.socketpair()
         host, port = self._server.server_name, self._server.server_port
         self.uri: Final = f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}"
         self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -70,10 +73,10 @@ class LoopbackRedirect:
 
     def code_in(self, target: str) -> str | None:
         """Return the code in a redirect's target; None if it is not the one that is expected."""
-        parts = urlsplit(target)
-        fields = parse_qs(parts.query)
+        address, _, query = target.partition("?")
+        fields = parse_qs(query)
         states, codes = fields.get("state", []), fields.get("code", [])
-        if parts.path != _PATH or len(states) != 1 or len(codes) != 1:
+        if address not in (_PATH, self.uri) or len(states) != 1 or len(codes) != 1:
             return None
         is_ours = hmac.compare_digest(states[0].encode(), self.state.encode())
         return codes[0] if is_ours else None
@@ -110,11 +113,14 @@ class _Server(ThreadingHTTPServer):
         """Print nothing: the browser went away."""
 
 
-def _listen(redirect: LoopbackRedirect) -> _Server:
-    try:
-        return _Server(socket.AF_INET, "127.0.0.1", redirect)
-    except OSError:
-        return _Server(socket.AF_INET6, "::1", redirect)
+def _listen(addresses: Sequence[Address], redirect: LoopbackRedirect) -> _Server:
+    failure = OSError()
+    for family, host in addresses:
+        try:
+            return _Server(family, host, redirect)
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -129,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._show(200, "You can close this window", words)
             finally:
                 redirect.announce()
-        elif urlsplit(self.path).path == _PATH:
+        elif self.path.partition("?")[0] == _PATH:
             words = "No command waits for this sign-in, or it was used. Run 'entrepot login' again."
             self._show(400, "Not signed in", words)
         else:
