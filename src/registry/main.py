@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
+from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.errors import PlatformError
@@ -25,6 +26,7 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
@@ -33,10 +35,12 @@ from registry.blobstore.base import BlobStore, BlobSweeper, ObjectUnknown
 from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
 from registry.browsers.loopback_guard import LoopbackGuard
+from registry.counted import JOBS
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.families import DEV_FAMILIES
+from registry.gauges import measure
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
@@ -150,6 +154,8 @@ class Registry:
         self._resources = AsyncExitStack()
         self._planes: PlaneApplications | None = None
         self.on_damage: Callable[[], None] = lambda: None
+        self.on_event: Count = count_nothing
+        self._measure: Measure = measure_nothing
 
     @asynccontextmanager
     async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
@@ -160,6 +166,7 @@ class Registry:
             if database is None:
                 database = open_database(settings.database)
                 resources.push_async_callback(database.close)
+            database = CountedDatabase(database, self.count)
             if store is None:
                 store = await resources.enter_async_context(open_store(settings))
             manifest_reader = ProcessReader()
@@ -178,6 +185,7 @@ class Registry:
                 leases=leases or Leases(self._new_id()),
                 manifest_reader=manifest_reader,
                 on_damage=self._note_damage,
+                count=self.count,
             )
             yield Process(settings=settings, ctx=ctx, store=store)
             await pulls.flush()
@@ -216,16 +224,33 @@ class Registry:
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family in families for kind in family.job_kinds(process)]
         worker = JobWorker(
-            ctx.database, kinds, clock=ctx.clock, new_id=ctx.new_id, pace=self._pace or JobPace()
+            ctx.database,
+            kinds,
+            clock=ctx.clock,
+            new_id=ctx.new_id,
+            pace=self._pace or JobPace(),
+            ended=self._count_job,
         )
         chores = [chore for family in families for chore in family.schedule(process)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id)
+        self._measure = partial(measure, self._settings, ctx)
         await enter(running(worker))
         await enter(running(scheduler))
 
     def _note_damage(self) -> None:
         self.on_damage()
+
+    def count(self, key: str, amount: int) -> None:
+        """Count an event (`registry.counted`)."""
+        self.on_event(key, amount)
+
+    def _count_job(self, *, is_done: bool) -> None:
+        self.count(f"{JOBS}.{'succeeded' if is_done else 'failed'}", 1)
+
+    async def measure(self) -> Sequence[Gauge]:
+        """Return the gauges of the registry; none before it has started."""
+        return await self._measure()
 
     async def stop(self) -> None:
         """Undo `start`, in reverse."""
@@ -325,4 +350,6 @@ def application(registry: Registry) -> Dispatcher:
         shutdown=registry.stop,
     )
     registry.on_damage = made.note_damage
+    registry.on_event = made.count
+    made.measure = registry.measure
     return made

@@ -18,13 +18,15 @@ from registry.backup import files
 from registry.backup.manifest import Manifest, read_manifest
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
+from registry.blobstore.base import BlobSweeper
 from registry.blobstore.deletion_lock import HeldByAnother, deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
-from registry.gc.generations import Generations, check_generation
+from registry.gc.generations import Generations, check_generation, renew_generation
 from registry.gc.orphans.quarantine import remove_overdue
 from registry.gc.orphans.scan import set_orphans_aside
 from registry.oci.digest import digest_of
+from registry.services.context import ServiceContext
 from registry.settings import Settings
 from tests.collecting import at_once, collect
 from tests.fault.collected import (
@@ -288,6 +290,14 @@ def test_an_interrupted_restoration_is_continued(
         interrupted.setattr("registry.backup.restoring.prepare", dying)
         assert site.restore() == 130
     (site.restored / "metadata.db-wal").write_bytes(b"of before")
+
+    async def dying_late(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
+        await renew_generation(ctx, sweeper)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.restoring.renew_generation", dying_late)
+        assert site.restore() == 130
     assert site.restore() == 0
     site.serve(pulled(LAYER), site.restored)
     assert site.restore() == 2  # it is no longer empty

@@ -82,3 +82,16 @@ def test_serve_on_every_address_needs_a_url(
         "ENTREPOT_PUBLIC_URL to the one they use, such as https://registry.example.com, or without "
         "TLS name the host and port they use: --allowed-host HOST:PORT\n"
     )
+
+
+def test_a_database_of_a_later_version_is_refused_in_a_line(
+    dev_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(dev_data / "metadata.db", isolation_level=None)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    assert main(["fsck", "--data", str(dev_data)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "entrepot: the database is at revision 9999, and this program knows none"
+    )
+    assert told.count("\n") == 1

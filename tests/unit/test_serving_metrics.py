@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
+import pytest
+
+from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.watched import CountedEvent, Gauge, Watched
 from registry.planes import PLANES
 
 
@@ -19,6 +23,11 @@ def record(method: str, path: bytes, status: int, seconds: float) -> RequestReco
 
 def scrape(counters: Counters, path: str = "/metrics") -> tuple[int, str]:
     """Return status and text of an answer of the metrics application."""
+    return asked(MetricsApplication(counters), path)
+
+
+def asked(application: MetricsApplication, path: str = "/metrics") -> tuple[int, str]:
+    """Return status and text of an answer."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -28,7 +37,7 @@ def scrape(counters: Counters, path: str = "/metrics") -> tuple[int, str]:
         raise AssertionError
 
     scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path}
-    asyncio.run(MetricsApplication(counters)(scope, receive, send))
+    asyncio.run(application(scope, receive, send))
     return sent[0]["status"], sent[1]["body"].decode()
 
 
@@ -84,6 +93,82 @@ def test_odd_requests_are_counted_too() -> None:
     assert counters.totals("control").requests == {("other", "4xx"): 1}
     assert counters.totals("data").requests == {("GET", "none"): 1}
     assert counters.totals("data").durations[-1] == 1
+
+
+EVENTS: Final = Watched(
+    (
+        CountedEvent("a.done", "entrepot_a", "A.", {"outcome": "done"}, scale=1000),
+        CountedEvent("a.failed", "entrepot_a", "A.", {"outcome": "failed"}),
+        *(
+            CountedEvent(f"door.{outcome}", "entrepot_door", "D.", {"outcome": outcome})
+            for outcome in ("succeeded", "refused", "limited", "failed")
+        ),
+    ),
+    {("POST", b"/door"): "door"},
+)
+
+
+def test_events_of_all_workers_are_added_up() -> None:
+    counters = Counters(2, PLANES, EVENTS)
+    for slot in range(2):
+        counter = counters.counter(slot)
+        counter.count("a.done", 1500)
+        counter.count("unknown", 1)
+        counter.publish(in_flight=0)
+    counters.counter(1).publish(in_flight=0)  # a restarted worker goes on
+    lines = scrape(counters)[1].splitlines()
+    assert 'entrepot_a_total{outcome="done"} 3.0' in lines
+    assert 'entrepot_a_total{outcome="failed"} 0.0' in lines
+
+
+def test_the_outcomes_of_a_watched_request_are_told_by_its_status() -> None:
+    counters = Counters(1, PLANES, EVENTS)
+    counter = counters.counter(0)
+    for status in (200, 303, 400, 401, 403, 429, 500, 503, 0):
+        counter(record("POST", b"/door", status, 0.1))
+    counter(record("GET", b"/door", 200, 0.1))
+    counter.publish(in_flight=0)
+    outcomes = [counters.counted(f"door.{each}") for each in ("succeeded", "refused", "limited")]
+    assert (*outcomes, counters.counted("door.failed")) == (2, 3, 1, 3)
+    assert "entrepot_http_limited_total 1.0" in scrape(counters)[1].splitlines()
+
+
+class Measured:
+    """An application whose gauge counts how often it was measured, or that cannot be."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.now = 100.0
+        self.refusal: Exception | None = None
+        self.application = MetricsApplication(Counters(1, PLANES), self, lambda: self.now)
+
+    async def __call__(self) -> list[Gauge]:
+        self.times += 1
+        if self.refusal is not None:
+            raise self.refusal
+        return [Gauge("entrepot_times", "T.", self.times, {"of": each}) for each in ("a", "b")]
+
+    def lines(self) -> list[str]:
+        return asked(self.application)[1].splitlines()
+
+
+def test_gauges_are_measured_at_most_every_few_seconds() -> None:
+    measured = Measured()
+    for now, times in ((100.0, 1), (104.9, 1), (105.0, 2), (105.1, 2)):
+        measured.now = now
+        assert f'entrepot_times{{of="b"}} {times}.0' in measured.lines()
+        assert measured.times == times
+
+
+@pytest.mark.parametrize("refusal", [Unavailable("busy"), OSError("gone")])
+def test_what_cannot_be_measured_is_not_shown_as_before(refusal: Exception) -> None:
+    measured = Measured()
+    assert "entrepot_measured 1.0" in measured.lines()
+    measured.refusal, measured.now = refusal, 200.0
+    lines = measured.lines()
+    assert "entrepot_measured 0.0" in lines
+    assert not any(line.startswith("entrepot_times") for line in lines)
+    assert "entrepot_http_requests_in_flight 0.0" in lines  # counters are shown all the same
 
 
 def test_only_metrics_are_served() -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import mmap
 from array import array
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.watched import Watched, outcome_of
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other")
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
@@ -32,8 +34,10 @@ _AT_SENT = _AT_RECEIVED + 1
 _PLANE_CELLS = _AT_SENT + 1
 _AT_IN_FLIGHT = 0
 _AT_DAMAGED = 1
-_AT_PLANES = 2
+_AT_LIMITED = 2
+_AT_PLANES = 3
 _CELL_BYTES = 8
+_LIMITED = 429
 
 
 @dataclass(slots=True)
@@ -50,10 +54,15 @@ class PlaneTotals:
 class Counters:
     """The slots of all workers; create it before forking them."""
 
-    def __init__(self, workers: int, planes: Planes) -> None:
+    def __init__(self, workers: int, planes: Planes, watched: Watched = Watched()) -> None:  # noqa: B008 - immutable
         self._planes = planes
         self._slots = workers
-        self._slot_cells = _AT_PLANES + _PLANE_CELLS * len(planes.names)
+        self.watched = watched
+        self._at_events = _AT_PLANES + _PLANE_CELLS * len(planes.names)
+        self._event_cells = {
+            event.key: self._at_events + at for at, event in enumerate(watched.events)
+        }
+        self._slot_cells = self._at_events + len(watched.events)
         size = workers * self._slot_cells * _CELL_BYTES
         self._cells = memoryview(mmap.mmap(-1, size)).cast("Q")
 
@@ -65,7 +74,8 @@ class Counters:
     def counter(self, slot: int) -> Counter:
         """Return the counter of worker number `slot`."""
         start = slot * self._slot_cells
-        return Counter(self._cells[start : start + self._slot_cells], self._planes)
+        cells = self._cells[start : start + self._slot_cells]
+        return Counter(cells, self._planes, self._event_cells, self.watched.outcomes)
 
     @property
     def in_flight(self) -> int:
@@ -76,6 +86,15 @@ class Counters:
     def damaged(self) -> int:
         """Return the number of contents newly found damaged."""
         return self._sum(_AT_DAMAGED)
+
+    @property
+    def limited(self) -> int:
+        """Return the number of requests answered with 429."""
+        return self._sum(_AT_LIMITED)
+
+    def counted(self, key: str) -> int:
+        """Return how much was counted of an event."""
+        return self._sum(self._event_cells[key])
 
     def totals(self, plane: str) -> PlaneTotals:
         """Return the sums of one plane over all workers."""
@@ -99,9 +118,17 @@ class Counters:
 class Counter:
     """Counts the requests of one worker and publishes the counts periodically."""
 
-    def __init__(self, cells: memoryview, planes: Planes) -> None:
+    def __init__(
+        self,
+        cells: memoryview,
+        planes: Planes,
+        events: Mapping[str, int],
+        outcomes: Mapping[tuple[str, bytes], str],
+    ) -> None:
         """Continue from the counts that the predecessor in this slot published."""
         self._planes = planes
+        self._events = events
+        self._outcomes = outcomes
         self._published = cells
         self._cells = array("Q", cells)
 
@@ -119,6 +146,17 @@ class Counter:
             cells[start + _AT_RECEIVED] += record.received
         if record.sent:
             cells[start + _AT_SENT] += record.sent
+        if record.status == _LIMITED:
+            cells[_AT_LIMITED] += 1
+        outcomes = self._outcomes.get((record.method, record.path))
+        if outcomes is not None:
+            self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
+
+    def count(self, key: str, amount: int) -> None:
+        """Count an event; skip one that this server does not show."""
+        cell = self._events.get(key)
+        if cell is not None:
+            self._cells[cell] += amount
 
     def count_damage(self) -> None:
         """Count content that was found damaged."""

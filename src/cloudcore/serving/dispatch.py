@@ -7,6 +7,7 @@ from random import getrandbits
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
 from cloudcore.serving.planes import Planes
+from cloudcore.serving.watched import Count, Measure, count_nothing, measure_nothing
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
@@ -59,10 +60,18 @@ class Dispatcher:
         self._shutdown = shutdown
         self.on_damage: Callable[[], None] = _count_nothing
         """Called when stored content is found damaged; set by the server to its counter."""
+        self.on_event: Count = count_nothing
+        """Called with what is counted (`CountedEvent`); set by the server to its counter."""
+        self.measure: Measure = measure_nothing
+        """Measures the gauges of the application; the server calls it at a scrape."""
 
     def note_damage(self) -> None:
         """Count content that was found damaged."""
         self.on_damage()
+
+    def count(self, key: str, amount: int) -> None:
+        """Count an event."""
+        self.on_event(key, amount)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the scope to the application of its plane."""

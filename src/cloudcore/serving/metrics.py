@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -13,8 +17,15 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.counters import BUCKETS, Counters
+from cloudcore.serving.watched import Gauge, Measure, measure_nothing
+
+MEASURED_SECONDS: Final = 5.0
+"""Time for which measured gauges are shown again: they read the database."""
+
+_log = logging.getLogger(__name__)
 
 
 class CountersCollector:
@@ -54,10 +65,51 @@ class CountersCollector:
             "Blobs, and manifests, found damaged by a pull or a push and not known to be.",
             value=self._counters.damaged,
         )
+        yield CounterMetricFamily(
+            "entrepot_http_limited",
+            "Requests answered with 429, because a limit of rates or of open uploads is reached.",
+            value=self._counters.limited,
+        )
+        yield from self._events()
         yield GaugeMetricFamily(
             "entrepot_http_requests_in_flight",
             "Requests being answered.",
             value=self._counters.in_flight,
+        )
+
+    def _events(self) -> Iterator[Metric]:
+        families: dict[str, CounterMetricFamily] = {}
+        for event in self._counters.watched.events:
+            family = families.setdefault(
+                event.metric,
+                CounterMetricFamily(event.metric, event.documentation, labels=tuple(event.labels)),
+            )
+            value = self._counters.counted(event.key) / event.scale
+            family.add_metric(tuple(event.labels.values()), value)
+        return iter(families.values())
+
+
+class GaugesCollector:
+    """Exports the gauges that the application measured last."""
+
+    def __init__(self) -> None:
+        self.gauges: Sequence[Gauge] = ()
+        self.is_measured = True
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric families."""
+        families: dict[str, GaugeMetricFamily] = {}
+        for gauge in self.gauges:
+            family = families.setdefault(
+                gauge.metric,
+                GaugeMetricFamily(gauge.metric, gauge.documentation, labels=tuple(gauge.labels)),
+            )
+            family.add_metric(tuple(gauge.labels.values()), gauge.value)
+        yield from families.values()
+        yield GaugeMetricFamily(
+            "entrepot_measured",
+            "1 if the gauges could be measured; 0: the database or the disk cannot be read.",
+            value=int(self.is_measured),
         )
 
 
@@ -74,16 +126,41 @@ def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
 class MetricsApplication:
     """An ASGI application that answers ``GET /metrics``."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(
+        self,
+        counters: Counters,
+        measure: Measure = measure_nothing,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show `counters`, and what `measure` returns, called at most every `MEASURED_SECONDS`."""
+        self._measure = measure
+        self._monotonic = monotonic
+        self._measure_at = 0.0
+        self._measuring = asyncio.Lock()
+        self._gauges = GaugesCollector()
         self._registry = CollectorRegistry()
         self._registry.register(CountersCollector(counters))
+        self._registry.register(self._gauges)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Answer ``GET /metrics``; anything else is 404."""
         if scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD"):
+            await self._renew_gauges()
             status, kind, body = 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         else:
             status, kind, body = 404, "text/plain; charset=utf-8", b"not found\n"
         headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _renew_gauges(self) -> None:
+        """Measure anew, unless that was done a moment ago; show no gauge that is out of date."""
+        async with self._measuring:
+            if self._monotonic() < self._measure_at:
+                return
+            try:
+                self._gauges.gauges, self._gauges.is_measured = await self._measure(), True
+            except (Unavailable, OSError) as error:
+                _log.warning("the gauges could not be measured: %s", error)
+                self._gauges.gauges, self._gauges.is_measured = (), False
+            self._measure_at = self._monotonic() + MEASURED_SECONDS

@@ -30,6 +30,7 @@ from cloudcore.serving.planes import PLAIN, Planes
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
 from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
+from cloudcore.serving.watched import Watched, measure_nothing
 from cloudcore.serving.worker import ServerWorker
 
 logger = logging.getLogger("cloudcore.serving")
@@ -70,6 +71,7 @@ def run(
     port: int = 0,
     *,
     planes: Planes,
+    watched: Watched = Watched(),  # noqa: B008 - immutable
     workers: int = 1,
     limits: ServerLimits | None = None,
     metrics_bind: Address | None = None,
@@ -81,8 +83,8 @@ def run(
 
     `app_factory` is called once in each worker process. Several workers are forked from this
     process: it must not have started threads or opened databases. `planes` are those that the
-    application dispatches to. `on_ready` gets the base URL once every worker accepts connections.
-    A `port` of 0 takes any free one.
+    application dispatches to, `watched` what it counts besides requests. `on_ready` gets the base
+    URL once every worker accepts connections. A `port` of 0 takes any free one.
     """
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
@@ -94,7 +96,7 @@ def run(
         listener,
         replace(limits, crowd=crowd),
         planes,
-        Counters(workers, planes),
+        Counters(workers, planes, watched),
         bind(*metrics_bind) if metrics_bind else None,
         access_log,
         loop,
@@ -145,6 +147,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     application = service.app_factory()
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
+        application.on_event = counter.count
     config = uvicorn.Config(
         application,
         http=http_protocol(worker),
@@ -189,6 +192,10 @@ class Server(uvicorn.Server):
         self._worker = worker
         self._counter = counter
         self._on_ready = on_ready
+        application = config.app
+        self._measure = (
+            application.measure if isinstance(application, Dispatcher) else measure_nothing
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -222,7 +229,8 @@ class Server(uvicorn.Server):
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
         config = cast(
-            "uvicorn.Config", SimpleNamespace(loaded_app=MetricsApplication(self._service.counters))
+            "uvicorn.Config",
+            SimpleNamespace(loaded_app=MetricsApplication(self._service.counters, self._measure)),
         )
         connect = functools.partial(
             HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}

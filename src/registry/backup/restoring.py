@@ -24,6 +24,7 @@ from registry.backup.manifest import (
     read_manifest,
 )
 from registry.backup.objects import Progress, Tell, copy_objects
+from registry.blobstore import generation_file
 from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.folders import SHARDS
 from registry.gc.generations import renew_generation
@@ -82,6 +83,7 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         copy_file(copy, database)
         flush_folder(str(database.parent))
     prepare(settings)
+    generation_file.forget(settings.blobs)  # of an interrupted restoration
     asyncio.run(_begin_anew(settings))
     (settings.data / _UNDER_WAY).unlink()
     flush_folder(str(settings.data))

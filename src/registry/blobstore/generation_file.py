@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from registry.blobstore.disk_io import open_folder
@@ -27,6 +28,14 @@ def read(root: int) -> str | None:
         return os.read(descriptor, _LONGEST).decode("ascii", "replace").strip()
     finally:
         os.close(descriptor)
+
+
+def forget(root: Path) -> None:
+    """Delete the file of the store at `root`, if there is one: its next database is the right one.
+
+    Only for a store that is being restored.
+    """
+    (root / _NAME).unlink(missing_ok=True)
 
 
 def write(root: int, generation: str) -> None:

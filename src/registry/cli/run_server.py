@@ -9,6 +9,7 @@ from functools import partial
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
+from registry.counted import WATCHED
 from registry.planes import PLANES
 from registry.settings import Settings, SettingsError
 
@@ -28,6 +29,7 @@ def serve_application(
             settings.host,
             settings.port,
             planes=PLANES,
+            watched=WATCHED,
             workers=settings.workers,
             metrics_bind=_address(settings.metrics),
             on_ready=on_ready,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.iam.principal import Source
+from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
@@ -39,6 +40,8 @@ class ServiceContext:
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
+    count: Count = count_nothing
+    """Counts an event (`registry.counted`)."""
 
     def change_by(self, principal: str, source: Source | None = None) -> Change:
         """Return a change by `principal` now; `source` is who is behind it."""

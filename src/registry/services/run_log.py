@@ -1,4 +1,4 @@
-"""Log one line for each finished run: its kind, counters and duration."""
+"""Log one line for each finished run: its kind, counters and duration; and count it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.jobs.runs import Run
+from registry.counted import RUNS
+from registry.services.context import ServiceContext
 
 _log = logging.getLogger(__name__)
 
 _DECIMALS: Final = 3
 
 
-def log_end(what: str, run: Run, **about: str | int) -> None:
-    """Log that a run has ended; `what` names its kind, `about` are further fields of the line.
+def log_end(ctx: ServiceContext, what: str, run: Run, **about: str | int) -> None:
+    """Log and count that a run has ended; `what` names its kind, `about` are further fields.
 
     Call it after the commit that ended the run, so that each run is logged once.
     """
+    ctx.count(f"{RUNS}.{what}.{run.state}", 1)
     assert run.finished_at is not None
     seconds = round((run.finished_at - run.started_at) / MICROSECONDS, _DECIMALS)
     fields: dict[str, str | int | float] = {

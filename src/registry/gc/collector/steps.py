@@ -22,6 +22,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import Progress, Run, progress_run
 from registry.blobstore.base import BlobSweeper
+from registry.counted import FREED_BYTES
 from registry.errors import StoreUnavailable
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.gc.collector.mark import mark
@@ -47,7 +48,7 @@ Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
     step = partial(_step, ctx, sweeper)
-    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
+    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=partial(_end, ctx))
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
@@ -101,5 +102,6 @@ def _progress(run: Run, progress: Progress, tx: Connection) -> None:
     progress_run(tx, run.id, progress)
 
 
-def _log_end(run: Run) -> None:
-    log_end("collection", run, **run.counts)
+def _end(ctx: ServiceContext, run: Run) -> None:
+    log_end(ctx, "collection", run, **run.counts)
+    ctx.count(FREED_BYTES, run.counts["freed_bytes"])

@@ -60,7 +60,9 @@ class Portion(NamedTuple):
 def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs lifecycle policies."""
     step = partial(run_step, ctx, Plans())
-    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=_log_end)
+    return run_kind(
+        KIND, step, database=ctx.database, clock=ctx.clock, ended=partial(_log_end, ctx)
+    )
 
 
 def start_run(
@@ -241,8 +243,8 @@ def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
     runs.progress_run(tx, run.id, progress)
 
 
-def _log_end(run: Run) -> None:
-    log_end("lifecycle run", run, repository_id=run.scope_id, **run.counts)
+def _log_end(ctx: ServiceContext, run: Run) -> None:
+    log_end(ctx, "lifecycle run", run, repository_id=run.scope_id, **run.counts)
 
 
 def _change_by(ctx: ServiceContext, run: Run) -> Change:

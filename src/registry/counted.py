@@ -1,0 +1,67 @@
+"""What the workers of a registry count besides requests, as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cloudcore.db import counted as database
+from cloudcore.serving.watched import CountedEvent, Watched
+
+FREED_BYTES: Final = "collector.freed_bytes"
+RUNS: Final = "runs"
+"""First part of the keys ``runs.<what>.<state>`` of ended runs."""
+JOBS: Final = "jobs"
+"""First part of the keys ``jobs.succeeded`` and ``jobs.failed``."""
+
+_SIGN_INS: Final = {
+    ("POST", b"/v1/oauth/authorize"): "page",
+    ("POST", b"/v1/oauth/token"): "token",
+    ("GET", b"/v2/token"): "container client",
+}
+"""Where one signs in, by method and path."""
+
+
+def _events() -> Iterator[CountedEvent]:
+    yield CountedEvent(
+        database.CHANGES, "entrepot_database_changes", "Changes of the database that ended."
+    )
+    yield CountedEvent(
+        database.FAILURES,
+        "entrepot_database_change_failures",
+        "Changes that the database could not make: it is busy, full, damaged or out of reach.",
+    )
+    yield CountedEvent(
+        database.MICROSECONDS,
+        "entrepot_database_change_seconds",
+        "Time from the call of a change to its result, in all.",
+        scale=1_000_000,
+    )
+    for outcome in ("succeeded", "failed"):
+        yield CountedEvent(
+            f"{JOBS}.{outcome}", "entrepot_jobs_ended", "Jobs that ended.", {"outcome": outcome}
+        )
+        for what in ("collection", "lifecycle run"):
+            yield CountedEvent(
+                f"{RUNS}.{what}.{outcome}",
+                "entrepot_runs_ended",
+                "Runs of the collector and of lifecycle policies that ended.",
+                {"run": what.partition(" ")[0], "outcome": outcome},
+            )
+    yield CountedEvent(
+        FREED_BYTES, "entrepot_collector_freed_bytes", "Bytes of blobs that the collector deleted."
+    )
+    for door in _SIGN_INS.values():
+        for outcome in ("succeeded", "refused", "limited", "failed"):
+            yield CountedEvent(
+                f"sign_in.{door}.{outcome}",
+                "entrepot_sign_ins",
+                "Attempts to sign in: on the page, with an access key or a code at the token"
+                " endpoint, and by container clients (their anonymous requests too).",
+                {"door": door, "outcome": outcome},
+            )
+
+
+WATCHED: Final = Watched(
+    tuple(_events()), {request: f"sign_in.{door}" for request, door in _SIGN_INS.items()}
+)

@@ -1,0 +1,116 @@
+"""Measure a registry for its metrics: disk, database, jobs, chores and uploads.
+
+Each query reads a bounded number of rows, so a scrape costs the same in every registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.serving.watched import Gauge
+from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
+from registry.services.context import ServiceContext
+from registry.settings import Settings
+
+
+async def measure(settings: Settings, ctx: ServiceContext) -> Sequence[Gauge]:
+    """Return the gauges of a registry.
+
+    Raises:
+        Unavailable: the database cannot be read.
+        OSError: the data folder cannot.
+
+    """
+    now, database = ctx.clock(), ctx.database
+    gauges = await asyncio.to_thread(lambda: [*_disk(settings.blobs)])
+    if is_postgresql(settings.database):
+        size = await database.read(postgresql_bytes)
+    else:
+        size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
+    gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
+    gauges += _jobs(await database.read(unfinished_jobs, now), now)
+    gauges += _chores(await database.read(chores))
+    gauges.append(
+        Gauge(
+            "entrepot_uploads_open",
+            f"Upload sessions that are open; counted up to {MOST_UPLOADS}.",
+            await database.read(open_uploads),
+        )
+    )
+    limits = (
+        ("account", settings.limits.max_open_uploads),
+        ("repository", settings.limits.max_open_uploads_per_repository),
+    )
+    gauges += [
+        Gauge(
+            "entrepot_uploads_open_limit",
+            "Upload sessions that one account, or one repository, may have open.",
+            limit,
+            {"of": whose},
+        )
+        for whose, limit in limits
+    ]
+    return gauges
+
+
+def _disk(folder: Path) -> Iterator[Gauge]:
+    """Yield the figures of the blobs' file system. Blocks."""
+    found = os.statvfs(folder)
+    yield Gauge(
+        "entrepot_disk_size_bytes",
+        "Size of the file system of the blobs.",
+        found.f_blocks * found.f_frsize,
+    )
+    yield Gauge(
+        "entrepot_disk_free_bytes",
+        "Free bytes of the file system of the blobs; uploads leave the last 64 MiB.",
+        found.f_bavail * found.f_frsize,
+    )
+    yield Gauge(
+        "entrepot_disk_free_inodes", "Files that the file system can still hold.", found.f_favail
+    )
+
+
+def _file_bytes(path: Path) -> int:
+    """Return the size of an SQLite database with its log. Blocks."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
+    for figure in figures:
+        yield Gauge(
+            "entrepot_jobs_unfinished",
+            "Jobs that a worker could begin (due), has (running), or that wait for their time.",
+            figure.jobs,
+            {"kind": figure.kind, "stage": figure.stage},
+        )
+    late = [now - figure.first_due_at for figure in figures if figure.stage == "due"]
+    yield Gauge(
+        "entrepot_jobs_late_seconds",
+        "Time for which the job due first has waited for a worker.",
+        max(late, default=0) / MICROSECONDS,
+    )
+
+
+def _chores(figures: Sequence[ChoreFigure]) -> Iterator[Gauge]:
+    for figure in figures:
+        if figure.ended_at is not None:
+            yield Gauge(
+                "entrepot_chore_ended_timestamp_seconds",
+                "When the last turn of a periodic chore ended.",
+                figure.ended_at / MICROSECONDS,
+                {"chore": figure.name},
+            )
+        yield Gauge(
+            "entrepot_chore_failed",
+            "1 if the last turn of a periodic chore failed.",
+            int(figure.is_failed),
+            {"chore": figure.name},
+        )

@@ -1,0 +1,237 @@
+"""The proxies of ``deploy/proxy`` as they are shipped: TLS, large layers, chunked uploads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.clients.images import MIB
+from tests.clients.programs import daemon, require_root, run
+from tests.clients.remote import Remote
+from tests.databases import ROOT
+from tests.live import LiveRegistry
+from tests.postgresql import free_port
+from tests.tools import require_tool
+
+PROXIES: Final = ROOT / "deploy" / "proxy"
+LAYER_MIB: Final = 200
+PART: Final = bytes(range(256)) * (MIB // 256)
+
+
+class Site(NamedTuple):
+    """Where a proxy listens, what is behind it, and its certificate."""
+
+    folder: Path
+    port: int
+    plain_port: int
+    upstream: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "cert.pem"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "key.pem"
+
+
+def certify(site: Site) -> None:
+    """Write a certificate for 127.0.0.1 that signs itself, its key, and both in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    site.certificate.write_bytes(pem)
+    site.key.write_bytes(secret)
+    (site.folder / "both.pem").write_bytes(pem + secret)
+
+
+def shipped(name: str, *changes: tuple[str, str]) -> str:
+    """Return a file of ``deploy/proxy`` with places of this test; each change must match."""
+    text = (PROXIES / name).read_text()
+    for pattern, replacement in changes:
+        text, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
+        assert count, f"{name} has no {pattern}"
+    return text
+
+
+def nginx(site: Site) -> tuple[list[str], list[str]]:
+    """Return the commands that check and run nginx."""
+    require_root("nginx")
+    server = shipped(
+        "nginx.conf",
+        (r"^ *listen \[::\].*\n", ""),
+        (r"listen 80;", f"listen 127.0.0.1:{site.plain_port};"),
+        (r"listen 443 ssl;", f"listen 127.0.0.1:{site.port} ssl;"),
+        (r"server 127\.0\.0\.1:5000;", f"server {site.upstream};"),
+        (r"/etc/ssl/entrepot", str(site.folder)),
+    )
+    temporary = "".join(
+        f"{kind}_temp_path {site.folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config = site.folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; user root; pid {site.folder}/pid; error_log stderr;\n"
+        f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{server}}}\n"
+    )
+    command = [require_tool("nginx"), "-p", str(site.folder), "-c", str(config)]
+    return [*command, "-t"], command
+
+
+def haproxy(site: Site) -> tuple[list[str], list[str]]:
+    """Return the commands that check and run HAProxy."""
+    config = site.folder / "haproxy.cfg"
+    config.write_text(
+        shipped(
+            "haproxy.cfg",
+            (r"bind :80$", f"bind 127.0.0.1:{site.plain_port}"),
+            (r"bind :443 ", f"bind 127.0.0.1:{site.port} "),
+            (r"/etc/ssl/entrepot/cert-and-key\.pem", str(site.folder / "both.pem")),
+            (r"127\.0\.0\.1:5000", site.upstream),
+        )
+    )
+    command = [require_tool("haproxy"), "-db", "-f", str(config)]
+    return [*command, "-c"], command
+
+
+def caddy(site: Site) -> tuple[list[str], list[str]]:
+    """Return the commands that check and run Caddy."""
+    config = site.folder / "Caddyfile"
+    block = shipped(
+        "Caddyfile",
+        (
+            r"^registry\.example\.com \{",
+            f"https://127.0.0.1:{site.port} {{\n\ttls {site.certificate} {site.key}",
+        ),
+        (r"127\.0\.0\.1:5000", site.upstream),
+    )
+    own = f"admin off\n\tauto_https disable_redirects\n\tstorage file_system {site.folder}/caddy"
+    config.write_text(f"{{\n\t{own}\n}}\n{block}")
+    words = ["--config", str(config), "--adapter", "caddyfile"]
+    program = require_tool("caddy")
+    return [program, "validate", *words], [program, "run", *words]
+
+
+@contextmanager
+def proxied(
+    made: Callable[[Site], tuple[list[str], list[str]]], folder: Path, registry: LiveRegistry
+) -> Iterator[httpx.Client]:
+    """Run a proxy in front of a registry, and connect to it."""
+    site = Site(folder, free_port(), free_port(), registry.url.removeprefix("http://"))
+    certify(site)
+    check, command = made(site)
+    run(*check)
+    trusted = ssl.create_default_context(cafile=str(site.certificate))
+    url = f"https://127.0.0.1:{site.port}"
+    with httpx.Client(base_url=url, verify=trusted, timeout=110) as client:
+
+        def is_ready() -> bool:
+            try:
+                return client.get("/healthz").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        with daemon(*command, log=folder / "log", ready=is_ready):
+            yield client
+
+
+def parts() -> Iterator[bytes]:
+    for _ in range(LAYER_MIB):
+        yield PART
+
+
+def held_until_it_grows(staged: Path) -> Iterator[bytes]:
+    """Yield a part, and the rest once the registry has some of it: no proxy may keep a body."""
+    before = staged.stat().st_size if staged.exists() else 0
+    yield PART
+    until = time.monotonic() + 60
+    while not staged.exists() or staged.stat().st_size <= before:
+        assert time.monotonic() < until, "the proxy keeps the body until its end"
+        time.sleep(0.01)
+    yield b"end"
+
+
+@pytest.mark.parametrize("made", [nginx, haproxy, caddy])
+def test_large_layers_and_chunked_uploads_go_through(
+    made: Callable[[Site], tuple[list[str], list[str]]],
+    workspace: Path,
+    live_registry: LiveRegistry,
+    remote: Remote,
+) -> None:
+    hasher = hashlib.sha256()
+    for part in parts():
+        hasher.update(part)
+    digest, size = f"sha256:{hasher.hexdigest()}", LAYER_MIB * MIB
+    with proxied(made, workspace, live_registry) as client:
+        ping = client.get("/v2/")
+        assert (ping.status_code, ping.headers["docker-distribution-api-version"]) == (
+            200,
+            "registry/2.0",
+        )
+        uploads = f"{remote.base}/blobs/uploads/"
+        # In one request, as skopeo and buildah: all bytes with the POST.
+        answer = client.post(
+            uploads,
+            params={"digest": digest},
+            content=parts(),
+            headers={"content-length": str(size), "content-type": "application/octet-stream"},
+        )
+        assert answer.status_code == 201, answer.text
+        # In parts of unknown length, as docker: the offset is known after each.
+        begun = client.post(uploads)
+        assert begun.status_code == 202
+        location = client.base_url.join(begun.headers["location"])
+        assert location.host == "127.0.0.1"
+        sent = hashlib.sha256()
+        staged = live_registry.data / "blobs" / "uploads" / location.path.rpartition("/")[2]
+        for number in (1, 2):
+            answer = client.patch(location, content=held_until_it_grows(staged))
+            assert answer.status_code == 202, answer.text
+            assert answer.headers["range"] == f"0-{number * (MIB + 3) - 1}"
+            location = client.base_url.join(answer.headers["location"])
+            sent.update(PART + b"end")
+        answer = client.put(location.copy_merge_params({"digest": f"sha256:{sent.hexdigest()}"}))
+        assert answer.status_code == 201, answer.text
+        pulled, length = hashlib.sha256(), 0
+        with client.stream("GET", f"{remote.base}/blobs/{digest}") as answer:
+            assert int(answer.headers["content-length"]) == size
+            for chunk in answer.iter_raw(MIB):
+                pulled.update(chunk)
+                length += len(chunk)
+        assert (length, pulled.hexdigest()) == (size, hasher.hexdigest())
+        ranged = client.get(f"{remote.base}/blobs/{digest}", headers={"range": "bytes=5-9"})
+        assert (ranged.status_code, ranged.content) == (206, PART[5:10])

@@ -1,0 +1,178 @@
+"""What ``/metrics`` prints of a registry, and that the dashboard and the alerts ask for no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from cloudcore.jobs import figures
+from cloudcore.serving.body import Message
+from cloudcore.serving.counters import Counters
+from cloudcore.serving.metrics import MetricsApplication
+from cloudcore.serving.record import RequestRecord
+from registry.counted import WATCHED
+from registry.main import DEV, Registry, application, prepare
+from registry.oci.digest import digest_of
+from registry.planes import PLANES
+from registry.services.collector_runs import start_collection
+from registry.settings import Settings
+from tests.databases import ROOT
+from tests.jobs import until
+
+DASHBOARD: Final = ROOT / "deploy" / "grafana" / "entrepot.json"
+ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yml"
+METRIC: Final = re.compile(r"\bentrepot_[a-z0-9_]+")
+
+
+async def scrape(metrics: MetricsApplication) -> str:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    await metrics({"type": "http", "method": "GET", "path": "/metrics"}, receive, send)
+    return str(sent[1]["body"].decode())
+
+
+async def printed(tmp_path: Path) -> str:
+    """Return what is printed of a registry to which a blob was pushed, after a collector's run."""
+    settings = Settings(data=tmp_path / "data")
+    prepare(settings)
+    counters = Counters(1, PLANES, WATCHED)
+    counter = counters.counter(0)
+    registry = Registry(settings, DEV)
+    made = application(registry)
+    made.on_event = counter.count
+    now = [0.0]
+    metrics = MetricsApplication(counters, made.measure, lambda: now[0])
+    await registry.start()
+    try:
+        transport = httpx.ASGITransport(made)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(b'blob')}"
+            assert (await client.post(path, content=b"blob")).status_code == 201
+            assert (await client.post("/v2/dev/app/blobs/uploads/")).status_code == 202
+        async with registry.open() as process:
+            ctx = process.ctx
+            (account_id,) = [
+                row[0] for row in rows(settings, "SELECT id FROM accounts WHERE handle = 'dev'")
+            ]
+            change = ctx.change_by("")
+            await ctx.database.write(start_collection, account_id, ctx.new_id(), change)
+        await until(lambda: has_ended_chore(settings))
+        counter(
+            RequestRecord(0.0, 0.1, "", "GET", b"/v2/", b"", 200, 0, 0, "", PLANES.find(b"/v2/"))
+        )
+        text = ""
+
+        async def is_collected() -> bool:
+            nonlocal text
+            now[0] += 10
+            counter.publish(in_flight=0)
+            text = await scrape(metrics)
+            return 'runs_ended_total{outcome="succeeded",run="collection"} 1.0' in text
+
+        await until(is_collected)
+        return text
+    finally:
+        await registry.stop()
+
+
+async def has_ended_chore(settings: Settings) -> bool:
+    """Let the orphan scan have had a turn, once its row is there; its next one is minutes away."""
+    return bool(
+        rows(
+            settings,
+            "UPDATE schedules SET ended_at = 1 WHERE name = 'registry.orphan_scan' RETURNING name",
+        )
+    )
+
+
+def rows(settings: Settings, statement: str) -> list[Any]:
+    path = settings.data / "metadata.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        return database.execute(statement).fetchall()
+
+
+async def test_a_registry_is_measured_and_shown(tmp_path: Path) -> None:
+    text = await printed(tmp_path)
+    check_values(text)
+    check_dashboard_and_alerts(set(re.findall(r"^(entrepot_[a-z0-9_]+)", text, re.MULTILINE)))
+
+
+def check_values(printed: str) -> None:
+    found = {
+        name: float(value)
+        for name, value in re.findall(r"^(entrepot_\S+) (\S+)$", printed, re.MULTILINE)
+    }
+    size, free = found["entrepot_disk_size_bytes"], found["entrepot_disk_free_bytes"]
+    assert size > free > 0
+    assert found["entrepot_database_size_bytes"] > 100_000
+    assert found["entrepot_uploads_open"] == 1
+    assert found['entrepot_uploads_open_limit{of="account"}'] == 5000
+    assert found["entrepot_database_changes_total"] >= 4
+    assert found["entrepot_database_change_seconds_total"] > 0
+    assert found["entrepot_database_change_failures_total"] == 0
+    assert found['entrepot_jobs_ended_total{outcome="succeeded"}'] == 1
+    assert found['entrepot_chore_failed{chore="registry.orphan_scan"}'] == 0
+    assert found["entrepot_collector_freed_bytes_total"] == 0
+    assert found["entrepot_measured"] == 1
+
+
+def check_dashboard_and_alerts(shown: set[str]) -> None:
+    """Check that dashboard and alerts ask for metrics that there are."""
+    shown.add("entrepot_jobs_unfinished")  # shown only while there are such jobs
+    dashboard = json.loads(DASHBOARD.read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+        for name in METRIC.findall(target["expr"])
+    }
+    assert len(asked) > 15
+    assert asked <= shown
+    alerts = set(METRIC.findall(ALERTS.read_text()))
+    assert len(alerts) > 8
+    assert alerts <= shown
+    parts = ("_created", "_sum", "_count")
+    assert {name for name in shown - asked - alerts if not name.endswith(parts)} == {
+        "entrepot_uploads_open_limit"
+    }
+    panels = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert all(panel["x"] + panel["w"] <= 24 for panel in panels)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(panels)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_takes_the_alerts() -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "rules", str(ALERTS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_figures_of_jobs_read_a_bounded_part_of_an_index(sqlite_database: str) -> None:
+    path = sqlite_database.removeprefix("sqlite:///")
+    text = figures._UNFINISHED.sqlite
+    with closing(sqlite3.connect(path)) as database:
+        plan = database.execute(f"EXPLAIN QUERY PLAN {text}", {"now": 0}).fetchall()
+    details = [row[3] for row in plan]
+    assert any("jobs USING INDEX ix_jobs_due" in detail for detail in details), details
+    assert not any("ORDER BY" in detail for detail in details), details
+    assert f"LIMIT {figures.MOST}" in " ".join(text.split())
