@@ -7,11 +7,14 @@ from contextlib import AsyncExitStack
 from functools import cache
 from typing import Final, cast
 
+from cloudcore.audit.family import AuditNeeds
+from cloudcore.audit.log import FLUSH_SECONDS, AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.family import Family, resource_rules
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
@@ -53,12 +56,16 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     permissions = Permissions(ctx.database)
     authenticator = BearerAuthenticator(ctx.database, tokens, permissions, ctx.clock)
     signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
+    auditor = AuditLog(ctx.database, ctx.new_id)
+    resources.push_async_callback(auditor.flush)
+    await resources.enter_async_context(repeated(FLUSH_SECONDS, auditor.flush))
     platform = Platform(
         database=ctx.database,
         clock=ctx.clock,
         new_id=ctx.new_id,
         keyring=keyring,
         authenticator=authenticator,
+        auditor=auditor,
         settings=ControlSettings(
             region=settings.region,
             auth_url=settings.url,
@@ -72,6 +79,12 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         store=process.store,
         platform=platform,
         identity=IdentityNeeds(tokens, keys, settings.url),
+        audit=AuditNeeds(
+            database=ctx.database,
+            clock=ctx.clock,
+            kept_seconds=settings.audit_seconds,
+            membership_policy=membership_policy,
+        ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 
@@ -98,7 +111,7 @@ async def _make_planes(
         resource_rules=resource_rules(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
-    access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)
+    access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)
     data = DataPlane(ctx, access, TokenEndpoint(access))
     plane = cast("Application", control)
     console = Console(
@@ -111,7 +124,7 @@ async def _make_planes(
     return _readable(PlaneApplications(data, plane, console), settings.origins)
 
 
-SERVE: Final = Edition(FAMILIES, _surround, _make_planes)
+SERVE: Final = Edition(FAMILIES, _surround, _make_planes, audits=True)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 

@@ -120,6 +120,8 @@ class Settings:
     packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    audit_seconds: int = 365 * 24 * 3600
+    """Age at which events of the audit log are deleted."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
@@ -236,7 +238,7 @@ class Settings:
             name = variable.removeprefix(PREFIX).lower()
             if name in group_of:
                 numbers[group_of[name]][name] = _number(variable, text)
-            elif name in ("port", "workers"):
+            elif name in ("port", "workers", "audit_seconds"):
                 values[name] = _number(variable, text)
             elif name in top:
                 values[name] = Path(text) if name == "data" else text

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hmac
 import re
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
 from msgspec import UNSET, UnsetType
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.identity import sessions
+from cloudcore.identity.audit import note_wrong_key, record_key_use
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth_errors import (
     InvalidGrant,
@@ -80,6 +83,8 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     expected = _DUMMY if owner is None else owner.secret_sha256
     shown = sha256((client.secret or "").encode()).hexdigest()
     is_right = hmac.compare_digest(shown, expected)
+    if owner is not None and not (is_right and owner.key_status == "active"):
+        note_wrong_key(ctx, owner)
     if owner is None or not is_right or owner.key_status != "active":
         raise wrong_client()
     return owner
@@ -95,11 +100,14 @@ async def _by_client_credentials(
         raise UnauthorizedClient("a person signs in by the authorization code")
     owner = await authenticate_client(ctx, client)
     if owner.is_suspended:
+        note_wrong_key(ctx, owner)
         raise UnauthorizedClient("the account or service account is suspended; keep the key")
     now = ctx.clock()
     minute = now - now % _MINUTE
-    if owner.last_used_at is None or owner.last_used_at < minute:
-        await ctx.database.write_relaxed(note_use, owner.key_id, minute)
+    is_new_minute = owner.last_used_at is None or owner.last_used_at < minute
+    if is_new_minute or ctx.auditor is not None:
+        used = minute if is_new_minute else None
+        await ctx.database.write_relaxed(partial(_record_use, ctx), owner, used)
     token = tokens.issue(
         iam_crn(owner.account_id, "service-account", owner.service_account),
         ctx.new_id(),
@@ -109,6 +117,12 @@ async def _by_client_credentials(
         access_key_id=client.id,
     )
     return IssuedToken(access_token=token, expires_in=seconds)
+
+
+def _record_use(ctx: RequestContext, tx: Connection, owner: KeyOwner, minute: int | None) -> None:
+    if minute is not None:
+        note_use(tx, owner.key_id, minute)
+    record_key_use(ctx, tx, owner)
 
 
 def _duration(form: Form) -> int | None:

@@ -35,6 +35,8 @@ OWNER_ACTIONS: Final = (
     "iam:CreateUser",
     "iam:UpdateUser",
     "iam:DeleteUser",
+    "audit:ListAuditEvents",
+    "audit:GetAuditEvent",
 )
 """Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (

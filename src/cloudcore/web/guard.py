@@ -98,6 +98,9 @@ class Guard:
             status=spec.status,
             path=connection.scope["path"],
             query_string=connection.scope["query_string"],
+            user_agent=next(iter(_values(headers, b"user-agent")), None),
+            parameters=connection.scope["path_params"],
+            is_change=spec.method not in ("GET", "HEAD"),
         )
         credentials = _values(headers, b"authorization")
         if not spec.public:

@@ -86,6 +86,8 @@ class Bearer(NamedTuple):
     access: Mapping[Name, Entry]
     source: Source | None = None
     """Who is behind the principal; None for an unauthenticated client."""
+    account_id: str | None = None
+    """The principal's account."""
 
 
 class IssuedBearer(NamedTuple):
@@ -189,6 +191,7 @@ class BearerTokens:
             expires_at=claims["exp"] * MICROSECONDS,
             access=dict(map(_entry, claims["access"])),
             source=Source(*claims["src"]) if claims.get("src") else None,
+            account_id=claims.get("acc"),
         )
 
     async def may(
