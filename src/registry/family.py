@@ -131,7 +131,12 @@ REGISTRY: Final[Family[Process]] = Family(
         ),
         CommandGroup(
             "set up an account",
-            ("registry.cli.settings", "registry.cli.events", "registry.cli.gc"),
+            (
+                "registry.cli.settings",
+                "registry.cli.events",
+                "registry.cli.gc",
+                "registry.cli.audit",
+            ),
         ),
         CommandGroup("run a registry", ("registry.cli.server_commands",)),
     ),
