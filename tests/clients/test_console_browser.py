@@ -55,6 +55,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/audit",
         "/console/roles",
         "/console/signed-out",
         *(base + part for part in parts),

@@ -16,8 +16,13 @@ import pytest
 
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.web.run_once import RunOnce
+from registry.console.app import Console
+from registry.console.cookies import CookieJar
+from registry.console.page_request import ConsoleSettings
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.media_types import OCI_MANIFEST
-from tests.integration.served_world import Served, Tenant, open_served
+from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served
 from tests.integration.test_audit_operations import set_password
 from tests.integration.test_sources import EMAIL, assume, bearer
 
@@ -300,3 +305,33 @@ async def test_a_filter_that_means_nothing_is_refused(
     answer = await served.ask("GET", f"{PATH}?{query}", token=served.acme.program_token)
     assert answer.status_code == 400
     assert answer.json()["error"]["params"]["field"] == field
+
+
+async def test_the_console_shows_and_filters_events(served: Served) -> None:
+    """A page over ``/v1`` with a GET form; the link to older events keeps the filter."""
+    acme, end = served.acme, served.clock() + HOUR
+    once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
+    settings = ConsoleSettings(URL, HOST, "local")
+    console = Console(served.app, settings, keyring=served.keyring, clock=served.clock, once=once)
+    token = Token(acme.program_token, end)
+    acting = Acting("1", "admin", acme.account_id, "acme", token)
+    session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
+    cookie = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
+        await console(scope, receive, send)
+
+    transport = httpx.ASGITransport(answered)
+    headers = {"Cookie": cookie}
+    async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as browser:
+        page = await browser.get("/console/audit?action=registry:*&since=2020-01-01")
+        assert page.status_code == 200, page.text
+        assert "registry:CreateRepository" in page.text
+        assert "iam:CreateRole" not in page.text
+        assert "program (service account)" in page.text
+        none = await browser.get("/console/audit?who=nobody@example.com")
+        assert "No event." in none.text
+        wrong = await browser.get("/console/audit?action=*:x")
+        assert wrong.status_code == 400
+        assert 'role="alert"' in wrong.text
