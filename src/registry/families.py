@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.audit.family import AUDIT
 from cloudcore.catalog.family import CATALOG, CatalogNeeds
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     KERNEL.given(lambda process: process.ctx),
     IDENTITY.given(lambda process: process.identity),
+    AUDIT.given(lambda process: process.audit),
     REGISTRY,
     CATALOG.given(
         lambda process: CatalogNeeds(

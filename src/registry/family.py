@@ -145,7 +145,12 @@ REGISTRY: Final[Family[Process]] = Family(
         ),
         CommandGroup(
             "set up an account",
-            ("registry.cli.settings", "registry.cli.events", "registry.cli.gc"),
+            (
+                "registry.cli.settings",
+                "registry.cli.events",
+                "registry.cli.gc",
+                "registry.cli.audit",
+            ),
         ),
         CommandGroup(
             "run a registry",

@@ -124,6 +124,8 @@ class Edition(Generic[P]):
     surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
     """Makes what its families need besides the stores; pushes what must be closed on the stack."""
     make_planes: Callable[[P, tuple[Family[P], ...], Readiness], Awaitable[PlaneApplications]]
+    audits: bool = False
+    """There is an audit log."""
 
 
 class Registry:
@@ -184,6 +186,7 @@ class Registry:
                 delays=settings.delays,
                 leases=leases or Leases(self._new_id()),
                 manifest_reader=manifest_reader,
+                audits=self._edition is not None and self._edition.audits,
                 on_damage=self._note_damage,
                 count=self.count,
             )

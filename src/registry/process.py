@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cloudcore.audit.family import AuditNeeds
     from cloudcore.identity.family import IdentityNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
@@ -29,5 +30,6 @@ class ServingProcess(Process):
 
     platform: Platform
     identity: IdentityNeeds
+    audit: AuditNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

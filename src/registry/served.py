@@ -7,12 +7,15 @@ from contextlib import AsyncExitStack
 from functools import cache
 from typing import Final, cast
 
+from cloudcore.audit import log as audit_log
+from cloudcore.audit.family import AuditNeeds
 from cloudcore.clock import uuid7
 from cloudcore.family import Family, vocabulary
+from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
-from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
 from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
@@ -52,17 +55,21 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     await resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
     tokens = AccessTokens(keys, settings.url, ctx.clock)
     permissions = Permissions(ctx.database)
-    uses = LastUses(ctx.database, ctx.clock)
+    uses = last_uses.LastUses(ctx.database, ctx.clock)
     resources.push_async_callback(uses.flush)
-    await resources.enter_async_context(repeated(FLUSH_SECONDS, uses.flush))
+    await resources.enter_async_context(repeated(last_uses.FLUSH_SECONDS, uses.flush))
     authenticator = BearerAuthenticator(ctx.database, tokens, permissions, uses, ctx.clock)
     signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
+    auditor = audit_log.AuditLog(ctx.database, ctx.new_id)
+    resources.push_async_callback(auditor.flush)
+    await resources.enter_async_context(repeated(audit_log.FLUSH_SECONDS, auditor.flush))
     platform = Platform(
         database=ctx.database,
         clock=ctx.clock,
         new_id=ctx.new_id,
         keyring=keyring,
         authenticator=authenticator,
+        auditor=auditor,
         settings=ControlSettings(
             region=settings.region,
             auth_url=settings.url,
@@ -76,6 +83,12 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         store=process.store,
         platform=platform,
         identity=IdentityNeeds(tokens, keys, uses, settings.url),
+        audit=AuditNeeds(
+            database=ctx.database,
+            clock=ctx.clock,
+            kept_seconds=settings.audit_seconds,
+            membership_policy=membership_policy,
+        ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 
@@ -102,7 +115,7 @@ async def _make_planes(
         vocabulary=vocabulary(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
-    access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies)
+    access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)
     data = DataPlane(ctx, access, TokenEndpoint(access))
     plane = cast("Application", control)
     console = Console(
@@ -115,7 +128,7 @@ async def _make_planes(
     return _readable(PlaneApplications(data, plane, console), settings.origins)
 
 
-SERVE: Final = Edition(FAMILIES, _surround, _make_planes)
+SERVE: Final = Edition(FAMILIES, _surround, _make_planes, audits=True)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 

@@ -133,6 +133,8 @@ class Settings:
     packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    audit_seconds: int = 365 * 24 * 3600
+    """Age at which events of the audit log are deleted."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
@@ -269,7 +271,7 @@ class Settings:
 
 _GROUPS: Final = {"limits": Limits, "delays": Delays}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
-NUMBERS: Final = frozenset({"port", "workers", *_GROUP_OF})
+NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
 LISTS: Final = frozenset({"allowed_hosts", "trusted_proxies", "cors_origins"})
 """The settings that are lists, separated by commas."""

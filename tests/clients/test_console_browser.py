@@ -64,6 +64,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/audit",
         "/console/roles",
         "/console/search?text=FRONT",
         "/console/signed-out",

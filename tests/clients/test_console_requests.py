@@ -24,6 +24,7 @@ _PAGES = (
     "/console/storage/collection",
     "/console/settings",
     "/console/settings/events",
+    "/console/audit",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

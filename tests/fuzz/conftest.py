@@ -40,7 +40,8 @@ def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
             for caller in PRIVILEGED:
                 headers = bearer(install.bearers[caller])
                 answer = install.send(httpx.Request("GET", install.url + path, headers=headers))
-                if answer.status_code == 200 and "json" in answer.headers["Content-Type"]:
+                kind = answer.headers["Content-Type"].partition(";")[0]
+                if answer.status_code == 200 and kind == "application/json":
                     return answer.json()
             return None
 

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Final, cast
 
 import httpx
 
+from cloudcore.audit.log import AuditLog
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.opening import open_database
@@ -40,6 +41,7 @@ from cloudcore.web.route_spec import RouteSpec
 from registry.main import Registry, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import dispatcher
+from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
@@ -158,6 +160,7 @@ class Served:
     clock: ManualClock
     specs: list[RouteSpec]
     """Of the control plane's routes."""
+    auditor: AuditLog
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -363,6 +366,8 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
         "/v1/event-rules/{}": rule["id"],
         "/v1/garbage-collection/runs/{}": collected["id"],
     }
+    recorded = (await served.ask("GET", "/v1/audit-events?limit=1", token=token)).json()
+    tenant.ids["/v1/audit-events/{}"] = recorded["events"][0]["id"]
 
 
 def _allow_pull(account_id: str) -> dict[str, Any]:
@@ -396,14 +401,16 @@ async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Serve
         registry = Registry(
             settings, SERVE, database=database, clock=clock, new_id=lambda: uuid7(clock())
         )
-        _, planes = await resources.enter_async_context(registry.open_planes())
+        process, planes = await resources.enter_async_context(registry.open_planes())
+        auditor = cast("AuditLog", cast("ServingProcess", process).platform.auditor)
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
         app = dispatcher(planes.data, planes.control)
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
-        served = Served(app, database, keyring, AccessTokens(keys, URL, clock), clock, specs)
+        tokens = AccessTokens(keys, URL, clock)
+        served = Served(app, database, keyring, tokens, clock, specs, auditor)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

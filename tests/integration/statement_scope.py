@@ -27,7 +27,7 @@ from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
 
 ROOTS: Final = (cloudcore, registry)
-SCOPE_COLUMNS: Final = ("account_id", "repository_id", "scope_id")
+SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
 
 Place = tuple[int, str]
 """An occurrence of a table, and a column of it."""

@@ -261,3 +261,20 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert world.done("events", "list", *JSON).document == []
     again = ("events", "create", "--topic", TOPIC, "--event-type", "registry.image.deleted")
     assert world.read(*again)["repository_prefix"] == ""
+
+
+def test_the_audit_log_is_listed_and_exported(world: World, app: str, tmp_path: Path) -> None:
+    query = ("--action", "registry:*", "--resource", f"*{app}", "--since", "1h")
+    wrong = world.run("audit", "list", *query)
+    assert (wrong.status, "a * at its end only" in wrong.err) == (1, True)
+    found = world.run("audit", "list", "--action", "registry:Create*", "--since", "1h", *JSON)
+    event = next(each for each in found.document if each["resources"][0].endswith(f"/{app}"))
+    assert event["action"] == "registry:CreateRepository"
+    export = tmp_path / "events.jsonl"
+    exact = ("--resource", event["resources"][0])
+    world.done("audit", "export", *exact, "--to", str(export))
+    assert [json.loads(line) for line in export.read_text().splitlines()] == [event]
+    assert world.run("audit", "export", *exact, "--to", str(export)).status == 1  # it exists
+    table = world.run("audit", "list", *exact)
+    assert "registry:CreateRepository succeeded" in " ".join(table.lines[1].split())
+    assert world.run("audit", "list", "--since", "yesterday").status == 2

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -72,6 +74,10 @@ def test_an_install_whose_init_was_killed_before_it_told_is_entered_all_the_same
         assert secret not in shown.stderr
         assert all(secret.encode() not in path.read_bytes() for path in data.glob("*.*"))
     assert f"the password of {ADMIN} was reset on this machine" in person.stderr
+    with closing(sqlite3.connect(data / "metadata.db")) as database:
+        events = database.execute("SELECT action, details FROM audit_events").fetchall()
+    assert {("iam:ChangePassword", '{"command":"entrepot reset-password"}')} < set(events)
+    assert ("iam:CreateAccessKey", '{"command":"entrepot new-access-key"}') in events
     key = told("access key id", program.stdout)
     assert f"the access key {key} was added to admin of acme" in program.stderr
 

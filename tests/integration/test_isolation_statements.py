@@ -30,6 +30,7 @@ PLATFORMS: Final = {
 """Modules whose statements belong to the platform itself."""
 
 LOOSE: Final = {
+    "cloudcore.audit.rows._FORGET": "a sweep of what is over",
     "cloudcore.identity.rows.accounts._IDS": "handles in a policy become ids; they are public",
     "cloudcore.identity.rows.accounts._LIST": "the operator's command on the host",
     "cloudcore.identity.rows.assumable_roles._NAMED": "roles of others may be assumed; `:account`",

@@ -158,6 +158,12 @@ GET    /v1/policies/{id}/attachments                ListPolicyAttachments     20
 DELETE /v1/policies/{id}/attachments/{attachment_id}  DetachPolicy            204
 """
 
+AUDIT: Final = """
+GET    /v1/audit-events                             ListAuditEvents           200
+GET    /v1/audit-events/export                      ListAuditEvents           200
+GET    /v1/audit-events/{id}                        GetAuditEvent             200
+"""
+
 EMAIL: Final = """
 POST   /v1/suppressions                             CreateSuppression         201 key later
 PATCH  /v1/suppressions/{id}                        UpdateSuppression         200 later
@@ -238,6 +244,7 @@ OPERATIONS: Final = tuple(
         "kernel": KERNEL,
         "registry": REGISTRY,
         "iam": IAM,
+        "audit": AUDIT,
         "email": EMAIL,
         "network": NETWORK,
         "storage": STORAGE,

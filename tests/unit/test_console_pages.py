@@ -78,6 +78,7 @@ def test_spans_are_told_roughly(seconds: float, words: str) -> None:
         ("crn:iam::a:service-account/ci", "ci (service account)"),
         ("crn:iam::a:role/admin", "admin (role)"),
         ("crn:registry:local:a:lifecycle-run/1", "lifecycle policy"),
+        ("crn:registry:local:a:garbage-collection-run/1", "garbage collection"),
         ("crn:iam::o:user/1", "user 1"),
         (None, "nobody signed in"),
         ("", "nobody signed in"),
@@ -98,6 +99,8 @@ def test_principals_have_names(crn: str | None, name: str) -> None:
 def test_who_is_the_person_behind_a_role(session: str | None, words: str) -> None:
     source = {"crn": "crn:iam::1:user/2", "name": "ann@example.com", "session_name": session}
     assert who("crn:iam::1:role/ops", source) == words
+    if session is None:
+        assert who("crn:iam::1:user/2", source) == "ann@example.com"
 
 
 def test_digests_are_cut() -> None:
@@ -232,6 +235,7 @@ def ask(console: Console, method: str, path: str) -> httpx.Response:
         ("HEAD", f"{HOME}/{ID}/tags/1.0"),
         ("POST", f"{HOME}/{ID}/images/sha256:00/pins/prod/delete"),
         ("GET", "/console/settings/events"),
+        ("GET", "/console/audit"),
     ],
 )
 def test_a_page_asks_a_stranger_to_sign_in(console: Console, method: str, path: str) -> None:

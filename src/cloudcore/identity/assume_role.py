@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 import string
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, ClassVar, Final, NamedTuple
 
@@ -140,7 +141,7 @@ async def assume_role(
     )
     credential = _new_credential(asked.sid)
     sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
-    role, expires_at = await ctx.database.write(_assume, asked, credential, sealed)
+    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
     return AssumedRole(
         access_token=tokens.issue(
             iam_crn(role.account_id, "role", role.name),
@@ -162,7 +163,7 @@ async def assume_role(
 
 
 def _assume(
-    tx: Connection, asked: _Asked, credential: _Credential, sealed: bytes
+    ctx: RequestContext, tx: Connection, asked: _Asked, credential: _Credential, sealed: bytes
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(tx, asked)
     source = asked.source
@@ -204,6 +205,15 @@ def _assume(
         token_sha256=hash_of(credential.session_token),
     )
     sessions.add_session(tx, session)
+    ctx.audit(
+        tx,
+        TRUST_ACTION,
+        [role.account_id],
+        principal=source.crn,
+        source=source.source,
+        resource=iam_crn(role.account_id, "role", role.name),
+        details={"session_name": name},
+    )
     return role, expires_at
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -16,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
 from cloudcore.identity import sessions
+from cloudcore.identity.audit import note_wrong_key, record_key_use
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth_errors import (
@@ -80,6 +82,8 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     expected = _DUMMY if owner is None else owner.secret_sha256
     shown = sha256((client.secret or "").encode()).hexdigest()
     is_right = hmac.compare_digest(shown, expected)
+    if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
+        note_wrong_key(ctx, owner)
     if owner is None or not is_right or not owner.is_usable(ctx.clock()):
         raise wrong_client()
     return owner
@@ -95,12 +99,15 @@ async def _by_client_credentials(
         raise UnauthorizedClient("a person signs in by the authorization code")
     owner = await authenticate_client(ctx, client)
     if owner.is_suspended:
+        note_wrong_key(ctx, owner)
         raise UnauthorizedClient("the account or service account is suspended; keep the key")
     now = ctx.clock()
     uses.note_key(owner.key_id)
     if owner.expires_at is not None:
         left = owner.expires_at // MICROSECONDS - now // MICROSECONDS
         seconds = min(seconds, max(left, 1))
+    if ctx.auditor is not None:
+        await ctx.database.write_relaxed(partial(record_key_use, ctx), owner)
     token = tokens.issue(
         iam_crn(owner.account_id, "service-account", owner.service_account),
         ctx.new_id(),

@@ -36,6 +36,8 @@ OWNER_ACTIONS: Final = (
     "iam:UpdateUser",
     "iam:ResetPassword",
     "iam:DeleteUser",
+    "audit:ListAuditEvents",
+    "audit:GetAuditEvent",
 )
 """Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (

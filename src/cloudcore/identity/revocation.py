@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import hmac
 import re
+from functools import partial
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unauthenticated
+from cloudcore.identity.audit import (
+    record_login_end,
+    record_program_sign_out,
+    record_sign_out,
+)
 from cloudcore.identity.oauth import authenticate_client
 from cloudcore.identity.oauth_forms import CLI, Form, OAuthClient
 from cloudcore.identity.rows import revocations, sessions
@@ -54,34 +60,56 @@ async def revoke(
         claims = tokens.verify(token)
     except Unauthenticated:
         claims = None
-    await ctx.database.write(_revoke, token, claims, asker, ctx.clock())
+    await ctx.database.write(partial(_revoke, ctx), token, claims, asker, ctx.clock())
 
 
 def _revoke(
-    tx: Connection, token: str, claims: AccessClaims | None, asker: str | None, now: int
+    ctx: RequestContext,
+    tx: Connection,
+    token: str,
+    claims: AccessClaims | None,
+    asker: str | None,
+    now: int,
 ) -> None:
     if claims is not None:
-        _revoke_access_token(tx, claims, asker, now)
+        if not revocations.is_token_revoked(tx, claims.jti):
+            _revoke_access_token(ctx, tx, claims, asker, now)
         return
     session = _session_of(tx, token, now)
     if session is not None:
         if asker in (None, _client_of(tx, session, now)):
             sessions.revoke_session(tx, session.id, now)
+            record_sign_out(ctx, tx, session, "session")
         return
     login = revocations.find_login(tx, hash_of(token))
     if login is not None and asker in (None, _client_of_login(tx, login, now)):
-        revocations.revoke_login(tx, login.id, now)
+        _revoke_login(ctx, tx, login, now)
 
 
-def _revoke_access_token(tx: Connection, claims: AccessClaims, asker: str | None, now: int) -> None:
+def _revoke_login(
+    ctx: RequestContext, tx: Connection, login: revocations.LoginHolder, now: int
+) -> None:
+    if not revocations.revoke_login(tx, login.id, now):
+        return
+    if login.service_account_id is not None:
+        record_login_end(ctx, tx, login.account_id, login.service_account_id)
+    elif session := sessions.find_live_session(tx, login.sid or "", now):
+        record_sign_out(ctx, tx, session, "login")
+
+
+def _revoke_access_token(
+    ctx: RequestContext, tx: Connection, claims: AccessClaims, asker: str | None, now: int
+) -> None:
     if claims.sid is None:
         owner = find_key_owner(tx, claims.akid or "")
         if owner is None or asker not in (None, owner.service_account_id):
             return
+        record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
     else:
         session = sessions.find_live_session(tx, claims.sid, now)
         if session is None or asker not in (None, _client_of(tx, session, now)):
             return
+        record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
         if session.role_id is not None:
             sessions.revoke_session(tx, session.id, now)
             return

@@ -10,11 +10,13 @@ import hmac
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.identity.audit import record_sign_in
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
@@ -108,7 +110,7 @@ async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> 
     if now >= spent.code.expires_at or not _fits(spent.code, proof):
         return None
     refresh_token = _new_refresh_token()
-    return await ctx.database.write(_begin, spent, refresh_token, now)
+    return await ctx.database.write(partial(_begin, ctx), spent, refresh_token, now)
 
 
 def _fits(code: Code, proof: Proof) -> bool:
@@ -122,7 +124,9 @@ def _fits(code: Code, proof: Proof) -> bool:
     )
 
 
-def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> SignedIn | None:
+def _begin(
+    ctx: RequestContext, tx: Connection, spent: SpentCode, refresh_token: str, now: int
+) -> SignedIn | None:
     code = sign_ins.lock_code(tx, spent.code.code_sha256)
     if code is None or code.sid != spent.sid:
         return None  # used a second time meanwhile
@@ -132,6 +136,7 @@ def _begin(tx: Connection, spent: SpentCode, refresh_token: str, now: int) -> Si
     expires_at = now + SESSION_SECONDS * MICROSECONDS
     rows.add_session(tx, Session(spent.sid, "user", now, expires_at, user_id=user.id))
     _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now)
+    record_sign_in(ctx, tx, user, client=code.client_id)
     return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token)
 
 

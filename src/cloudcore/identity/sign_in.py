@@ -11,6 +11,7 @@ import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -21,6 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.attempts import attempt_at, attempt_in, attempt_of
+from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
 from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
 from cloudcore.identity.rows import sign_ins
@@ -179,6 +181,7 @@ async def check_password(
         elif matching:
             await stranger.forgive(ctx)
     if not matching:
+        note_failed_sign_ins(ctx, persons)
         raise Unauthenticated("the e-mail address or the password is wrong")
     await attempt.forgive(ctx)
     return await _choose_person(ctx, matching)
@@ -222,12 +225,15 @@ async def choose_password(
         raise InvalidInput("choose another password than the one you were given")
     kept = await ctx.passwords.hash(password, attempt.asker, salt_of(user.password))
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
-    await ctx.database.write(_change_password, user, kept, row, ctx.clock())
+    await ctx.database.write(partial(_change_password, ctx), user, kept, row, ctx.clock())
     return user, code
 
 
-def _change_password(tx: Connection, user: User, kept: str, code: Code, now: int) -> None:
+def _change_password(
+    ctx: RequestContext, tx: Connection, user: User, kept: str, code: Code, now: int
+) -> None:
     change_password(tx, user.id, user.password, kept, "", now)
+    record_sign_in(ctx, tx, user, "iam:ChangePassword", instead_of="a one-time password")
     sign_ins.add_code(tx, code)
 
 

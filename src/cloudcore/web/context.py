@@ -5,7 +5,7 @@ Services take a `RequestContext` and no HTTP objects; `cloudcore.web.app` create
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
@@ -17,14 +17,16 @@ from cloudcore.clock import Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied
+from cloudcore.iam.audit import AuditEvent, Auditor, Owners, client_of
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.passwords import PasswordChecks
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal
+from cloudcore.iam.principal import Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.web import idempotency
+from cloudcore.web.audited import AuditedDatabase
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage
 from cloudcore.web.proxy_watch import ProxyWatch
 from cloudcore.web.query import parse_query
@@ -91,6 +93,8 @@ class Platform:
     settings: ControlSettings = ControlSettings()
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
+    auditor: Auditor | None = None
+    """Records every change; None: nothing is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,16 @@ class RequestContext:
         path: str = "",
         query_string: bytes = b"",
         vocabulary: Vocabulary | None = None,
+        user_agent: bytes | None = None,
+        parameters: Mapping[str, str] | None = None,
+        is_change: bool = False,
     ) -> None:
+        self.auditor: Auditor | None = platform.auditor
+        self._database: Database = platform.database
         self.database: Database = platform.database
+        """Its writes record the change of an operation with an action, in their transaction."""
+        if is_change and action is not None and platform.auditor is not None:
+            self.database = AuditedDatabase(platform.database, self._record_change)
         self.clock: Clock = platform.clock
         self.new_id: Callable[[], str] = platform.new_id
         self.keyring: Keyring = platform.keyring
@@ -143,6 +155,14 @@ class RequestContext:
         self.claim: idempotency.Claim | None = None
         """This attempt's claim on the record of its ``Idempotency-Key``."""
         self.is_committed = False
+        self.event_owner: str | None = None
+        """The account or organization whose audit log has the change; None: the resource's."""
+        self.details: dict[str, object] = {}
+        """What the change adds to its event in the audit log; it may run more than once."""
+        self.asked: tuple[str, str] | None = None
+        """The last pair of action and resource that `authorize` was asked for."""
+        self._user_agent = user_agent
+        self._parameters = parameters or {}
         self._status = status
         self._path = path
         self._query_string = query_string
@@ -158,6 +178,7 @@ class RequestContext:
         """
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
+        self.asked = asked, resource
         verdict = decide(self._question(asked, resource), self.policies, resource_policy)
         if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
             verdict = Verdict.NEEDS_OWNER
@@ -211,14 +232,81 @@ class RequestContext:
             result = change(connection, *args)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
+            self._record_change(connection, {} if where is None else {"location": where})
             reply: Reply[B] = Reply(self._status, body, where)
             if self.claim is not None:
                 self._complete(connection, self.claim, reply)
             return reply
 
-        reply = await self.database.write(run)
+        reply = await self._database.write(run)
         self.is_committed = True
         return reply
+
+    def audit(
+        self,
+        tx: Connection,
+        action: str,
+        owners: Sequence[str],
+        *,
+        principal: str,
+        source: Source | None,
+        resource: str = "",
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        """Record something that is no operation's change, such as a sign-in, for each owner."""
+        if self.auditor is None:
+            return
+        for owner_id in owners:
+            made = (resource or principal,)
+            event = self._event(owner_id, action, made, principal, source, details or {})
+            self.auditor.record(tx, event)
+
+    def note_refusal(
+        self,
+        action: str,
+        *,
+        principal: str,
+        source: Source | None,
+        owner_id: str = "",
+        owners: Owners | None = None,
+        resource: str = "",
+    ) -> None:
+        """Count a refused attempt for the audit log; nothing is written now."""
+        if self.auditor is not None:
+            event = self._event(owner_id, action, (resource,), principal, source, {})
+            self.auditor.note_refusal(event._replace(outcome="refused"), owners)
+
+    def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
+        """Record the operation's change, in its transaction."""
+        if self.auditor is None or self.action is None or not self.authorized:
+            return
+        assert self.caller is not None
+        resources = [resource for _, resource in self.authorized]
+        owner_id = self.event_owner or Crn.parse(resources[0]).account
+        caller, details = self.caller, {**self._parameters, **self.details, **(more or {})}
+        event = self._event(owner_id, self.action, resources, caller.crn, caller.source, details)
+        self.auditor.record(tx, event)
+
+    def _event(
+        self,
+        owner_id: str,
+        action: str,
+        resources: Sequence[str],
+        principal: str,
+        source: Source | None,
+        details: Mapping[str, object],
+    ) -> AuditEvent:
+        return AuditEvent(
+            id=self.new_id(),
+            owner_id=owner_id,
+            occurred_at=self.clock(),
+            action=action,
+            resources=resources,
+            principal=principal,
+            source=source,
+            client=client_of("control", self.source_ip, self._user_agent, self.request_id),
+            details=details,
+        )
 
     def check_authorized(self) -> None:
         """Raise RuntimeError if the route has an action and `authorize` was not called."""
@@ -229,7 +317,7 @@ class RequestContext:
         """Record an error as the outcome under the ``Idempotency-Key``."""
         assert self.claim is not None
         reply: Reply[object] = Reply(status, body, content_type=content_type)
-        await self.database.write(self._complete, self.claim, reply)
+        await self._database.write(self._complete, self.claim, reply)
 
     def _complete(self, connection: Connection, claim: idempotency.Claim, reply: Reply[B]) -> None:
         outcome = idempotency.Outcome(

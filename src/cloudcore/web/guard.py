@@ -99,6 +99,9 @@ class Guard:
             path=connection.scope["path"],
             query_string=connection.scope["query_string"],
             vocabulary=self._vocabulary,
+            user_agent=next(iter(_values(headers, b"user-agent")), None),
+            parameters=connection.scope["path_params"],
+            is_change=spec.method not in ("GET", "HEAD"),
         )
         credentials = _values(headers, b"authorization")
         if not spec.public:

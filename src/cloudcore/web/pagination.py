@@ -25,6 +25,7 @@ T = TypeVar("T")
 MAX_LIMIT: Final = 200
 
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many rows a page has.")]
+Marker = Annotated[str, Meta(description="The marker of the page before.")] | None
 _Uuid = Annotated[
     str,
     Meta(
@@ -39,7 +40,7 @@ class PageQuery(Struct, kw_only=True):
     """Base of a list's query parameters."""
 
     limit: Limit = 50
-    marker: Annotated[str, Meta(description="The marker of the page before.")] | None = None
+    marker: Marker = None
 
 
 class UuidPage(Struct, kw_only=True):
@@ -93,10 +94,11 @@ class Pager:
         """Cut `rows` to the limit; return the page and its meta. `key` gives a row's sort key."""
         page = rows[: self.limit]
         has_more = len(rows) > self.limit
-        marker = self._marker(key(page[-1])) if has_more else UNSET
+        marker = self.marker(key(page[-1])) if has_more else UNSET
         return page, PageMeta(total=total, limit=self.limit, marker=marker, has_more=has_more)
 
-    def _marker(self, key: tuple[Any, ...]) -> str:
+    def marker(self, key: tuple[Any, ...]) -> str:
+        """Return the marker of a page that begins behind the sort key `key`."""
         if self._is_uuid:
             return str(key[0])
         return _encoded(self._keyring.seal(msgspec.msgpack.encode(key), self._context))

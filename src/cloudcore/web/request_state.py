@@ -21,6 +21,7 @@ from litestar.types import (
 )
 
 from cloudcore.errors import PlatformError
+from cloudcore.iam.principal import Principal
 from cloudcore.web import idempotency
 from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import render
@@ -78,6 +79,8 @@ class RequestState:
             _log.error("%s", fault, extra={"request_id": self.request_id})
             start, body = self._answer(PlatformError(""))
         context = self.context
+        if start["status"] == 403 and context is not None and context.caller is not None:
+            _note_refusal(context, context.caller)
         if context is not None and context.claim is not None and not context.is_committed:
             try:
                 await self._keep(context, context.claim, start, body)
@@ -158,3 +161,15 @@ def _rate_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
         (b"x-ratelimit-remaining", b"%d" % status.remaining),
         (b"x-ratelimit-reset", b"%d" % status.reset),
     ]
+
+
+def _note_refusal(context: RequestContext, caller: Principal) -> None:
+    """Count a caller's refused attempt for the audit log, in its own account or organization."""
+    action, resource = context.asked or (context.action or "", "")
+    context.note_refusal(
+        action,
+        principal=caller.crn,
+        source=caller.source,
+        owner_id=caller.account_id or caller.organization_id or "",
+        resource=resource,
+    )

@@ -10,18 +10,20 @@ from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.passwords import hash_password, salt_of
+from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.lost_credentials import (
     add_key,
     find_person_by_email,
     find_program,
     reset_password,
 )
-from cloudcore.identity.names import email_address
+from cloudcore.identity.names import email_address, iam_crn, person_crn
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
+from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install, no_account
 from registry.main import Registry, prepare
@@ -70,6 +72,9 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
             def change(tx: Connection) -> Account:
                 account, program = find_program(tx, handle, name)
                 add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
+                crn = iam_crn(account.id, "service-account", program.name)
+                action, command = "iam:CreateAccessKey", "entrepot new-access-key"
+                record_on_host(tx, action, [account.id], crn, command, now)
                 return account
 
             return await ctx.database.write(change)
@@ -117,5 +122,10 @@ async def _reset_password(
 
         def change(tx: Connection) -> None:
             reset_password(tx, person.id, kept, now, resumes=resumes)
+            owners, crn = (
+                organizations_of(person.id, tx),
+                person_crn(person.organization_id, person.id),
+            )
+            record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
 
         await ctx.database.write(change)

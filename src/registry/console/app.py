@@ -29,6 +29,7 @@ from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
     attachments,
+    audit,
     deleted,
     event_rules,
     garbage_collection,
@@ -69,6 +70,7 @@ ROUTES: Final = [
     *settings.HANDLERS,
     *event_rules.HANDLERS,
     *garbage_collection.HANDLERS,
+    *audit.HANDLERS,
 ]
 
 _HEADERS: Final = {

@@ -91,11 +91,15 @@ def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
         role = crn.rpartition("/")[2]
         return f"{name} as {role}" if session == name else f"{name} as {role}, session {session}"
     kind, _, name = crn.rpartition(":")[2].partition("/")
+    if source is not None and kind == "user":
+        return source["name"] or name
     match kind:
         case "service-account":
             return f"{name} (service account)"
         case "lifecycle-run":
             return "lifecycle policy"
+        case "garbage-collection-run":
+            return "garbage collection"
         case "role":
             return f"{name} (role)"
         case _:

@@ -10,4 +10,4 @@ def change_of(ctx: RequestContext) -> Change:
     """Return a change that the caller makes now."""
     assert ctx.caller is not None
     host = RegistryHost(ctx.settings.region, ctx.settings.host)
-    return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source)
+    return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)

@@ -69,6 +69,7 @@ class OpenAccess:
 
     principal = ""
     source = None
+    client = None
     counts_pulls = True
 
     def __init__(self, account: str) -> None:

@@ -48,5 +48,5 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-10: unlink a blob; the collector deletes its bytes."""
     require_match(request, request.digest)
-    await ctx.database.write(blobs.detach_blob, request.name, request.digest, ctx.clock())
+    await ctx.database.write(blobs.detach_blob, request.name, request.digest, request.change(ctx))
     return empty(202)

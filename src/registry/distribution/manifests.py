@@ -76,7 +76,7 @@ async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
 async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-9: delete a tag alone, or a manifest by digest with all its tags."""
     reference = _existing(request)
-    change = ctx.change_by(request.grant.principal, request.grant.source)
+    change = request.change(ctx)
     if isinstance(reference, Digest):
         require_match(request, reference)
         await ctx.database.write(manifests.delete_manifest, request.name, reference, change)

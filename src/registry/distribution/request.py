@@ -10,6 +10,8 @@ from registry.distribution.auth import Grant
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
 
 T = TypeVar("T")
 
@@ -42,6 +44,10 @@ class DataPlaneRequest:
             return None
         lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
         return ", ".join(lines)
+
+    def change(self, ctx: ServiceContext) -> Change:
+        """Return a change that the caller makes now."""
+        return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
 
     @property
     def digest(self) -> Digest:

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
+from cloudcore.iam.audit import AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
@@ -68,7 +69,9 @@ class TokenAccess:
         challenges: Challenges,
         clock: Clock,
         trusted_proxies: Sequence[Network] = (),
+        auditor: Auditor | None = None,
     ) -> None:
+        self._auditor = auditor
         self.tokens = tokens
         self.challenges = challenges
         self._clock = clock
@@ -115,13 +118,38 @@ class TokenAccess:
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if not bearer.subject:
             raise TokenRequired("sign in to do this", challenge)
+        self._note_refusal(scope, bearer, name, need)
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
+
+    def _note_refusal(self, scope: Scope, bearer: Bearer, name: Name | None, need: Need) -> None:
+        """Count a refusal for the audit log of the caller's account; nothing is written now."""
+        if self._auditor is None or bearer.account_id is None:
+            return
+        refusal = AuditEvent(
+            id="",
+            owner_id=bearer.account_id,
+            occurred_at=self._clock(),
+            action=PERMISSIONS.get(need.action, DESCRIBE),
+            resources=(),
+            principal=bearer.subject,
+            source=bearer.source,
+            client=self.client_of(scope),
+            details={} if name is None else {"name": str(name)},
+            outcome="refused",
+        )
+        self._auditor.note_refusal(refusal)
 
     def source_ip(self, scope: Scope) -> Address | None:
         """Return the client's address, behind the trusted proxies."""
         client = scope.get("client")
         forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
         return source_address(client[0] if client else None, forwarded, self._trusted)
+
+    def client_of(self, scope: Scope) -> AuditClient:
+        """Return the request, for the audit log."""
+        agent = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+        request_id = scope.get("state", {}).get("request_id", "")
+        return client_of("data", self.source_ip(scope), agent, request_id)
 
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
         """Ask the client for a token with a mount's source, but only once, to avoid a loop.
@@ -237,6 +265,11 @@ class BearerGrant:
     def source(self) -> Source | None:
         """Return who is behind the token's subject."""
         return self._bearer.source
+
+    @property
+    def client(self) -> AuditClient:
+        """Return the request, for the audit log."""
+        return self._access.client_of(self._scope)
 
     async def may_create(self, name: Name) -> bool:
         """Return True if current policies let the caller create this repository."""

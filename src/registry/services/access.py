@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
+from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Work
 from cloudcore.iam.policy import Policy
@@ -19,11 +20,9 @@ from registry.services.resource_kinds import REPOSITORY_RULES
 
 CREATE: Final = "registry:CreateRepository"
 DESCRIBE: Final = "registry:DescribeRepositories"
-PERMISSIONS: Final = {
-    "pull": "registry:PullImage",
-    "push": "registry:PushImage",
-    "delete": "registry:DeleteImage",
-}
+PUSH: Final = "registry:PushImage"
+DELETE: Final = "registry:DeleteImage"
+PERMISSIONS: Final = {"pull": "registry:PullImage", "push": PUSH, "delete": DELETE}
 """The policy action for each action of a scope."""
 
 
@@ -38,6 +37,11 @@ class Rights(Protocol):
     @property
     def source(self) -> Source | None:
         """Return who is behind the principal."""
+        ...
+
+    @property
+    def client(self) -> AuditClient | None:
+        """Return the request that changes are recorded with; None: they are not recorded."""
         ...
 
     async def may_create(self, name: Name) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import MutableMapping
+from typing import Any, NamedTuple
 
+from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source, stored_source
 
 
@@ -25,6 +27,15 @@ class Change(NamedTuple):
     registry_host: RegistryHost
     source: Source | None = None
     """Who is behind the principal; None for an unauthenticated client."""
+    client: AuditClient | None = None
+    """The request on the data plane; None if nothing or the control plane records the change."""
+    details: MutableMapping[str, Any] | None = None
+    """What the change's event in the audit log tells besides."""
+
+    def tell(self, kind: str, name: str, value: object) -> None:
+        """Add to the details that `value` became of the thing `name`; again is the same."""
+        if self.details is not None:
+            self.details.setdefault(kind, {})[str(name)] = value
 
     @property
     def stored_source(self) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
+from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
@@ -38,11 +39,18 @@ class ServiceContext:
     manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
+    audits: bool = False
+    """Runs that have deleted something are recorded in the audit log."""
     on_damage: Callable[[], None] = _count_nothing
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
     """Counts an event (`registry.counted`)."""
 
-    def change_by(self, principal: str, source: Source | None = None) -> Change:
-        """Return a change by `principal` now; `source` is who is behind it."""
-        return Change(principal, self.clock(), self.registry_host, source)
+    def change_by(
+        self, principal: str, source: Source | None = None, client: AuditClient | None = None
+    ) -> Change:
+        """Return a change by `principal` now; `source` is who is behind it.
+
+        With the `client` of a request, the change is recorded in the audit log.
+        """
+        return Change(principal, self.clock(), self.registry_host, source, client, {})

@@ -95,6 +95,8 @@ class Bearer(NamedTuple):
     """The access key that it was exchanged for, if not a login."""
     source: Source | None = None
     """Who is behind the principal; None for an unauthenticated client."""
+    account_id: str | None = None
+    """The principal's account."""
 
 
 class IssuedBearer(NamedTuple):
@@ -204,6 +206,7 @@ class BearerTokens:
             access=dict(map(_entry, claims["access"])),
             access_key_id=claims.get("akid"),
             source=Source(*claims["src"]) if claims.get("src") else None,
+            account_id=claims.get("acc"),
         )
 
     async def may(

@@ -174,6 +174,7 @@ async def accept_invitation(
     )
     if status.is_refused:
         raise RateLimited("too many wrong codes", retry_after=status.reset)
+    ctx.event_owner = organization_id
     try:
         reply = await ctx.commit(
             invitations.accept_invitation,

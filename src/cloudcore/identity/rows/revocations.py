@@ -22,6 +22,7 @@ class LoginHolder(NamedTuple):
     id: str
     service_account_id: str | None
     sid: str | None
+    account_id: str
 
 
 _ADD: Final = insertion(revoked_tokens)
@@ -30,7 +31,9 @@ _IS_REVOKED: Final = Statement(
 )
 _FORGET: Final = deletion(_t.expires_at)
 _FIND_LOGIN: Final = Statement(
-    select(_l.id, _l.service_account_id, _l.sid).where(_l.password_sha256 == bindparam("hash"))
+    select(_l.id, _l.service_account_id, _l.sid, _l.account_id).where(
+        _l.password_sha256 == bindparam("hash")
+    )
 )
 _REVOKE_LOGIN: Final = Statement(
     login_credentials.update()
@@ -55,9 +58,9 @@ def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
     return LoginHolder(*row) if row else None
 
 
-def revoke_login(tx: Connection, login_id: str, now: int) -> None:
-    """Revoke a login credential."""
-    tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now)
+def revoke_login(tx: Connection, login_id: str, now: int) -> bool:
+    """Revoke a login credential; return False if it was revoked before."""
+    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now) == 1
 
 
 def forget_revoked_tokens(tx: Connection, before: int) -> int:

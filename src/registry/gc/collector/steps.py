@@ -29,10 +29,12 @@ from registry.gc.collector.mark import mark
 from registry.gc.collector.removal import remove
 from registry.gc.collector.sweep import sweep
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.services.audit import record_run
 from registry.services.collector_runs import KIND
 from registry.services.context import ServiceContext
 from registry.services.run_log import log_end
 
+_DELETIONS: Final = ("unlinked", "condemned", "swept", "removed")
 _BATCHES: Final = 20
 """Batches of a step; after it, other jobs of the worker get their turn."""
 _REST: Final = 3
@@ -48,7 +50,14 @@ Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the job kind of the collector, which alone gets the `sweeper` that deletes bytes."""
     step = partial(_step, ctx, sweeper)
-    return run_kind(KIND, step, database=ctx.database, clock=ctx.clock, ended=partial(_end, ctx))
+    return run_kind(
+        KIND,
+        step,
+        database=ctx.database,
+        clock=ctx.clock,
+        ended=partial(_end, ctx),
+        ending=partial(_record_end, ctx),
+    )
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
@@ -105,3 +114,10 @@ def _progress(run: Run, progress: Progress, tx: Connection) -> None:
 def _end(ctx: ServiceContext, run: Run) -> None:
     log_end(ctx, "collection", run, **run.counts)
     ctx.count(FREED_BYTES, run.counts["freed_bytes"])
+
+
+def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
+    if ctx.audits:
+        region = ctx.registry_host.region
+        crn = f"crn:registry:{region}:{run.account_id}:garbage-collection-run/{run.id}"
+        record_run("registry:CollectGarbage", crn, _DELETIONS, tx, run, job)

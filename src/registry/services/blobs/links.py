@@ -16,8 +16,10 @@ from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access import DELETE, Rights
+from registry.services.audit import record_change
 from registry.services.blobs.damage import find_damage, note_damage
+from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.repositories.locks import lock_named_repository
 from registry.services.repositories.names import name_unknown, repository_for_push
@@ -153,7 +155,7 @@ async def mount_blob(
     return link
 
 
-def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
+def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> None:
     """Unlink a blob from a repository; the collector deletes its bytes (end-10).
 
     Raises:
@@ -162,7 +164,7 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
         NameUnknown: there is no such repository.
 
     """
-    lock_named_repository(tx, name)
+    repository = lock_named_repository(tx, name)
     link = _find(tx, name, digest)  # under the lock, or another who deletes it may be before us
     lock_objects(tx, link.account_id, [link.object_id])
     if not blobs.unlink(tx, link.repository_id, link.digest):
@@ -170,7 +172,8 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, now: int) -> None:
             f"a manifest in {name} references {digest}; delete the manifest first",
             digest=str(digest),
         )
-    condemn(tx, link.account_id, [link.object_id], now)
+    condemn(tx, link.account_id, [link.object_id], change.now)
+    record_change(tx, change, DELETE, repository, blob=str(digest))
 
 
 def _find(tx: Connection, name: Name, digest: Digest) -> Link:

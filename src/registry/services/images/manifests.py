@@ -24,7 +24,8 @@ from registry.oci.manifest import Manifest, is_specific
 from registry.oci.media_types import is_foreign_layer
 from registry.oci.pushed_manifest import ReadManifest
 from registry.oci.reference import Name
-from registry.services.access import Rights
+from registry.services.access import DELETE, PUSH, Rights
+from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
@@ -109,7 +110,7 @@ async def push_manifest(
         put,
         read,
         ctx.new_id(),
-        ctx.change_by(rights.principal, rights.source),
+        ctx.change_by(rights.principal, rights.source, rights.client),
     )
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
@@ -129,7 +130,9 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
     if manifest is None:
         raise _unknown(name, digest)
-    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
+    events = drop_image(tx, repository, manifest, change)
+    record_change(tx, change, DELETE, repository)
+    publish(tx, change, repository, events)
 
 
 def _get(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest:
@@ -183,6 +186,8 @@ def _put(
         point_tag(tx, repository, tag, manifest, pushed, put.precondition, change)
         for tag in put.tags
     ]
+    if any(events):  # the same again is no change
+        record_change(tx, change, PUSH, repository, digest=str(digest))
     publish(tx, change, repository, [event for event in events if event])
     return PutResult(pushed, parsed.subject, wrong_sizes), kept
 

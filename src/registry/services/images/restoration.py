@@ -259,6 +259,7 @@ def _undelete_image(
     ]
     remove_tombstone(tx, tombstone.id)
     tags = [tag for tag, event in moved if event]
+    change.tell("restored", tombstone.digest, tags)
     pushed = RegistryEvent(
         IMAGE_PUSHED,
         digest=tombstone.digest,

@@ -27,6 +27,7 @@ from registry.metadata.lifecycle import images as lifecycle_images
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.repositories.live import Repository, lock_repository
 from registry.services.access import repository_crn
+from registry.services.audit import record_run
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
@@ -61,7 +62,12 @@ def lifecycle_kind(ctx: ServiceContext) -> JobKind:
     """Return the kind of job that runs lifecycle policies."""
     step = partial(run_step, ctx, Plans())
     return run_kind(
-        KIND, step, database=ctx.database, clock=ctx.clock, ended=partial(_log_end, ctx)
+        KIND,
+        step,
+        database=ctx.database,
+        clock=ctx.clock,
+        ended=partial(_log_end, ctx),
+        ending=partial(_record_end, ctx),
     )
 
 
@@ -247,10 +253,17 @@ def _log_end(ctx: ServiceContext, run: Run) -> None:
     log_end(ctx, "lifecycle run", run, repository_id=run.scope_id, **run.counts)
 
 
+def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
+    if ctx.audits:
+        record_run("registry:RunLifecyclePolicy", _crn_of(ctx, run), ("expired",), tx, run, job)
+
+
 def _change_by(ctx: ServiceContext, run: Run) -> Change:
-    return ctx.change_by(
-        f"crn:registry:{ctx.registry_host.region}:{run.account_id}:lifecycle-run/{run.id}"
-    )
+    return ctx.change_by(_crn_of(ctx, run))
+
+
+def _crn_of(ctx: ServiceContext, run: Run) -> str:
+    return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:lifecycle-run/{run.id}"
 
 
 def _numbers(rules: int) -> list[int]:

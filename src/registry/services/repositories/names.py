@@ -11,6 +11,7 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access import CREATE, Rights
+from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
@@ -57,7 +58,7 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
         return found
     if not await rights.may_create(name):
         raise name_unknown(name, f"and you may not create it: that takes {CREATE} on {name}")
-    change = ctx.change_by(rights.principal, rights.source)
+    change = ctx.change_by(rights.principal, rights.source, rights.client)
     return await ctx.database.write(_create, name, ctx.new_id(), change)
 
 
@@ -71,6 +72,7 @@ def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> R
         tx, repository_id, account, name.repository, change.now
     )
     if found.id == repository_id:
+        record_change(tx, change, CREATE, found)
         publish(tx, change, found, [RegistryEvent(REPOSITORY_CREATED)])
     return found
 

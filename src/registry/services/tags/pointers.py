@@ -26,6 +26,8 @@ from registry.metadata.tags.deleted import add_deleted_tags, remove_deleted_tag
 from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
+from registry.services.access import DELETE
+from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.events import TAG_DELETED, TAG_MOVED, RegistryEvent, descriptions, publish
 from registry.services.images.deletion import restorable_until
@@ -154,6 +156,8 @@ def _point(
         source=change.stored_source,
         now=change.now,
     )
+    before = None if current is None else current.digest
+    change.tell("tags", tag, {"from": before, "to": manifest.digest})
     described = descriptions(tx, repository, [manifest.id])
     return RegistryEvent(TAG_MOVED, manifest.digest, tag, *described[manifest.id])
 
@@ -195,7 +199,9 @@ def delete_tag(
         repository = lock_named_repository(tx, place)
     else:
         repository = lock_visible_repository(tx, place)
-    publish(tx, change, repository, [drop_tag(tx, repository, tag, precondition, change)])
+    event = drop_tag(tx, repository, tag, precondition, change)
+    record_change(tx, change, DELETE, repository)
+    publish(tx, change, repository, [event])
 
 
 def drop_tag(
@@ -251,5 +257,6 @@ def drop_tag(
     untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
     counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > change.now))
     repositories.add_to_counters(tx, repository.id, change.now, counts)
+    change.tell("tags", tag, {"from": current.digest, "to": None})
     described = descriptions(tx, repository, [current.manifest_id])
     return RegistryEvent(TAG_DELETED, current.digest, tag, *described[current.manifest_id])

@@ -1,0 +1,73 @@
+"""The audit family: events of all other families, kept for a time, read by their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import Family
+from cloudcore.iam.vocabulary import ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+    from sqlalchemy import Table
+
+    from cloudcore.clock import Clock
+    from cloudcore.db.base import Database
+    from cloudcore.iam.policy import Policy
+    from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.web.context import RequestContext
+
+_HOUR: Final = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditNeeds:
+    """The dependencies of the audit log's routes and timer."""
+
+    database: Database
+    clock: Clock
+    kept_seconds: int
+    """Age at which events are deleted."""
+    membership_policy: Callable[[RequestContext, str], Awaitable[Policy | None]]
+    """Returns what the membership of a person allows on an organization, given its CRN."""
+
+
+def _routes() -> Sequence[ControllerRouterHandler]:
+    from cloudcore.audit import routes  # noqa: PLC0415 - the web framework
+
+    return routes.HANDLERS
+
+
+def _schedule(needs: AuditNeeds) -> Sequence[Scheduled]:
+    from cloudcore.audit.rows import forget_events  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.clock import MICROSECONDS  # noqa: PLC0415
+    from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+
+    async def forget() -> None:
+        before = needs.clock() - needs.kept_seconds * MICROSECONDS
+        await forget_all(needs.database, forget_events, before)
+
+    return (Scheduled("audit.expired_events", _HOUR, forget),)
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.audit.tables import audit_events  # noqa: PLC0415 - SQLAlchemy
+
+    return (audit_events,)
+
+
+AUDIT: Final[Family[AuditNeeds]] = Family(
+    name="audit",
+    routes=_routes,
+    schedule=_schedule,
+    tables=_tables,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:audit:<region>:<account>:event/<id>",
+            actions=("audit:GetAuditEvent", "audit:ListAuditEvents"),
+        ),
+    ),
+)

@@ -1,0 +1,250 @@
+"""``/v1/audit-events``: who did what, when and from where."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.audit import rows
+from cloudcore.audit.family import AuditNeeds
+from cloudcore.audit.rows import AuditFilter, AuditRow
+from cloudcore.crn import Crn
+from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.uuids import UUID_PATTERN, Uuid
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import Limit, Marker, PageQuery
+from cloudcore.web.query import PLUS
+from cloudcore.web.sources import ActingSource
+from cloudcore.web.streams import StreamReply
+from cloudcore.wire import LAST_MOMENT, RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
+
+PATH: Final = "/v1/audit-events"
+JSON_LINES: Final = "application/jsonl"
+
+_BATCH: Final = 500
+_Text = Annotated[str, Meta(max_length=1024)]
+_Moment = Annotated[Timestamp, PLUS]
+_OrganizationId = Annotated[
+    str,
+    Meta(
+        pattern=f"^{UUID_PATTERN}$",
+        extra_json_schema={"format": "uuid"},
+        description="For a person: an organization of the caller's, whose events are listed.",
+    ),
+]
+
+
+class AuditScope(msgspec.Struct, kw_only=True):
+    """Whose events."""
+
+    organization_id: _OrganizationId | None = None
+
+
+class AuditSelection(msgspec.Struct, kw_only=True):
+    """The filter of the audit log."""
+
+    who: Annotated[
+        _Text,
+        PLUS,
+        Meta(description="CRN of a principal or of who is behind it, e-mail address, or name."),
+    ] = ""
+    action: Annotated[
+        _Text, Meta(description="An action, or its beginning before a `*`: `iam:*`.")
+    ] = ""
+    resource: Annotated[
+        _Text, PLUS, Meta(description="CRN of a resource, or its beginning before a `*`.")
+    ] = ""
+    outcome: Literal["succeeded", "refused"] | None = None
+    since: _Moment | None = None
+    until: Annotated[_Moment, Meta(description="The first moment that is not listed.")] | None = (
+        None
+    )
+    organization_id: _OrganizationId | None = None
+
+
+class AuditQuery(AuditSelection, kw_only=True):
+    """A page of the audit log."""
+
+    limit: Limit = 50
+    marker: Marker = None
+
+
+class AuditEventAnswer(ResponseBody):
+    """Something that was done, or refused."""
+
+    id: Uuid
+    occurred_at: RFC3339
+    last_occurred_at: RFC3339
+    """Of a refusal: the last time; else the same."""
+    times: int
+    """How often it was refused within the hour; 1 for what was done."""
+    action: str
+    outcome: Literal["succeeded", "refused"]
+    resources: list[str]
+    """CRNs; of a refusal that of the last time, if it is known."""
+    principal: str | None
+    """CRN of the caller; null for what the service did by itself."""
+    source: ActingSource | None
+    """Who is behind the principal."""
+    plane: str | None
+    source_ip: str | None
+    user_agent: str | None
+    request_id: str | None
+    details: dict[str, Any]
+    """What the action adds, such as the digests before and after."""
+
+
+class OneAuditEvent(ResponseBody):
+    """An event, wrapped."""
+
+    event: AuditEventAnswer
+
+
+class AuditMeta(ResponseBody):
+    """The metadata of a page of events; they are not counted."""
+
+    limit: int
+    has_more: bool
+    """More may follow, even after a page without events: a filter looks at some thousands."""
+    marker: str | UnsetType = UNSET
+    """Where the next page begins; absent on the last one."""
+
+
+class ManyAuditEvents(ResponseBody):
+    """A page of events, newest first."""
+
+    events: Sequence[AuditEventAnswer]
+    meta: AuditMeta
+
+
+async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | None) -> str:
+    """Authorize the route's action; return the account or organization whose events are read."""
+    if organization_id is None:
+        account_id = account_of(ctx)
+        ctx.authorize(str(Crn("audit", ctx.settings.region, account_id, "event", "*")))
+        return account_id
+    owner_id = organization_id.lower()
+    crn = str(Crn("iam", "", owner_id, "organization", owner_id))
+    policy = await needs.membership_policy(ctx, crn)
+    ctx.authorize(crn, resource_policy=policy)
+    return owner_id
+
+
+def _filter(query: AuditSelection) -> AuditFilter:
+    for name, text in (("action", query.action), ("resource", query.resource)):
+        if "*" in text[:-1]:
+            raise InvalidInput(f"{name} has a * at its end only", field=name, reason="malformed")
+    until = LAST_MOMENT if query.until is None else moment_of(query.until)
+    return AuditFilter(
+        who=query.who,
+        action=query.action,
+        resource=query.resource,
+        outcome=query.outcome or "",
+        since=0 if query.since is None else moment_of(query.since),
+        until=until,
+    )
+
+
+@get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery})
+async def list_audit_events(
+    ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
+) -> ManyAuditEvents:
+    """List the account's events, newest first: each change, sign-in and refusal.
+
+    An owner of an organization lists the events of that, with `organization_id`. Refusals are
+    counted, so that there is at most one event for each principal, action and hour.
+    """
+    query = ctx.query(AuditQuery)
+    owner_id = await _owner(ctx, needs, query.organization_id)
+    wanted = _filter(query)
+    pager = ctx.pager(
+        PageQuery(limit=query.limit, marker=query.marker), owner_id, *map(str, wanted)
+    )
+    after = None if pager.position is None else (pager.position[0], pager.position[1])
+    page = await ctx.database.read(rows.list_events, owner_id, wanted, after, query.limit)
+    marker = UNSET if page.after is None else pager.marker(page.after)
+    return ManyAuditEvents(
+        events=[_answer(row) for row in page.rows],
+        meta=AuditMeta(limit=query.limit, has_more=page.after is not None, marker=marker),
+    )
+
+
+@get(
+    PATH + "/export",
+    opt={"action": "audit:ListAuditEvents", "query": AuditSelection, "media_types": (JSON_LINES,)},
+)
+async def export_audit_events(
+    ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
+) -> StreamReply:
+    """Send all events that match the filter as JSON lines, newest first."""
+    query = ctx.query(AuditSelection)
+    owner_id = await _owner(ctx, needs, query.organization_id)
+    lines = _lines(needs, owner_id, _filter(query))
+    return StreamReply(lines, headers=[(b"content-type", JSON_LINES.encode())])
+
+
+@get(
+    PATH + "/{event_id:str}",
+    opt={"action": "audit:GetAuditEvent", "query": AuditScope},
+)
+async def get_audit_event(
+    event_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
+) -> OneAuditEvent:
+    """Return an event of the account, or of an organization of the caller's."""
+    owner_id = await _owner(ctx, needs, ctx.query(AuditScope).organization_id)
+    row = await ctx.database.read(rows.find_event, owner_id, event_id)
+    if row is None:
+        raise NotFound("there is no such event, or it was older than events are kept")
+    return OneAuditEvent(event=_answer(row))
+
+
+HANDLERS: Final = (list_audit_events, export_audit_events, get_audit_event)
+
+
+async def _lines(
+    needs: AuditNeeds, owner_id: str, wanted: AuditFilter
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events as lines of JSON, one read after the other."""
+    after: tuple[int, str] | None = None
+    encoder = msgspec.json.Encoder()
+    while True:
+        page = await needs.database.read(rows.list_events, owner_id, wanted, after, _BATCH)
+        yield b"".join(encoder.encode(_answer(row)) + b"\n" for row in page.rows)
+        after = page.after
+        if after is None:
+            return
+
+
+def _answer(row: AuditRow) -> AuditEventAnswer:
+    resources = [row.resource] if row.resource else []
+    if row.resources is not None:
+        resources = msgspec.json.decode(row.resources, type=list[str])
+    source = None
+    if row.source_crn is not None:
+        source = ActingSource(
+            crn=row.source_crn, name=row.source_name or "", session_name=row.session_name
+        )
+    return AuditEventAnswer(
+        id=row.id,
+        occurred_at=rfc3339(row.occurred_at),
+        last_occurred_at=rfc3339(row.last_at),
+        times=row.times,
+        action=row.action,
+        outcome="refused" if row.outcome == "refused" else "succeeded",
+        resources=resources,
+        principal=row.principal or None,
+        source=source,
+        plane=row.plane,
+        source_ip=row.source_ip,
+        user_agent=row.user_agent,
+        request_id=row.request_id,
+        details=msgspec.json.decode(row.details, type=dict[str, Any]),
+    )

@@ -1,0 +1,283 @@
+"""Queries of the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.audit.tables import IS_REFUSAL, audit_events
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.deletion import deletion
+from cloudcore.db.statement import Statement, page
+from cloudcore.iam.audit import AuditEvent
+
+WINDOW: Final = 2000
+"""The most events that one read looks at for those that match a filter."""
+MAX_DETAILS: Final = 16_384
+"""The most characters of an event's details as JSON; longer ones are dropped."""
+
+_e = audit_events.c
+_END: Final = 2**62
+"""Sorts after every moment."""
+
+
+class AuditRow(NamedTuple):
+    """An event as it is stored."""
+
+    id: str
+    occurred_at: int
+    action: str
+    resource: str
+    resources: str | None
+    principal: str
+    source_crn: str | None
+    source_name: str | None
+    session_name: str | None
+    plane: str | None
+    outcome: str
+    source_ip: str | None
+    user_agent: str | None
+    request_id: str | None
+    details: str
+    times: int
+    """How often it was refused; 1 for what was done."""
+    last_at: int
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Return its place in the order of the log."""
+        return self.occurred_at, self.id
+
+
+class AuditFilter(NamedTuple):
+    """What events are looked for; an empty text stands for any."""
+
+    who: str = ""
+    """CRN of the principal or of the source, or the source's name."""
+    action: str = ""
+    """An action, or the beginning of one before a ``*``."""
+    resource: str = ""
+    """A CRN, or the beginning of one before a ``*``."""
+    outcome: str = ""
+    since: int = 0
+    until: int = _END
+
+
+class AuditPage(NamedTuple):
+    """Matching events, newest first, and where to look on; None: there are no more."""
+
+    rows: Sequence[AuditRow]
+    after: tuple[int, str] | None
+
+
+_COLUMNS: Final = tuple(_e[name] for name in AuditRow._fields)
+_NEW: Final = insert(audit_events).values(
+    {name: bindparam(name) for name in audit_events.c.keys()}  # noqa: SIM118 - columns, by name
+)
+_ADD: Final = Statement(_NEW)
+_ADD_REFUSALS: Final = Statement(
+    _NEW.on_conflict_do_update(
+        index_elements=["refusal_key"],
+        index_where=IS_REFUSAL,
+        set_={
+            "times": _e.times + _NEW.excluded.times,
+            **{
+                name: _NEW.excluded[name]
+                for name in (
+                    *("last_at", "resource", "source_ip", "user_agent", "request_id"),
+                    *("plane", "details"),
+                )
+            },
+        },
+    )
+)
+_FIND: Final = Statement(
+    select(*_COLUMNS).where(_e.owner_id == bindparam("owner_id"), _e.id == bindparam("id"))
+)
+_FORGET: Final = deletion(_e.occurred_at)
+
+
+def _window(*also: ColumnElement[bool]) -> Select[Any]:
+    """Return the query for the next events of an owner in the order of the log."""
+    before = tuple_(bindparam("before_at"), bindparam("before_id"))
+    return (
+        select(*_COLUMNS)
+        .where(
+            _e.owner_id == bindparam("owner_id"),
+            *also,
+            tuple_(_e.occurred_at, _e.id) < before,
+            _e.occurred_at >= bindparam("since"),
+        )
+        .order_by(_e.occurred_at.desc(), _e.id.desc())
+    )
+
+
+def _begins(column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+    """Return whether a column equals a text, or begins with what is before a ``*`` at its end."""
+    wanted = bindparam(f"{parameter}_prefix", type_=_e.action.type)
+    return or_(
+        column == bindparam(parameter, type_=_e.action.type),
+        func.substr(column, literal_column("1"), func.length(wanted)) == wanted,
+    )
+
+
+def _matching(window: Select[Any]) -> Statement:
+    """Return the query for those of a window that match the filter."""
+    found = page(window).subquery("events")
+    c = found.c
+    anyone = bindparam("who", type_=_e.principal.type)
+    outcome = bindparam("outcome", type_=_e.outcome.type)
+    return Statement(
+        select(*(c[name] for name in AuditRow._fields))
+        .where(
+            or_(
+                anyone == text("''"),
+                c.principal == anyone,
+                c.source_crn == anyone,
+                c.source_name == anyone,
+            ),
+            _begins(c.action, "action"),
+            _begins(c.resource, "resource"),
+            or_(outcome == text("''"), c.outcome == outcome),
+        )
+        .order_by(c.occurred_at.desc(), c.id.desc())
+    )
+
+
+_LIST: Final = Statement(page(_window()))
+_MATCHING: Final = _matching(_window())
+_OF_RESOURCE: Final = _e.resource == bindparam("resource", type_=_e.resource.type)
+_MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
+
+
+def _edge(*also: ColumnElement[bool]) -> Statement:
+    """Return the query for the last event of a full window."""
+    last = _window(*also).limit(literal_column("1")).offset(literal_column(str(WINDOW - 1)))
+    return Statement(last)
+
+
+_EDGE: Final = _edge()
+_EDGE_OF_RESOURCE: Final = _edge(_OF_RESOURCE)
+
+
+def add_event(tx: Connection, event: AuditEvent) -> None:
+    """Insert the event of something that was done."""
+    tx.execute(_ADD, **_values(event), refusal_key=None, times=1)
+
+
+def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
+    """Insert a refusal that came so many `times`, or add to the row with the same key."""
+    tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
+
+
+def find_event(tx: Connection, owner_id: str, event_id: str) -> AuditRow | None:
+    """Return an event of an owner, or None."""
+    row = tx.row(_FIND, owner_id=owner_id, id=event_id)
+    return AuditRow(*row) if row else None
+
+
+def list_events(
+    tx: Connection,
+    owner_id: str,
+    wanted: AuditFilter,
+    after: tuple[int, str] | None,
+    limit: int,
+) -> AuditPage:
+    """Return up to `limit` matching events behind `after`, newest first.
+
+    At most `WINDOW` events are looked at. So a page may be short, or empty, with more to come.
+    """
+    before_at, before_id = after or (wanted.until, "")
+    place = {
+        "owner_id": owner_id,
+        "before_at": before_at,
+        "before_id": before_id,
+        "since": wanted.since,
+    }
+    if not (wanted.who or wanted.action or wanted.resource or wanted.outcome):
+        rows = [AuditRow(*row) for row in tx.rows(_LIST, **place, limit=limit + 1)]
+        return _cut(rows, limit, None)
+    of_resource = bool(wanted.resource) and not wanted.resource.endswith("*")
+    filters = {
+        "who": wanted.who,
+        "outcome": wanted.outcome,
+        **_prefixed("action", wanted.action),
+        **_prefixed("resource", wanted.resource),
+    }
+    query = _MATCHING_OF_RESOURCE if of_resource else _MATCHING
+    found = [AuditRow(*row) for row in tx.rows(query, **place, **filters, limit=WINDOW)]
+    if len(found) > limit:
+        return _cut(found, limit, None)
+    if of_resource:
+        edge = tx.row(_EDGE_OF_RESOURCE, **place, resource=wanted.resource)
+    else:
+        edge = tx.row(_EDGE, **place)
+    return _cut(found, limit, edge)
+
+
+def forget_events(tx: Connection, before: int) -> int:
+    """Delete a batch of the events up to the moment `before`; return how many."""
+    return tx.execute(_FORGET, before=before)
+
+
+def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:
+    if len(rows) > limit:
+        return AuditPage(rows[:limit], rows[limit - 1].position)
+    return AuditPage(rows, None if edge is None else AuditRow(*edge).position)
+
+
+def _prefixed(name: str, given: str) -> dict[str, str]:
+    """Return the parameters of `_begins`; without a text, every column begins with the prefix."""
+    if given and not given.endswith("*"):
+        return {name: given, f"{name}_prefix": "\N{DELETE}"}
+    return {name: given, f"{name}_prefix": given.removesuffix("*")}
+
+
+def _values(event: AuditEvent) -> Mapping[str, object]:
+    resources = list(dict.fromkeys(event.resources))
+    crn, name, session_name = event.source or (None, None, None)
+    plane, source_ip, user_agent, request_id = event.client or (None, None, None, None)
+    return {
+        "id": event.id,
+        "owner_id": event.owner_id,
+        "occurred_at": event.occurred_at,
+        "action": event.action,
+        "resource": resources[0] if resources else "",
+        "resources": _json(resources) if len(resources) > 1 else None,
+        "principal": event.principal,
+        "source_crn": crn,
+        "source_name": name,
+        "session_name": session_name,
+        "plane": plane,
+        "outcome": event.outcome,
+        "source_ip": source_ip,
+        "user_agent": user_agent,
+        "request_id": request_id,
+        "details": _details(event.details),
+        "last_at": event.occurred_at,
+    }
+
+
+def _details(details: Mapping[str, object]) -> str:
+    """Return the details as JSON, or a mark that they were too long."""
+    encoded = _json(details)
+    return encoded if len(encoded) <= MAX_DETAILS else '{"dropped":"too long"}'
+
+
+def _json(value: object) -> str:
+    # Never fails, as the change would fail with it.
+    return msgspec.json.encode(value, enc_hook=str).decode()

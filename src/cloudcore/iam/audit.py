@@ -1,0 +1,72 @@
+"""What an audit log records: the values, and the port through which they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from cloudcore.db.base import Connection
+from cloudcore.iam.principal import Source
+
+MAX_USER_AGENT = 256
+"""Characters of a user agent that are kept."""
+
+
+class AuditClient(NamedTuple):
+    """The request that did something."""
+
+    plane: str
+    source_ip: str | None
+    user_agent: str
+    request_id: str
+
+
+class AuditEvent(NamedTuple):
+    """Something that was done, or refused."""
+
+    id: str
+    owner_id: str
+    """The account or organization that may read it: that of the resource."""
+    occurred_at: int
+    """Microseconds since the epoch."""
+    action: str
+    """As policies name it, or as the event's family names what no policy allows."""
+    resources: Sequence[str]
+    """CRNs."""
+    principal: str
+    """CRN; empty for an unauthenticated client."""
+    source: Source | None
+    """Who is behind the principal."""
+    client: AuditClient | None
+    """None for what the service does by itself."""
+    details: Mapping[str, object] = {}
+    """JSON; never a secret, never a document."""
+    outcome: str = "succeeded"
+
+
+Owners = Callable[[Connection], Sequence[str]]
+"""Finds the owners of an event."""
+
+
+class Auditor(Protocol):
+    """Records events."""
+
+    def record(self, tx: Connection, event: AuditEvent) -> None:
+        """Insert an event, in the transaction of what it tells."""
+        ...
+
+    def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
+        """Count a refusal in memory; it is written later, with others of its kind.
+
+        `owners` are found when it is written; by default it has its `owner_id` alone.
+        """
+        ...
+
+
+def client_of(
+    plane: str, source_ip: object, user_agent: bytes | None, request_id: str
+) -> AuditClient:
+    """Return the client of a request; its user agent is cut, and control characters escaped."""
+    text = (user_agent or b"")[:MAX_USER_AGENT].decode("ascii", "backslashreplace")
+    printable = "".join(each if each.isprintable() else "?" for each in text)[:MAX_USER_AGENT]
+    return AuditClient(plane, None if source_ip is None else str(source_ip), printable, request_id)

@@ -1,0 +1,112 @@
+"""Record sign-ins and sign-outs in the audit log, and count those that fail.
+
+Those of a person are events of every organization that the person belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.iam.principal import Source, read_source
+from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.rows.key_owners import KeyOwner
+from cloudcore.identity.rows.organizations import list_joined
+from cloudcore.identity.rows.service_accounts import find_service_account
+from cloudcore.identity.rows.sessions import LiveSession
+from cloudcore.identity.rows.users import User
+from cloudcore.web.context import RequestContext
+
+SIGN_IN: Final = "iam:SignIn"
+SIGN_OUT: Final = "iam:SignOut"
+
+_MAX_ORGANIZATIONS: Final = 20
+
+
+def record_sign_in(
+    ctx: RequestContext, tx: Connection, user: User, action: str = SIGN_IN, **details: str | None
+) -> None:
+    """Record that a person signed in, in the transaction that begins the session."""
+    crn = person_crn(user.organization_id, user.id)
+    owners = organizations_of(user.id, tx)
+    source = Source(crn, user.email)
+    ctx.audit(tx, action, owners, principal=crn, source=source, details=details)
+
+
+def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
+    """Count a wrong password for the persons of its e-mail address; of nobody's, nothing is kept.
+
+    No query is made now, so that it takes as long as for an address that nobody has.
+    """
+    for user in users:
+        crn = person_crn(user.organization_id, user.id)
+        ctx.note_refusal(
+            SIGN_IN,
+            principal=crn,
+            source=Source(crn, user.email),
+            owners=partial(organizations_of, user.id),
+            resource=crn,
+        )
+
+
+def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None:
+    """Record that a service account got an access token for its key pair."""
+    source = _program(owner.account_id, owner.service_account)
+    details = {"access_key_id": owner.key_id}
+    owners = [owner.account_id]
+    ctx.audit(tx, SIGN_IN, owners, principal=source.crn, source=source, details=details)
+
+
+def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
+    """Count a key pair that was refused: a wrong secret, or what is suspended."""
+    source = _program(owner.account_id, owner.service_account)
+    ctx.note_refusal(
+        SIGN_IN,
+        principal=source.crn,
+        source=source,
+        owner_id=owner.account_id,
+        resource=source.crn,
+    )
+
+
+def record_program_sign_out(
+    ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
+) -> None:
+    """Record that a token or login of a service account was revoked; `ended` says which."""
+    source = _program(account_id, service_account)
+    details, owners = {"ended": ended}, [account_id]
+    ctx.audit(tx, SIGN_OUT, owners, principal=source.crn, source=source, details=details)
+
+
+def record_login_end(
+    ctx: RequestContext, tx: Connection, account_id: str, service_account_id: str
+) -> None:
+    """Record that a login of a service account was revoked."""
+    program = find_service_account(tx, account_id, service_account_id)
+    if program is not None:
+        record_program_sign_out(ctx, tx, account_id, program.name, "login")
+
+
+def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, ended: str) -> None:
+    """Record the end of a session, or of a token or login that was made in it."""
+    details = {"ended": ended}
+    if session.user_id is not None:
+        crn = person_crn(session.personal_organization_id or "", session.user_id)
+        owners: Sequence[str] = organizations_of(session.user_id, tx)
+        source: Source | None = Source(crn, session.email or "")
+    else:
+        account_id = session.account_id or ""
+        crn, owners = iam_crn(account_id, "role", session.role or ""), [account_id]
+        source = read_source(session.first_source)
+    ctx.audit(tx, SIGN_OUT, owners, principal=crn, source=source, details=details)
+
+
+def _program(account_id: str, name: str) -> Source:
+    return Source(iam_crn(account_id, "service-account", name), name)
+
+
+def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
+    """Return the ids of the organizations that a person belongs to."""
+    return [each.organization.id for each in list_joined(tx, user_id, "", _MAX_ORGANIZATIONS)]

@@ -1,0 +1,73 @@
+"""Record the changes of ``/v2`` in the audit log; those of ``/v1`` the kernel records by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloudcore.audit.log import record
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.iam.principal import read_source
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.runs import Run
+from registry.metadata.repositories.live import Repository
+from registry.services.access import repository_crn
+from registry.services.changes import Change
+
+
+def record_change(
+    tx: Connection, change: Change, action: str, repository: Repository, **details: object
+) -> None:
+    """Record a change of a repository in its transaction, with what the change told meanwhile.
+
+    Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
+    the registry's own runs are recorded when they end.
+    """
+    if change.client is None:
+        return
+    region = change.registry_host.region
+    event = AuditEvent(
+        id=uuid7(change.now),
+        owner_id=repository.account_id,
+        occurred_at=change.now,
+        action=action,
+        resources=(repository_crn(region, repository.account_id, repository.name),),
+        principal=change.principal,
+        source=change.source,
+        client=change.client,
+        details={**details, **(change.details or {})},
+    )
+    record(tx, event)
+
+
+def record_run(
+    action: str,
+    crn: str,
+    deletions: Sequence[str],
+    tx: Connection,
+    run: Run,
+    job: Job,
+) -> None:
+    """Record a run that ends and has deleted something: one event with its counts.
+
+    `crn` is the run's own, `deletions` are the names of the counts of what it deleted.
+    """
+    if not any(run.counts[name] for name in deletions):
+        return
+    assert run.finished_at is not None
+    details: dict[str, object] = {"run": crn, "state": run.state, **run.counts}
+    if run.fault is not None:
+        details["fault"] = run.fault
+    event = AuditEvent(
+        id=uuid7(run.finished_at),
+        owner_id=run.account_id,
+        occurred_at=run.finished_at,
+        action=action,
+        resources=(job.resource or "",),
+        principal=run.started_by or crn,
+        source=read_source(run.started_by_source),
+        client=None,
+        details=details,
+    )
+    record(tx, event)

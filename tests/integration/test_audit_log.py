@@ -1,0 +1,337 @@
+"""What the audit log tells over HTTP: pushes, sign-ins, refusals; who may read it, and export."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.web.run_once import RunOnce
+from registry.console.app import Console
+from registry.console.cookies import CookieJar
+from registry.console.page_request import ConsoleSettings
+from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served
+from tests.integration.test_audit_operations import set_password
+from tests.integration.test_sources import EMAIL, assume, bearer
+
+PATH: Final = "/v1/audit-events"
+VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
+PASSWORD: Final = "a long enough password"
+OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
+AGENT: Final = {"User-Agent": "docker/28.2"}
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Return an install shared by this module."""
+    folder: Path = tmp_path_factory.mktemp("audit")
+    async with open_served(folder / "data") as served:
+        yield served
+
+
+async def events(served: Served, tenant: Tenant, **query: str | int) -> list[dict[str, Any]]:
+    """Return the events of an account that match, the newest first."""
+    path = f"{PATH}?{httpx.QueryParams(query)}"
+    answer = await served.ask("GET", path, token=tenant.program_token)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["events"]
+    return found
+
+
+async def of_organization(served: Served, tenant: Tenant, **query: str) -> list[dict[str, Any]]:
+    """Return the events of an organization, as its owner sees them."""
+    query["organization_id"] = tenant.organization_id
+    path = f"{PATH}?{httpx.QueryParams(query)}"
+    answer = await served.ask("GET", path, token=tenant.person_token)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["events"]
+    return found
+
+
+async def push(served: Served, token: str, name: str, by: str) -> tuple[httpx.Response, str]:
+    """Push a manifest without layers, told apart by an annotation."""
+    digest = f"sha256:{sha256(b'{}').hexdigest()}"
+    uploads = f"/v2/{name.partition('/manifests')[0]}/blobs/uploads/?digest={digest}"
+    blob = await served.ask("POST", uploads, b"{}", token=token)
+    assert blob.status_code == 201, blob.text
+    config = {"mediaType": "application/x", "digest": digest}
+    manifest = {"schemaVersion": 2, "config": config | {"size": 2}, "layers": []}
+    body = json.dumps(manifest | {"annotations": {"by": by}, "mediaType": OCI_MANIFEST}).encode()
+    kind = {"Content-Type": OCI_MANIFEST, **AGENT}
+    answer = await served.ask("PUT", f"/v2/{name}", body, token=token, headers=kind)
+    assert answer.status_code == 201, answer.text
+    return answer, f"sha256:{sha256(body).hexdigest()}"
+
+
+async def admin_session(served: Served, **more: str) -> str:
+    """Return a token of acme's owner in the role that came with the account."""
+    token = served.acme.person_token
+    (role,) = (await served.ask("GET", "/v1/users/me/roles", token=token)).json()["roles"]
+    return await assume(served, token, role["id"], **more)
+
+
+async def test_a_push_in_a_role_leaves_one_event_with_its_person(served: Served) -> None:
+    """One insert in the transaction of the push; the same push again is no change."""
+    acme = served.acme
+    session = await admin_session(served, session_name="friday-fix")
+    minted = await served.ask("POST", "/v1/authorization-token", token=session)
+    token = await bearer(served, minted.json()["password"], "pull", "push", "delete")
+    _, first = await push(served, token, "acme/app/manifests/moved", "one")
+    served.database.noted.clear()
+    answer, second = await push(served, token, "acme/app/manifests/moved", "two")
+    inserts = [each for each in served.database.noted if "audit_events" in each.statement.sqlite]
+    assert len(inserts) == 1
+    await push(served, token, "acme/app/manifests/moved", "two")
+    event, earlier, *_ = await events(served, acme, action="registry:PushImage")
+    assert event["details"] == {
+        "digest": second,
+        "tags": {"moved": {"from": first, "to": second}},
+    }
+    assert earlier["details"]["tags"] == {"moved": {"from": None, "to": first}}
+    assert event["resources"] == [f"crn:registry:local:{acme.account_id}:repository/app"]
+    assert event["principal"] == iam_crn(acme.account_id, "role", "admin")
+    assert event["source"] == {
+        "crn": person_crn(acme.person.organization_id, acme.person.id),
+        "name": EMAIL,
+        "session_name": "friday-fix",
+    }
+    assert (event["plane"], event["source_ip"]) == ("data", "198.51.100.7")
+    assert event["user_agent"] == "docker/28.2"
+    assert event["request_id"] == answer.headers["x-request-id"]
+    one = await served.ask("GET", f"{PATH}/{event['id']}", token=acme.program_token)
+    assert one.json() == {"event": event}
+    gone = await served.ask("DELETE", f"/v2/acme/app/manifests/{second}", token=token)
+    assert gone.status_code == 202
+    (deleted, *_) = await events(served, acme, action="registry:DeleteImage")
+    assert deleted["details"] == {"deleted": {second: ["moved"]}}
+    (assumed, *_) = await events(served, acme, action="iam:AssumeRole", who=EMAIL)
+    assert assumed["details"] == {"session_name": "friday-fix"}
+    (login, *_) = await events(served, acme, action="registry:GetAuthorizationToken", who=EMAIL)
+    assert login["principal"] == event["principal"]
+
+
+async def test_a_repository_that_a_push_creates_is_an_event(served: Served) -> None:
+    scope = "repository:globex/fresh:pull,push"
+    token = await served.bearer(served.globex, scope)
+    await push(served, token, "globex/fresh/manifests/v1", "one")
+    resource = f"crn:registry:local:{served.globex.account_id}:repository/fresh"
+    found = await events(served, served.globex, resource=resource)
+    assert [each["action"] for each in found] == ["registry:PushImage", "registry:CreateRepository"]
+
+
+async def token_of(served: Served, secret: str) -> httpx.Response:
+    """Ask for an access token for a key pair."""
+    body = f"grant_type=client_credentials&client_id={served.acme.access_key_id}".encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    return await served.ask(
+        "POST", "/v1/oauth/token", body + f"&client_secret={secret}".encode(), headers=kind
+    )
+
+
+async def test_programs_sign_in_and_out_and_wrong_secrets_are_counted(served: Served) -> None:
+    acme = served.acme
+    answer = await token_of(served, acme.secret)
+    crn = iam_crn(acme.account_id, "service-account", "program")
+    (event, *_) = await events(served, acme, action="iam:SignIn", outcome="succeeded")
+    assert (event["principal"], event["source"]["name"]) == (crn, "program")
+    for _ in range(3):
+        assert (await token_of(served, "wrong")).status_code == 401
+    assert await events(served, acme, action="iam:SignIn", outcome="refused") == []
+    await served.auditor.flush()
+    (refused,) = await events(served, acme, action="iam:SignIn", outcome="refused")
+    assert (refused["times"], refused["principal"]) == (3, crn)
+    body = f"token={answer.json()['access_token']}".encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    for _ in range(2):  # the second ends nothing
+        await served.ask("POST", "/v1/oauth/revoke", body, headers=kind)
+    (ended,) = await events(served, acme, action="iam:SignOut")
+    assert (ended["principal"], ended["details"]) == (crn, {"ended": "token"})
+    assert answer.json()["access_token"] not in json.dumps(await events(served, acme, limit=200))
+
+
+async def sign_in(served: Served, password: str) -> httpx.Response:
+    """Send the form of the sign-in page."""
+    challenge = urlsafe_b64encode(sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
+    query = httpx.QueryParams(
+        response_type="code",
+        client_id="cli",
+        redirect_uri=OUT_OF_BAND,
+        code_challenge=challenge,
+        code_challenge_method="S256",
+    )
+    page = await served.ask("GET", f"/v1/oauth/authorize?{query}")
+    found = re.search(r'name="form" value="([^"]*)"', page.text)
+    assert found is not None
+    sent = httpx.QueryParams(form=html.unescape(found[1]), email=EMAIL, password=password)
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": page.headers["set-cookie"].partition(";")[0],
+    }
+    return await served.ask("POST", "/v1/oauth/authorize", str(sent).encode(), headers=headers)
+
+
+async def test_people_sign_in_and_out_where_their_organizations_see_it(served: Served) -> None:
+    acme = served.acme
+    hashed = hash_password(PASSWORD, Cost(log_n=4, r=8, p=1))
+    await served.database.write(set_password, acme.person.id, hashed)
+    for _ in range(2):
+        assert (await sign_in(served, "wrong password")).status_code == 403
+    page = await sign_in(served, PASSWORD)
+    code = re.search(r'<output id="code">([^<]*)</output>', page.text)
+    assert code is not None
+    form = httpx.QueryParams(
+        grant_type="authorization_code",
+        client_id="cli",
+        redirect_uri=OUT_OF_BAND,
+        code=code[1],
+        code_verifier=VERIFIER,
+    )
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await served.ask("POST", "/v1/oauth/token", str(form).encode(), headers=kind)
+    assert answer.status_code == 200, answer.text
+    token = httpx.QueryParams(token=answer.json()["refresh_token"])
+    await served.ask("POST", "/v1/oauth/revoke", str(token).encode(), headers=kind)
+    await served.auditor.flush()
+    crn = person_crn(acme.person.organization_id, acme.person.id)
+    found = await of_organization(served, acme, who=EMAIL, action="iam:Sign*")
+    assert {
+        (each["action"], each["outcome"], each["times"], each["principal"]) for each in found
+    } == {
+        ("iam:SignOut", "succeeded", 1, crn),
+        ("iam:SignIn", "succeeded", 1, crn),
+        ("iam:SignIn", "refused", 2, crn),
+    }
+    text = json.dumps(found)
+    assert PASSWORD not in text
+    assert answer.json()["refresh_token"] not in text
+    assert code[1] not in text
+
+
+async def test_refused_attempts_on_both_planes_are_counted(served: Served) -> None:
+    acme = served.acme
+    session = await assume(served, await admin_session(served), acme.ids["/v1/roles/{}"])
+    for _ in range(3):
+        refused = await served.ask("GET", "/v1/repositories", token=session)
+        assert refused.status_code == 403
+    minted = await served.ask("POST", "/v1/authorization-token", token=session)
+    assert minted.status_code == 403  # the role may do nothing
+    await served.auditor.flush()
+    crn = iam_crn(acme.account_id, "role", "role")
+    found = await events(served, acme, who=crn, outcome="refused")
+    assert [(each["action"], each["times"]) for each in found] == [
+        ("registry:GetAuthorizationToken", 1),
+        ("registry:DescribeRepositories", 3),
+    ]
+    deny = {"effect": "deny", "actions": ["registry:PushImage"], "resources": ["*"]}
+    document = {"version": "1", "statements": [deny]}
+    policy = await served.make(
+        "/v1/policies", {"name": "no-push", "document": document}, token=served.globex.program_token
+    )
+    path = f"/v1/policies/{policy['id']}/attachments"
+    program = {"service_account": "program"}
+    attached = await served.make(path, program, token=served.globex.program_token)
+    token = await served.bearer(served.globex, "repository:globex/app:pull,push")
+    start = await served.ask("POST", "/v2/globex/app/blobs/uploads/", token=token)
+    assert start.status_code == 403, start.text
+    await served.ask("DELETE", f"{path}/{attached['id']}", token=served.globex.program_token)
+    await served.auditor.flush()
+    (event,) = await events(served, served.globex, outcome="refused", action="registry:PushImage")
+    assert (event["plane"], event["details"]) == ("data", {"name": "globex/app"})
+
+
+async def test_an_account_reads_its_own_events_alone(served: Served) -> None:
+    acme, globex = served.acme, served.globex
+    own = {each["id"] for each in await events(served, acme, limit=200)}
+    foreign = {each["id"] for each in await events(served, globex, limit=200)}
+    assert own
+    assert own.isdisjoint(foreign)
+    crossing = f"{PATH}/{next(iter(foreign))}"
+    assert (await served.ask("GET", crossing, token=acme.program_token)).status_code == 404
+    for token in (acme.program_token, globex.person_token):
+        path = f"{PATH}?organization_id={acme.organization_id}"
+        refused = await served.ask("GET", path, token=token)
+        assert refused.status_code in (403, 404), refused.text
+    member, token = await served.add_person("looks-on")
+    await served.join(acme.organization_id, member.email, token, by=acme.person_token)
+    path = f"{PATH}?organization_id={acme.organization_id}"
+    assert (await served.ask("GET", path, token=token)).status_code == 403
+    joined = await of_organization(served, acme, who=member.email)
+    assert [each["action"] for each in joined] == ["iam:AcceptInvitation"]
+
+
+async def test_the_export_has_what_the_pages_have(served: Served) -> None:
+    token = served.acme.program_token
+    pages: list[dict[str, Any]] = []
+    query: dict[str, str | int] = {"limit": 7, "action": "registry:*"}
+    while True:
+        answer = await served.ask("GET", f"{PATH}?{httpx.QueryParams(query)}", token=token)
+        pages += answer.json()["events"]
+        if not answer.json()["meta"]["has_more"]:
+            break
+        query["marker"] = answer.json()["meta"]["marker"]
+    export = await served.ask("GET", f"{PATH}/export?action=registry:*", token=token)
+    assert export.headers["content-type"] == "application/jsonl"
+    assert [json.loads(line) for line in export.text.splitlines()] == pages
+    assert len(pages) > 7  # more than a page
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("action=*:Push", "action"),
+        ("resource=crn:*:x", "resource"),
+        ("since=yesterday", "since"),
+        ("until=2026-01-01T00:00:00", "until"),
+        ("outcome=failed", "outcome"),
+        ("organization_id=acme", "organization_id"),
+        ("marker=x", "marker"),
+    ],
+)
+async def test_a_filter_that_means_nothing_is_refused(
+    served: Served, query: str, field: str
+) -> None:
+    answer = await served.ask("GET", f"{PATH}?{query}", token=served.acme.program_token)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["params"]["field"] == field
+
+
+async def test_the_console_shows_and_filters_events(served: Served) -> None:
+    """A page over ``/v1`` with a GET form; the link to older events keeps the filter."""
+    acme, end = served.acme, served.clock() + HOUR
+    once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
+    settings = ConsoleSettings(URL, HOST, "local")
+    console = Console(served.app, settings, keyring=served.keyring, clock=served.clock, once=once)
+    token = Token(acme.program_token, end)
+    acting = Acting("1", "admin", acme.account_id, "acme", token)
+    session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
+    cookie = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
+        await console(scope, receive, send)
+
+    transport = httpx.ASGITransport(answered)
+    headers = {"Cookie": cookie}
+    async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as browser:
+        page = await browser.get("/console/audit?action=registry:*&since=2020-01-01")
+        assert page.status_code == 200, page.text
+        assert "registry:CreateRepository" in page.text
+        assert "iam:CreateRole" not in page.text
+        assert "program (service account)" in page.text
+        none = await browser.get("/console/audit?who=nobody@example.com")
+        assert "No event." in none.text
+        wrong = await browser.get("/console/audit?action=*:x")
+        assert wrong.status_code == 400
+        assert 'role="alert"' in wrong.text

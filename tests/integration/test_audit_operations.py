@@ -1,0 +1,169 @@
+"""Every operation of ``/v1`` that changes something leaves one event, and a replay none.
+
+Driven by the table of operations: one that is added fails here until there is a request for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import bindparam, func, select
+
+from cloudcore.audit.tables import audit_events
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.identity.tables import users
+from tests.integration.id_places import RULE, STATEMENT, Place, filled
+from tests.integration.served_world import Served
+from tests.integration.test_idempotent_operations import DOCUMENT, Asked, asked, end_runs
+from tests.spec.operations import OPERATIONS, Operation
+
+CHANGES: Final = {
+    each.place: each
+    for each in OPERATIONS
+    if each.is_built and each.action is not None and each.method != "GET"
+}
+READS: Final = {"POST /v1/repositories/{}/lifecycle-policy/preview"}
+"""They change nothing."""
+PASSWORD: Final = "a long enough password"
+
+_COUNT: Final = Statement(select(func.count()).select_from(audit_events))
+_e = audit_events.c
+_LAST: Final = Statement(
+    page(
+        select(_e.action, _e.owner_id, _e.resource, _e.principal, _e.source_name, _e.request_id)
+        .where(_e.request_id == bindparam("request_id"))
+        .order_by(_e.occurred_at)
+    )
+)
+_SET_PASSWORD: Final = Statement(
+    users.update().where(users.c.id == bindparam("user_id")).values(password=bindparam("hashed"))
+)
+
+
+def set_password(tx: Connection, user_id: str, hashed: str) -> None:
+    """Give a person a password that is known."""
+    tx.execute(_SET_PASSWORD, user_id=user_id, hashed=hashed)
+
+
+async def count(served: Served) -> int:
+    row = await served.database.read(lambda tx: tx.row(_COUNT))
+    assert row is not None
+    return int(row[0])
+
+
+async def events_of(served: Served, request_id: str) -> list[Row]:
+    def read(tx: Connection) -> list[Row]:
+        return list(tx.rows(_LAST, request_id=request_id, limit=9))
+
+    return await served.database.read(read)
+
+
+def path_of(operation: Operation, served: Served) -> str:
+    """Return the path with the ids of acme's things."""
+    return filled(Place(operation, "", -1), served.acme)
+
+
+async def other_requests(served: Served) -> dict[str, Asked]:
+    """Return a request for each other change, in an order in which all of them succeed."""
+    acme, owner, program = served.acme, served.acme.person_token, served.acme.program_token
+    new = {"email": "brief@example.org", "organization": acme.organization_id}
+    user = (await served.make("/v1/users", new, token=owner))["id"]
+    made = await served.make("/v1/organizations", {"name": "Brief"}, token=owner)
+    spare = await served.make("/v1/repositories", {"name": "spare"}, token=program)
+    named = {"name": "spare", "document": DOCUMENT}
+    policy = await served.make("/v1/policies", named, token=program)
+    hashed = hash_password(PASSWORD, Cost(log_n=4, r=8, p=1))
+    await served.database.write(set_password, acme.person.id, hashed)
+    changed = {"current_password": PASSWORD, "password": "another long password"}
+    trusted = {"effect": "allow", "principals": [acme.account_id]}
+    member = acme.ids["/v1/organizations/{}/members/{}"]
+    return {
+        "POST /v1/authorization-token": Asked(program),
+        "PATCH /v1/repositories/{}": Asked(program, {"description": "New."}),
+        "PUT /v1/repositories/{}/tags/{}": Asked(program, {"digest": acme.digest}),
+        "DELETE /v1/repositories/{}/tags/{}": Asked(program),
+        "PUT /v1/repositories/{}/policy": Asked(
+            program, {"version": "1", "statements": [STATEMENT]}
+        ),
+        "DELETE /v1/repositories/{}/policy": Asked(program),
+        "PUT /v1/repositories/{}/lifecycle-policy": Asked(program, {"rules": [RULE]}),
+        "DELETE /v1/repositories/{}/lifecycle-policy": Asked(program),
+        "PUT /v1/repositories/{}/images/{}/pins/{}": Asked(program, {}),
+        "DELETE /v1/repositories/{}/images/{}/pins/{}": Asked(program),
+        "DELETE /v1/repositories/{}/images/{}": Asked(program),
+        "DELETE /v1/repositories/{}": Asked(program, path=f"/v1/repositories/{spare['id']}"),
+        "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
+        "DELETE /v1/event-rules/{}": Asked(program),
+        "PATCH /v1/policies/{}": Asked(program, {"document": DOCUMENT}),
+        "DELETE /v1/policies/{}/attachments/{}": Asked(program),
+        "DELETE /v1/policies/{}": Asked(program, path=f"/v1/policies/{policy['id']}"),
+        "PATCH /v1/roles/{}": Asked(
+            program, {"trust_policy": {"version": "1", "statements": [trusted]}}
+        ),
+        "DELETE /v1/roles/{}/assignments/{}": Asked(program),
+        "DELETE /v1/roles/{}": Asked(program),
+        "PATCH /v1/service-accounts/{}/access-keys/{}": Asked(program, {"status": "inactive"}),
+        "DELETE /v1/service-accounts/{}/access-keys/{}": Asked(program),
+        "PATCH /v1/service-accounts/{}": Asked(program, {"description": "New."}),
+        "DELETE /v1/service-accounts/{}": Asked(program),
+        "PATCH /v1/accounts/{}": Asked(program, {"auto_create_repositories": False}),
+        "PATCH /v1/users/{}": Asked(owner, {"status": "active"}, path=f"/v1/users/{user}"),
+        "DELETE /v1/users/{}": Asked(owner, path=f"/v1/users/{user}"),
+        "DELETE /v1/organizations/{}/invitations/{}": Asked(owner),
+        "PATCH /v1/organizations/{}/members/{}": Asked(owner, {"role": "member"}),
+        "DELETE /v1/organizations/{}/members/{}": Asked(
+            owner, path=f"/v1/organizations/{acme.organization_id}/members/{member}"
+        ),
+        "PATCH /v1/organizations/{}": Asked(owner, {"name": "Acme"}),
+        "DELETE /v1/organizations/{}": Asked(owner, path=f"/v1/organizations/{made['id']}"),
+        "PUT /v1/users/me/password": Asked(owner, changed),
+    }
+
+
+async def test_every_change_leaves_one_event(served: Served) -> None:
+    """Of the caller, with the action and the resource that was authorized; a replay leaves none."""
+    keyed = {f"POST {path}": request for path, request in (await asked(served)).items()}
+    others = await other_requests(served)
+    assert keyed.keys() | others.keys() == CHANGES.keys() - READS
+    # Who joins is known where it is joined, though the resource is the person.
+    owners = {"POST /v1/organizations/{}/accept": served.acme.organization_id}
+    wrong: dict[str, Any] = {}
+    for place, request in {**keyed, **others}.items():
+        operation = CHANGES[place]
+        path = request.path or path_of(operation, served)
+        await end_runs(served)
+        headers = {"Idempotency-Key": "again"} if operation.takes_key else {}
+        for is_replay in (False, True) if operation.takes_key else (False,):
+            before = await count(served)
+            answer = await served.ask(
+                operation.method, path, request.body, token=request.token, headers=headers
+            )
+            added = await count(served) - before
+            events = await events_of(served, answer.headers["x-request-id"])
+            is_right = answer.is_success and added == len(events) == (0 if is_replay else 1)
+            if is_right and not is_replay:
+                action, owner_id, resource, principal, source, _ = events[0]
+                is_right = (
+                    action == operation.action
+                    and owner_id == owners.get(place, resource.split(":")[3])
+                    and principal.startswith("crn:iam::")
+                    and source
+                )
+            if not is_right:
+                wrong[place] = (answer.status_code, answer.text[:300], added, events)
+    assert wrong == {}
+
+
+async def test_a_read_and_a_refused_change_leave_none(served: Served) -> None:
+    before = await count(served)
+    acme, stranger = served.acme, served.globex.program_token
+    repository = f"/v1/repositories/{acme.ids['/v1/repositories/{}']}"
+    await served.ask("GET", repository, token=acme.program_token)
+    preview = f"{repository}/lifecycle-policy/preview"
+    await served.ask("POST", preview, {}, token=acme.program_token)
+    refused = await served.ask("DELETE", repository, token=stranger)
+    failed = await served.ask("DELETE", repository, token=acme.program_token)  # it has images
+    assert (refused.status_code, failed.status_code) == (404, 409)
+    assert await count(served) == before

@@ -1,0 +1,153 @@
+"""The rows of the audit log on both databases: never changed, found by filters, deleted by age."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from cloudcore.audit import rows
+from cloudcore.audit.log import AuditLog
+from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage
+from cloudcore.audit.tables import audit_events
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.iam.audit import AuditClient, AuditEvent
+from cloudcore.iam.principal import Source
+from tests.databases import on_both_databases, opened
+
+pytestmark = on_both_databases
+
+START = 1_800_000_000 * MICROSECONDS
+OWNER = uuid7(START)
+ANN = Source("crn:iam::o:user/ann", "ann@example.com", "ann@example.com")
+CLIENT = AuditClient("control", "198.51.100.7", "curl/8", "one")
+
+_CHANGE = Statement(audit_events.update().values(principal=audit_events.c.action))
+_RAISE = Statement(audit_events.update().values(times=audit_events.c.times + audit_events.c.times))
+
+
+@pytest.fixture
+async def database(metadata_url: str) -> AsyncIterator[Database]:
+    async with opened(metadata_url) as database:
+        yield database
+
+
+def event(
+    number: int, action: str = "iam:CreateRole", resource: str = "crn:a:b:c:d/e"
+) -> AuditEvent:
+    return AuditEvent(
+        id=uuid7(START + number * 1000),
+        owner_id=OWNER,
+        occurred_at=START + number,
+        action=action,
+        resources=(resource,),
+        principal="crn:iam::o:role/ops",
+        source=ANN,
+        client=CLIENT,
+        details={"number": number},
+    )
+
+
+async def add(database: Database, *events: AuditEvent) -> None:
+    def insert(tx: Connection) -> None:
+        for each in events:
+            rows.add_event(tx, each)
+
+    await database.write(insert)
+
+
+def execute(tx: Connection, statement: Statement) -> None:
+    tx.execute(statement)
+
+
+async def listed(database: Database, wanted: AuditFilter, limit: int = 50) -> list[int]:
+    """Return the places of all events that are found, page by page."""
+    found: list[int] = []
+    after: tuple[int, str] | None = None
+    while True:
+        page: AuditPage = await database.read(rows.list_events, OWNER, wanted, after, limit)
+        assert len(page.rows) <= limit
+        found += [row.occurred_at - START for row in page.rows]
+        after = page.after
+        if after is None:
+            return found
+
+
+async def test_what_was_done_is_never_changed(database: Database) -> None:
+    await add(database, event(1))
+    for statement in (_CHANGE, _RAISE):
+        with pytest.raises(Exception, match="never changed"):
+            await database.write(execute, statement)
+    row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
+    assert (row.principal, row.times) == ("crn:iam::o:role/ops", 1)
+
+
+async def test_events_end_with_their_age_alone(database: Database) -> None:
+    await add(database, *(event(number) for number in range(5)))
+    assert await database.write_relaxed(rows.forget_events, START + 2) == 3
+    assert await listed(database, AuditFilter()) == [4, 3]
+
+
+async def test_filters_find_what_matches_and_pages_repeat_nothing(database: Database) -> None:
+    await add(
+        database,
+        event(1, "iam:CreateRole", "crn:iam::c:role/a"),
+        event(2, "iam:DeleteRole", "crn:iam::c:role/ab"),
+        event(3, "test:DeleteThing", "crn:test::c:thing/%_"),
+        event(4, "iam:CreateRole", "crn:iam::c:role/a")._replace(source=None, principal=""),
+        event(4, "iam:CreateRole", "crn:iam::c:role/a")._replace(owner_id=uuid7(START)),
+    )
+    for wanted, numbers in (
+        (AuditFilter(), [4, 3, 2, 1]),
+        (AuditFilter(action="iam:CreateRole"), [4, 1]),
+        (AuditFilter(action="iam:*"), [4, 2, 1]),
+        (AuditFilter(resource="crn:iam::c:role/a"), [4, 1]),
+        (AuditFilter(resource="crn:iam::c:role/a*"), [4, 2, 1]),
+        (AuditFilter(resource="crn:test::c:thing/%_"), [3]),
+        (AuditFilter(resource="crn:iam::c:role/a", action="iam:D*"), []),
+        (AuditFilter(who="ann@example.com"), [3, 2, 1]),
+        (AuditFilter(who=ANN.crn), [3, 2, 1]),
+        (AuditFilter(who="crn:iam::o:role/ops"), [3, 2, 1]),
+        (AuditFilter(who="crn:iam::o:role/op"), []),
+        (AuditFilter(since=START + 2, until=START + 4), [3, 2]),
+        (AuditFilter(outcome="refused"), []),
+    ):
+        assert await listed(database, wanted) == numbers, wanted
+        assert await listed(database, wanted, limit=1) == numbers, wanted
+
+
+async def test_a_rare_event_is_found_behind_many_others(database: Database) -> None:
+    """A page looks at a window of events, and tells where to look on."""
+    rare = event(0, "iam:DeleteRole", "crn:a:b:c:rare/e")
+    await add(database, rare, *(event(number) for number in range(1, 2 * WINDOW + 10)))
+    wanted = AuditFilter(action="iam:DeleteRole")
+    first = await database.read(rows.list_events, OWNER, wanted, None, 9)
+    assert not first.rows
+    assert first.after is not None
+    assert await listed(database, wanted) == [0]
+    by_name = AuditFilter(resource="crn:a:b:c:rare/e")
+    assert (await database.read(rows.list_events, OWNER, by_name, None, 9)).rows  # by its index
+
+
+async def test_a_flood_of_refusals_is_one_row_an_hour(database: Database) -> None:
+    log = AuditLog(database)
+    refused = event(1)._replace(outcome="refused", id="")
+    for number in range(500):
+        log.note_refusal(refused._replace(occurred_at=START + number))
+    await log.flush()
+    log.note_refusal(refused._replace(occurred_at=START + 600, resources=("crn:a:b:c:d/last",)))
+    await AuditLog(database).flush()  # another process
+    await log.flush()
+    log.note_refusal(refused._replace(occurred_at=START + 3600 * MICROSECONDS))
+    await log.flush()
+    second, first = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
+    assert (first.times, first.resource, first.last_at) == (501, "crn:a:b:c:d/last", START + 600)
+    assert (second.times, second.outcome) == (1, "refused")
+
+
+async def test_details_are_bounded(database: Database) -> None:
+    await add(database, event(1)._replace(details={"text": "x" * rows.MAX_DETAILS}))
+    row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
+    assert row.details == '{"dropped":"too long"}'
