@@ -8,22 +8,47 @@ is stored already stays in force, also when a kind of resource is gone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.grammar import nearest
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import Policy
+from cloudcore.iam.policy import Policy, PolicyKind
 from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.iam.templates import PolicyTemplate
+
+if TYPE_CHECKING:
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
 
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
 _SERVICE_AND_LAST: Final = 2
 _WILDCARDS: Final = "*?"
+
+
+class StoredPolicy(NamedTuple):
+    """The policy of a resource, as `cloudcore.identity.documents` stores documents."""
+
+    document: str
+    encoded_ids: str
+
+
+class OwnPolicy(NamedTuple):
+    """How the policies of resources of a kind are found and read."""
+
+    find: Callable[[Connection, Crn], StoredPolicy | None]
+    """Returns the policy of a resource of its CRN, or None. The CRN names the account by id."""
+    rules: PolicyKind | ResourceRules
+    actions: frozenset[str]
+    """The actions on which it decides."""
+    read_action: str
+    """The action that a caller must be allowed to see it."""
+    is_required: bool = False
+    """Whether it must allow, also within the account, besides the caller's policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +63,8 @@ class ResourceKind:
     """Rules for its resource policies; None if it cannot have one."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Sentences for those actions that the summaries of their operations do not explain."""
+    own_policy: OwnPolicy | None = None
+    """How simulations read the policy of a resource; None if it has none."""
 
     @property
     def family(self) -> str:
@@ -93,6 +120,24 @@ class Vocabulary:
     def actions(self) -> tuple[str, ...]:
         """Return all actions in order."""
         return tuple(sorted({action for kind in self.kinds for action in kind.actions}))
+
+    def kind_of(self, crn: Crn, field: str) -> ResourceKind:
+        """Return the kind of the resource that a CRN names.
+
+        Raises:
+            InvalidInput: there is no such kind; the error names `field`.
+
+        """
+        parts = (crn.service, crn.region, crn.account, f"{crn.type}/")
+        for kind, form in zip(self.kinds, self._forms, strict=True):
+            if form.fits(*parts):
+                return kind
+        raise _unknown(field, "resource", str(crn), self._near_forms(str(crn)))
+
+    def check_action(self, action: str, field: str) -> None:
+        """Raise InvalidInput, which names `field`, if `action` is no action; patterns are none."""
+        if action not in self.actions:
+            raise _unknown(field, "action", action, nearest(action, self.actions))
 
     def check(self, policy: Policy) -> None:
         """Check that each action and resource of an identity policy can match one that exists.

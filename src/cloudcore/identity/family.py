@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
+from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
     from sqlalchemy import Table
 
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
     from cloudcore.db.deletion import Forget
     from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.signing_keys import SigningKeys
@@ -58,6 +61,13 @@ def _expiry() -> Sequence[Forget]:
     from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
 
     return (sessions.forget_ended, forget_invitations)
+
+
+def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
+    from cloudcore.identity.rows.roles import find_role_named  # noqa: PLC0415 - SQLAlchemy
+
+    role = find_role_named(tx, crn.account, crn.name)
+    return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
@@ -135,6 +145,14 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:UnassignRole",
                 "iam:UpdateRole",
             ),
+            summaries={"iam:AssumeRole": "Assume the role, if its trust policy allows it too."},
+            own_policy=OwnPolicy(
+                _trust_policy,
+                PolicyKind.TRUST,
+                frozenset({TRUST_ACTION}),
+                "iam:GetRole",
+                is_required=True,
+            ),
         ),
         ResourceKind(
             crn="crn:iam::<account>:policy/<name>",
@@ -146,6 +164,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetPolicy",
                 "iam:ListPolicies",
                 "iam:ListPolicyAttachments",
+                "iam:SimulatePolicy",
                 "iam:UpdatePolicy",
             ),
         ),

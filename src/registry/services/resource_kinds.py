@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.iam.resource_rules import ResourceRules
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+
+if TYPE_CHECKING:
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
     actions=frozenset({"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}),
     public_actions=frozenset({"registry:PullImage"}),
 )
+
+
+def _repository_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
+    from cloudcore.identity.rows.accounts import find_account  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories.policies import find_target  # noqa: PLC0415
+
+    account = find_account(tx, crn.account)
+    target = account and find_target(tx, account.handle, crn.name)
+    if not target or target.document is None:
+        return None
+    return StoredPolicy(target.document, target.principal_ids or "{}")
+
 
 REPOSITORY: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:repository/<name>",
@@ -40,6 +56,12 @@ REPOSITORY: Final = ResourceKind(
         "registry:UpdateRepository",
     ),
     rules=REPOSITORY_RULES,
+    own_policy=OwnPolicy(
+        _repository_policy,
+        REPOSITORY_RULES,
+        REPOSITORY_RULES.actions,
+        "registry:GetRepositoryPolicy",
+    ),
 )
 EVENT_RULE: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:event-rule/<id>",

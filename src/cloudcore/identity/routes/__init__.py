@@ -15,6 +15,7 @@ from cloudcore.identity.routes import (
     my_roles,
     organizations,
     policies,
+    policy_simulations,
     policy_templates,
     roles,
     service_account_creation,
@@ -36,5 +37,6 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *roles.HANDLERS,
     *policies.HANDLERS,
     *policy_templates.HANDLERS,
+    *policy_simulations.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
