@@ -8,7 +8,7 @@ is stored already stays in force, also when a kind of resource is gone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -77,6 +77,14 @@ class ResourceKind:
         return self.crn.split(":", _PARTS - 1)[-1].partition("/")[0]
 
 
+class ActionOperation(NamedTuple):
+    """An operation that takes an action."""
+
+    operation: str
+    """Method and path."""
+    summary: str
+
+
 class _Form(NamedTuple):
     """The fixed parts of the CRNs of a kind; None is a part that varies."""
 
@@ -115,6 +123,25 @@ class Vocabulary:
             *(kind.rules.actions for kind in kinds if kind.rules is not None)
         )
         """The actions that policies of resources may name."""
+        self.operations: Mapping[str, Sequence[ActionOperation]] = {}
+        """The operations that take an action, by action; see `describe`."""
+
+    def describe(self, operations: Iterable[tuple[str, ActionOperation]]) -> None:
+        """Set the operations, given with the action that each takes."""
+        found: dict[str, list[ActionOperation]] = {}
+        for action, operation in operations:
+            found.setdefault(action, []).append(operation)
+        self.operations = {
+            action: sorted(each, key=lambda operation: operation.operation.split()[::-1])
+            for action, each in found.items()
+        }
+
+    def summary_of(self, kind: ResourceKind, action: str) -> str:
+        """Return a sentence for an action: its own, or that of its first operation."""
+        if action in kind.summaries:
+            return kind.summaries[action]
+        operations = self.operations.get(action)
+        return operations[0].summary if operations else ""
 
     @cached_property
     def actions(self) -> tuple[str, ...]:

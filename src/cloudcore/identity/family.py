@@ -91,6 +91,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:UpdateMember",
                 "iam:UpdateOrganization",
             ),
+            summaries={"iam:LeaveOrganization": "Leave an organization."},
         ),
         ResourceKind(
             crn="crn:iam::<account>:account/<handle>",
@@ -116,6 +117,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:SwitchOrganization",
                 "iam:UpdateUser",
             ),
+            summaries={"iam:GetUser": "Read a person's record, also one's own."},
         ),
         ResourceKind(
             crn="crn:iam::<account>:service-account/<name>",

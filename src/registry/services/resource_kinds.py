@@ -55,6 +55,17 @@ REPOSITORY: Final = ResourceKind(
         "registry:StartLifecycleRun",
         "registry:UpdateRepository",
     ),
+    summaries={
+        "registry:CreateRepository": "Create a repository, also by a first push.",
+        "registry:DeleteImage": "Delete images and tags, on `/v2` too.",
+        "registry:DescribeImages": "List images, tags and referrers, and read what is in them.",
+        "registry:DescribeRepositories": "List repositories and read their records.",
+        "registry:DescribeGarbageCollection": "Read what the collector does in the account.",
+        "registry:GetLifecyclePolicy": "Read a lifecycle policy, its previews and its runs.",
+        "registry:PullImage": "Pull manifests and blobs, and mount blobs from the repository.",
+        "registry:PushImage": "Push blobs and manifests, and move tags.",
+        "registry:RestoreImage": "Restore deleted images and tags.",
+    },
     rules=REPOSITORY_RULES,
     own_policy=OwnPolicy(
         _repository_policy,
@@ -82,5 +93,7 @@ REGISTRY_SETTINGS: Final = ResourceKind(
 PUBLISH: Final = "notifications:Publish"
 """The action on a topic that its event rules need."""
 TOPIC: Final = ResourceKind(
-    crn="crn:notifications:<region>:<account>:topic/<name>", actions=(PUBLISH,)
+    crn="crn:notifications:<region>:<account>:topic/<name>",
+    actions=(PUBLISH,),
+    summaries={PUBLISH: "Publish to a topic; to create an event rule for it."},
 )

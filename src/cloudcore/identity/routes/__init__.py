@@ -9,6 +9,7 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.identity.routes import (
     access_keys,
     accounts,
+    actions,
     invitations,
     me,
     members,
@@ -38,5 +39,6 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *policies.HANDLERS,
     *policy_templates.HANDLERS,
     *policy_simulations.HANDLERS,
+    *actions.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
