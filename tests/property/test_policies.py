@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from cloudcore.iam.decision import Caller, Question, could_allow, decide
+from cloudcore.iam.decision import Caller, Question, Trace, could_allow, decide
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy, PolicyKind, parse_policy
 from cloudcore.iam.resource_rules import ResourceRules
@@ -38,11 +38,8 @@ def evaluate(asked: Asked, identity: list[Document], resource: Document | None) 
 def answer(asked: Asked, own: list[Policy], attached: Policy | None) -> bool:
     caller = None if asked.crn is None else Caller(asked.crn, asked.account)
     source = None if asked.source_ip is None else ip_address(asked.source_ip)
-    return decide(
-        Question(caller, asked.action, asked.resource, asked.owner, source, asked.now),
-        own,
-        attached,
-    ).is_allowed
+    question = Question(caller, asked.action, asked.resource, asked.owner, source, asked.now)
+    return decide(question, own, attached).is_allowed
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -61,6 +58,31 @@ def test_evaluator_and_oracle_agree(shard: int) -> None:
             allowed += expected
     share = allowed / (CASES // SHARDS)
     assert 0.05 < share < 0.6, "the cases say yes too seldom or too often to prove much"
+
+
+def test_a_trace_is_of_the_decision_and_changes_nothing() -> None:
+    """A traced decision is the plain one, and follows from the statements in its trace alone."""
+    random, seen = Random("trace"), set()
+    for _ in range(CASES // 20):
+        identity = [make.document(random) for _ in range(random.choice((0, 1, 2)))]
+        resource = make.document(random, attached=True) if random.random() < 0.7 else None
+        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        attached = parsed(resource, REPOSITORY_RULES)
+        asked = make.question(random)
+        caller = None if asked.crn is None else Caller(asked.crn, asked.account)
+        source = None if asked.source_ip is None else ip_address(asked.source_ip)
+        question = Question(caller, asked.action, asked.resource, asked.owner, source, asked.now)
+        trace = Trace()
+        verdict = decide(question, own, attached, trace)
+        assert verdict is decide(question, own, attached)
+        for found, among in ((trace.identity, own), (trace.resource, [attached])):
+            assert found is None or any(found.policy is each for each in among)
+            assert found is None or any(found.statement is s for s in found.policy.statements)
+        alone = [] if trace.identity is None else [Policy((trace.identity.statement,))]
+        beside = None if trace.resource is None else Policy((trace.resource.statement,))
+        assert decide(question, alone, beside) is verdict
+        seen.add(verdict)
+    assert len(seen) >= 5
 
 
 def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:

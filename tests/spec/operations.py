@@ -150,6 +150,8 @@ GET    /v1/policies/{id}                            GetPolicy                 20
 PATCH  /v1/policies/{id}                            UpdatePolicy              200
 DELETE /v1/policies/{id}                            DeletePolicy              204
 GET    /v1/policy-templates                         -                         200
+GET    /v1/actions                                  -                         200
+POST   /v1/policy-simulations                       SimulatePolicy            200
 POST   /v1/policies/{id}/attachments                AttachPolicy              201 key
 GET    /v1/policies/{id}/attachments                ListPolicyAttachments     200
 DELETE /v1/policies/{id}/attachments/{attachment_id}  DetachPolicy            204

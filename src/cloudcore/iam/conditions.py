@@ -63,6 +63,14 @@ class Conditions(NamedTuple):
 
 NO_CONDITIONS: Final = Conditions()
 
+CONDITION_DOCS: Final = {
+    "ip_address": "a list of addresses or networks; the client's address is in one of them",
+    "not_ip_address": "a list of addresses or networks; the client's address is in none of them",
+    "date_before": "a date-time with its offset (RFC 3339); it is earlier",
+    "date_after": "a date-time with its offset (RFC 3339); it is later",
+}
+"""What each condition takes, and when it holds."""
+
 
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
     """Parse the conditions of a statement.

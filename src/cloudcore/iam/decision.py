@@ -70,25 +70,53 @@ class Verdict(Enum):
         return self is Verdict.ALLOWED
 
 
+class Matched(NamedTuple):
+    """A statement that decided, with its policy."""
+
+    policy: Policy
+    statement: PolicyStatement
+
+
+class Trace:
+    """What a decision came from, written by `decide` if it is asked to."""
+
+    def __init__(self) -> None:
+        self.identity: Matched | None = None
+        """The statement of the caller's policies that decided; None if none is about it."""
+        self.resource: Matched | None = None
+        """The statement of the resource's own policy that decided."""
+
+
 def decide(
-    question: Question, identity: Iterable[Policy], resource: Policy | None = None
+    question: Question,
+    identity: Iterable[Policy],
+    resource: Policy | None = None,
+    trace: Trace | None = None,
 ) -> Verdict:
-    """Decide `question` by the caller's `identity` policies and the `resource` policy."""
+    """Decide `question` by the caller's `identity` policies and the `resource` policy.
+
+    With a `trace`, record there which statements decided.
+    """
     if question.work is None:
         question = question._replace(work=Work(DECISION_STEPS))
     try:
-        return _decide(question, identity, resource)
+        return _decide(question, identity, resource, trace)
     except TooCostly:
         return Verdict.TOO_COSTLY
 
 
-def _decide(question: Question, identity: Iterable[Policy], resource: Policy | None) -> Verdict:
+def _decide(
+    question: Question,
+    identity: Iterable[Policy],
+    resource: Policy | None,
+    trace: Trace | None,
+) -> Verdict:
     caller = question.caller
     is_insider = caller is not None and caller.account_id == question.resource_account_id
-    own = None if caller is None else _own_effect(question, identity)
+    own = None if caller is None else _own_effect(question, identity, trace)
     if own is Effect.DENY:
         return Verdict.EXPLICIT_DENY
-    attached = resource and _attached_effect(question, resource, is_insider=is_insider)
+    attached = resource and _attached_effect(question, resource, trace, is_insider=is_insider)
     if attached is Effect.DENY:
         return Verdict.RESOURCE_DENY
     if caller is None:
@@ -121,18 +149,24 @@ def could_allow(
     return allowed
 
 
-def _own_effect(question: Question, identity: Iterable[Policy]) -> Effect | None:
+def _own_effect(
+    question: Question, identity: Iterable[Policy], trace: Trace | None
+) -> Effect | None:
     """Return the combined effect of the caller's identity policies, or None."""
     effect = None
     for policy in identity:
         about = policy.about(question.action)
         for deny in about.denies:
             if _covers(deny, question):
+                if trace is not None:
+                    trace.identity = Matched(policy, deny)
                 return Effect.DENY
         if effect is None:
             for allow in about.allows:
                 if _covers(allow, question):
                     effect = Effect.ALLOW
+                    if trace is not None:
+                        trace.identity = Matched(policy, allow)
                     break
     return effect
 
@@ -149,15 +183,21 @@ def _holds(statement: PolicyStatement, question: Question) -> bool:
     return statement.conditions.hold(question.source_ip, question.now)
 
 
-def _attached_effect(question: Question, policy: Policy, *, is_insider: bool) -> Effect | None:
+def _attached_effect(
+    question: Question, policy: Policy, trace: Trace | None, *, is_insider: bool
+) -> Effect | None:
     """Return the effect of the resource policy for this caller, or None."""
     about = policy.about(question.action)
     for deny in about.denies:
         if _concerns(deny, question) and _holds(deny, question):
+            if trace is not None:
+                trace.resource = Matched(policy, deny)
             return Effect.DENY
     for allow in about.allows:
         concerns = _names if is_insider else _concerns
         if concerns(allow, question) and _holds(allow, question):
+            if trace is not None:
+                trace.resource = Matched(policy, allow)
             return Effect.ALLOW
     return None
 

@@ -48,6 +48,16 @@ _PRINCIPAL: Final = Form(
 )
 
 
+PRINCIPAL_DOCS: Final = {
+    "<account>": "all service accounts and roles of an account, by its id or handle",
+    "crn:iam::<account>:role/<name>": "a role",
+    "crn:iam::<account>:service-account/<name>": "a service account",
+    "crn:iam::<organization>:user/<id>": "a person; in trust policies, since people act by roles",
+    EVERYONE: "everyone, signed in or not; not in trust policies",
+}
+"""The forms of principals in the policies of resources and in trust policies."""
+
+
 class Effect(Enum):
     """The effect of a statement."""
 

@@ -8,22 +8,47 @@ is stored already stays in force, also when a kind of resource is gone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.grammar import nearest
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import Policy
+from cloudcore.iam.policy import Policy, PolicyKind
 from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.iam.templates import PolicyTemplate
+
+if TYPE_CHECKING:
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
 
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
 _SERVICE_AND_LAST: Final = 2
 _WILDCARDS: Final = "*?"
+
+
+class StoredPolicy(NamedTuple):
+    """The policy of a resource, as `cloudcore.identity.documents` stores documents."""
+
+    document: str
+    encoded_ids: str
+
+
+class OwnPolicy(NamedTuple):
+    """How the policies of resources of a kind are found and read."""
+
+    find: Callable[[Connection, Crn], StoredPolicy | None]
+    """Returns the policy of a resource of its CRN, or None. The CRN names the account by id."""
+    rules: PolicyKind | ResourceRules
+    actions: frozenset[str]
+    """The actions on which it decides."""
+    read_action: str
+    """The action that a caller must be allowed to see it."""
+    is_required: bool = False
+    """Whether it must allow, also within the account, besides the caller's policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +63,8 @@ class ResourceKind:
     """Rules for its resource policies; None if it cannot have one."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Sentences for those actions that the summaries of their operations do not explain."""
+    own_policy: OwnPolicy | None = None
+    """How simulations read the policy of a resource; None if it has none."""
 
     @property
     def family(self) -> str:
@@ -48,6 +75,14 @@ class ResourceKind:
     def type(self) -> str:
         """Return the type in its CRNs."""
         return self.crn.split(":", _PARTS - 1)[-1].partition("/")[0]
+
+
+class ActionOperation(NamedTuple):
+    """An operation that takes an action."""
+
+    operation: str
+    """Method and path."""
+    summary: str
 
 
 class _Form(NamedTuple):
@@ -88,11 +123,48 @@ class Vocabulary:
             *(kind.rules.actions for kind in kinds if kind.rules is not None)
         )
         """The actions that policies of resources may name."""
+        self.operations: Mapping[str, Sequence[ActionOperation]] = {}
+        """The operations that take an action, by action; see `describe`."""
+
+    def describe(self, operations: Iterable[tuple[str, ActionOperation]]) -> None:
+        """Set the operations, given with the action that each takes."""
+        found: dict[str, list[ActionOperation]] = {}
+        for action, operation in operations:
+            found.setdefault(action, []).append(operation)
+        self.operations = {
+            action: sorted(each, key=lambda operation: operation.operation.split()[::-1])
+            for action, each in found.items()
+        }
+
+    def summary_of(self, kind: ResourceKind, action: str) -> str:
+        """Return a sentence for an action: its own, or that of its first operation."""
+        if action in kind.summaries:
+            return kind.summaries[action]
+        operations = self.operations.get(action)
+        return operations[0].summary if operations else ""
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
         """Return all actions in order."""
         return tuple(sorted({action for kind in self.kinds for action in kind.actions}))
+
+    def kind_of(self, crn: Crn, field: str) -> ResourceKind:
+        """Return the kind of the resource that a CRN names.
+
+        Raises:
+            InvalidInput: there is no such kind; the error names `field`.
+
+        """
+        parts = (crn.service, crn.region, crn.account, f"{crn.type}/")
+        for kind, form in zip(self.kinds, self._forms, strict=True):
+            if form.fits(*parts):
+                return kind
+        raise _unknown(field, "resource", str(crn), self._near_forms(str(crn)))
+
+    def check_action(self, action: str, field: str) -> None:
+        """Raise InvalidInput, which names `field`, if `action` is no action; patterns are none."""
+        if action not in self.actions:
+            raise _unknown(field, "action", action, nearest(action, self.actions))
 
     def check(self, policy: Policy) -> None:
         """Check that each action and resource of an identity policy can match one that exists.

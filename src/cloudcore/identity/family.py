@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
+from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 
 if TYPE_CHECKING:
     from litestar.types import ControllerRouterHandler
     from sqlalchemy import Table
 
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
     from cloudcore.db.deletion import Forget
     from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.signing_keys import SigningKeys
@@ -60,6 +63,13 @@ def _expiry() -> Sequence[Forget]:
     return (sessions.forget_ended, forget_invitations)
 
 
+def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
+    from cloudcore.identity.rows.roles import find_role_named  # noqa: PLC0415 - SQLAlchemy
+
+    role = find_role_named(tx, crn.account, crn.name)
+    return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
+
+
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
     routes=_routes,
@@ -81,6 +91,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:UpdateMember",
                 "iam:UpdateOrganization",
             ),
+            summaries={"iam:LeaveOrganization": "Leave an organization."},
         ),
         ResourceKind(
             crn="crn:iam::<account>:account/<handle>",
@@ -106,6 +117,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:SwitchOrganization",
                 "iam:UpdateUser",
             ),
+            summaries={"iam:GetUser": "Read a person's record, also one's own."},
         ),
         ResourceKind(
             crn="crn:iam::<account>:service-account/<name>",
@@ -135,6 +147,14 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:UnassignRole",
                 "iam:UpdateRole",
             ),
+            summaries={"iam:AssumeRole": "Assume the role, if its trust policy allows it too."},
+            own_policy=OwnPolicy(
+                _trust_policy,
+                PolicyKind.TRUST,
+                frozenset({TRUST_ACTION}),
+                "iam:GetRole",
+                is_required=True,
+            ),
         ),
         ResourceKind(
             crn="crn:iam::<account>:policy/<name>",
@@ -146,6 +166,7 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:GetPolicy",
                 "iam:ListPolicies",
                 "iam:ListPolicyAttachments",
+                "iam:SimulatePolicy",
                 "iam:UpdatePolicy",
             ),
         ),

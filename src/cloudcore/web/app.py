@@ -34,7 +34,14 @@ from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
-from cloudcore.web.route_spec import RouteError, RouteSpec, allowed, routes_of, tails_of
+from cloudcore.web.route_spec import (
+    RouteError,
+    RouteSpec,
+    allowed,
+    documented_actions,
+    routes_of,
+    tails_of,
+)
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
 from cloudcore.web.tail import PLACEHOLDER, is_crooked
@@ -160,7 +167,9 @@ class ControlPlane:
         self.needs: Final = needs or {}
         self.absent: Final = absent
         self.shape_of: Final = routes.shape_of
-        self.guard: Final = Guard(platform, routes.specs, routes.allow, vocabulary or Vocabulary())
+        vocabulary = vocabulary or Vocabulary()
+        vocabulary.describe(documented_actions(routes.all))
+        self.guard: Final = Guard(platform, routes.specs, routes.allow, vocabulary)
         for route in self.routes:
             if platform is None and not route.spec.public:
                 raise RouteError(

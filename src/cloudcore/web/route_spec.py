@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,7 @@ from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
 
 from cloudcore.iam.policy import Policy
+from cloudcore.iam.vocabulary import ActionOperation
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.tail import Tails, collision
 
@@ -129,6 +131,14 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
         for handler in path.route_handlers:
             if handler.http_methods != {"OPTIONS"}:
                 yield KernelRoute(_spec(path, handler), handler, allow)
+
+
+def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, ActionOperation]]:
+    """Yield the operations that take an action, each after its action, with their summaries."""
+    for route in routes:
+        if route.spec.action is not None:
+            summary = cleandoc(route.handler.fn.__doc__ or "").partition("\n")[0]
+            yield route.spec.action, ActionOperation(route.spec.operation, summary)
 
 
 def tails_of(routes: Sequence[KernelRoute]) -> Tails:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.iam.resource_rules import ResourceRules
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+
+if TYPE_CHECKING:
+    from cloudcore.crn import Crn
+    from cloudcore.db.base import Connection
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
     actions=frozenset({"registry:PullImage", "registry:DescribeImages", "registry:PushImage"}),
     public_actions=frozenset({"registry:PullImage"}),
 )
+
+
+def _repository_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
+    from cloudcore.identity.rows.accounts import find_account  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories.policies import find_target  # noqa: PLC0415
+
+    account = find_account(tx, crn.account)
+    target = account and find_target(tx, account.handle, crn.name)
+    if not target or target.document is None:
+        return None
+    return StoredPolicy(target.document, target.principal_ids or "{}")
+
 
 REPOSITORY: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:repository/<name>",
@@ -39,7 +55,24 @@ REPOSITORY: Final = ResourceKind(
         "registry:StartLifecycleRun",
         "registry:UpdateRepository",
     ),
+    summaries={
+        "registry:CreateRepository": "Create a repository, also by a first push.",
+        "registry:DeleteImage": "Delete images and tags, on `/v2` too.",
+        "registry:DescribeImages": "List images, tags and referrers, and read what is in them.",
+        "registry:DescribeRepositories": "List repositories and read their records.",
+        "registry:DescribeGarbageCollection": "Read what the collector does in the account.",
+        "registry:GetLifecyclePolicy": "Read a lifecycle policy, its previews and its runs.",
+        "registry:PullImage": "Pull manifests and blobs, and mount blobs from the repository.",
+        "registry:PushImage": "Push blobs and manifests, and move tags.",
+        "registry:RestoreImage": "Restore deleted images and tags.",
+    },
     rules=REPOSITORY_RULES,
+    own_policy=OwnPolicy(
+        _repository_policy,
+        REPOSITORY_RULES,
+        REPOSITORY_RULES.actions,
+        "registry:GetRepositoryPolicy",
+    ),
 )
 EVENT_RULE: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:event-rule/<id>",
@@ -60,5 +93,7 @@ REGISTRY_SETTINGS: Final = ResourceKind(
 PUBLISH: Final = "notifications:Publish"
 """The action on a topic that its event rules need."""
 TOPIC: Final = ResourceKind(
-    crn="crn:notifications:<region>:<account>:topic/<name>", actions=(PUBLISH,)
+    crn="crn:notifications:<region>:<account>:topic/<name>",
+    actions=(PUBLISH,),
+    summaries={PUBLISH: "Publish to a topic; to create an event rule for it."},
 )

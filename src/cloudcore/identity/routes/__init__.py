@@ -9,12 +9,14 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.identity.routes import (
     access_keys,
     accounts,
+    actions,
     invitations,
     me,
     members,
     my_roles,
     organizations,
     policies,
+    policy_simulations,
     policy_templates,
     roles,
     service_account_creation,
@@ -36,5 +38,7 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *roles.HANDLERS,
     *policies.HANDLERS,
     *policy_templates.HANDLERS,
+    *policy_simulations.HANDLERS,
+    *actions.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""

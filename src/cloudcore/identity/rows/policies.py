@@ -122,6 +122,12 @@ _DOCUMENTS: Final = Statement(
     .where(_OF_ACCOUNT, _ON_PRINCIPAL)
     .order_by(_t.id)
 )
+_LIST_OF: Final = Statement(
+    _columns()
+    .join(policy_attachments, _t.policy_id == _p.id)
+    .where(_OF_ACCOUNT, _ON_PRINCIPAL)
+    .order_by(_t.id)
+)
 
 
 def _attachments() -> Select[Any]:
@@ -253,3 +259,9 @@ def list_documents_of(tx: Connection, account_id: str, principal_id: str) -> lis
     """Return the documents attached to a service account or role, each with its ids."""
     rows = tx.rows(_DOCUMENTS, account_id=account_id, principal_id=principal_id)
     return [(row[0], row[1]) for row in rows]
+
+
+def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:
+    """Return the policies attached to a service account or role, oldest attachment first."""
+    rows = tx.rows(_LIST_OF, account_id=account_id, principal_id=principal_id)
+    return [PolicyRow(*row) for row in rows]

@@ -1,0 +1,231 @@
+"""``/v1/policy-simulations``: may a principal do this to that, and why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Annotated, Final, Literal
+
+from litestar import post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.crn import Crn, lower_ids
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput
+from cloudcore.iam.policy import EVERYONE
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.fields import Document
+from cloudcore.identity.routes.policies import crn_of
+from cloudcore.identity.rows.accounts import find_account, find_account_ids
+from cloudcore.identity.simulation import (
+    MAX_ACTIONS,
+    Decided,
+    Decision,
+    Half,
+    Result,
+    Wanted,
+    evaluate,
+    load_scene,
+)
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
+
+_PRINCIPALS: Final = ("role", "service-account")
+_CrnText = Annotated[str, Meta(min_length=1, max_length=700)]
+
+
+class SimulatePolicy(RequestBody):
+    """A question to the policies; one of principal and resource is of the caller's account."""
+
+    principal: _CrnText
+    """CRN of a role or service account; ``*`` is a client that has not signed in."""
+    actions: Annotated[
+        list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=MAX_ACTIONS)
+    ]
+    resource: _CrnText
+    """CRN of the resource, which need not exist."""
+    source_ip: Annotated[str, Meta(max_length=45)] | None = None
+    """Address of the client, for conditions; without one it is in no network."""
+    time: Timestamp | None = None
+    """For conditions; now, if not given."""
+    policies: Annotated[list[Document], Meta(max_length=10)] | None = None
+    """Documents to try in place of those attached to the principal."""
+    resource_policy: Document | UnsetType | None = UNSET
+    """A document to try in place of the resource's own; null: as if it had none."""
+
+
+class DecidingStatement(ResponseBody):
+    """A statement that decided."""
+
+    source: Literal["identity", "resource"]
+    policy: ResourceRef | None
+    """Null for the resource's own policy, and for a document of the request."""
+    index: int
+    """Its place in the document, from 0."""
+    sid: str | None
+    effect: Literal["allow", "deny"]
+
+
+class ActionResult(ResponseBody):
+    """The decision on one action."""
+
+    action: str
+    decision: Decision
+    """``unknown`` if it depends on policies of another account."""
+    reason: str
+    identity: Half
+    """What the principal's policies say; ``unknown`` if they are another account's."""
+    resource: Half
+    """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
+    statements: Sequence[DecidingStatement]
+
+
+class SimulationRecord(ResponseBody):
+    """The decisions on all actions."""
+
+    principal: str
+    resource: str
+    results: Sequence[ActionResult]
+
+
+class OneSimulation(ResponseBody):
+    """A simulation, wrapped."""
+
+    simulation: SimulationRecord
+
+
+@post(
+    "/v1/policy-simulations",
+    status_code=200,
+    opt={"action": "iam:SimulatePolicy", "statuses": (404,)},
+)
+async def simulate_policy(
+    data: JSONBody[SimulatePolicy], ctx: NamedDependency[RequestContext]
+) -> OneSimulation:
+    """Tell whether a principal may do actions on a resource, and which statements decide.
+
+    The caller needs `iam:SimulatePolicy` on the principal (on its own account, if the principal is
+    of another or has not signed in), and to see the resource's own policy the action that reads
+    it. Policies of other accounts are not read: what depends on them is `unknown`.
+    """
+    for action in data.actions:
+        ctx.vocabulary.check_action(action, "actions")
+    source_ip = _address(data.source_ip)
+    wanted = await ctx.database.read(_wanted, ctx, data)
+    await _authorize(ctx, wanted, data.actions)
+    scene = await ctx.database.read(load_scene, wanted)
+    now = ctx.clock() if data.time is None else moment_of(data.time)
+    results = []
+    for action in data.actions:
+        results.append(_result(evaluate(scene, action, source_ip, now)))
+        await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
+    # As they were given: an id in place of a handle would tell that another account exists.
+    record = SimulationRecord(principal=data.principal, resource=data.resource, results=results)
+    return OneSimulation(simulation=record)
+
+
+def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted:
+    account_id = account_of(ctx)
+    resource = _crn(tx, data.resource, "resource")
+    kind = ctx.vocabulary.kind_of(resource, "resource")
+    principal = None if data.principal == EVERYONE else _principal(tx, data.principal)
+    if account_id not in (resource.account, principal and principal.account):
+        raise InvalidInput(
+            "neither the principal nor the resource is of your account",
+            field="resource",
+            reason="foreign_account",
+        )
+    has_policy = data.resource_policy is not UNSET
+    if has_policy and kind.own_policy is None:
+        raise InvalidInput(
+            f"resource_policy: a {kind.type} has no policy of its own",
+            field="resource_policy",
+            reason="not_allowed",
+        )
+    return Wanted(
+        principal=principal,
+        resource=resource,
+        account_id=account_id,
+        policies=data.policies,
+        has_resource_policy=has_policy,
+        resource_policy=None if data.resource_policy is UNSET else data.resource_policy,
+        own_policy=kind.own_policy,
+    )
+
+
+def _crn(tx: Connection, text: str, field: str) -> Crn:
+    """Parse a CRN; replace the handle of an account by its id."""
+    try:
+        crn = Crn.parse(lower_ids(text))
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{field}: {error.message}", field=field, reason="malformed_crn"
+        ) from None
+    ids = find_account_ids(tx, [crn.account])
+    return crn._replace(account=ids.get(crn.account, crn.account))
+
+
+def _principal(tx: Connection, text: str) -> Crn:
+    crn = _crn(tx, text, "principal")
+    if crn.service != "iam" or crn.region or crn.type not in _PRINCIPALS:
+        words = "the CRN of a role or service account, or *"
+        if crn.type == "user":
+            words += "; a person acts by a role, so name the role"
+        raise InvalidInput(f"principal: {words}", field="principal", reason="malformed_crn")
+    return crn
+
+
+def _address(text: str | None) -> IPv4Address | IPv6Address | None:
+    try:
+        return None if text is None else ip_address(text)
+    except ValueError:
+        raise InvalidInput(
+            "source_ip: an address, such as 192.0.2.7", field="source_ip", reason="malformed"
+        ) from None
+
+
+async def _authorize(ctx: RequestContext, wanted: Wanted, actions: Sequence[str]) -> None:
+    """Check that the caller may simulate for the principal, and see the resource's policy."""
+    account_id, own = wanted.account_id, wanted.own_policy
+    if wanted.principal is not None and wanted.principal.account == account_id:
+        ctx.authorize(str(wanted.principal))
+    else:
+        account = await ctx.database.read(find_account, account_id)
+        ctx.authorize(iam_crn(account_id, "account", account.handle if account else account_id))
+    if (
+        own is not None
+        and wanted.resource.account == account_id
+        and not wanted.has_resource_policy
+        and not own.actions.isdisjoint(actions)
+    ):
+        ctx.authorize(str(wanted.resource), action=own.read_action)
+
+
+def _result(result: Result) -> ActionResult:
+    return ActionResult(
+        action=result.action,
+        decision=result.decision,
+        reason=result.reason,
+        identity=result.identity,
+        resource=result.resource,
+        statements=[*map(_statement, result.decided)],
+    )
+
+
+def _statement(decided: Decided) -> DecidingStatement:
+    policy = decided.policy
+    return DecidingStatement(
+        source=decided.source,
+        policy=policy and ResourceRef(id=policy.id, crn=crn_of(policy), name=policy.name),
+        index=decided.place,
+        sid=decided.sid,
+        effect=decided.effect,
+    )
+
+
+HANDLERS: Final = (simulate_policy,)
