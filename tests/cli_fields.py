@@ -47,10 +47,13 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "storage": {"usage": "StorageUsageAnswer"},
     "whoami": {"whoami": "Identity"},
-    "service-accounts": {"list, show, create, update": "ServiceAccountRecord"},
+    "service-accounts": {
+        "list, show, update": "ServiceAccountRecord",
+        "create": "NewServiceAccount",
+    },
     "access-keys": {"list, update; create and rotate add the secret": "NewAccessKeyRecord"},
     "users": {
-        "list, show, suspend, resume; create adds the password": "NewUserRecord",
+        "list, show, suspend, resume; create and reset-password add the password": "NewUserRecord",
         "invitations; invite adds the code": "NewInvitationRecord",
     },
     "organizations": {
@@ -65,6 +68,7 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     "policies": {
         "list, show, create, update": "PolicyRecord",
         "attach, attachments": "AttachmentRecord",
+        "templates": "PolicyTemplateRecord",
     },
     "gc": {"status": "GarbageCollectionStatus", "run, runs": "GarbageCollectionRun"},
     "settings": {"show, update": "SettingsAnswer"},

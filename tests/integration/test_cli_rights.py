@@ -104,11 +104,12 @@ def test_a_service_account_from_its_creation_to_its_end(world: World, name: str)
     made = world.done("service-accounts", "create", name, "--description", "builds")
     assert made.text == (
         f"Created {name}, which may do nothing yet: 'entrepot policies attach POLICY "
-        f"--service-account {name}' gives it rights, 'entrepot access-keys create {name}' a key\n"
+        f"--service-account {name}' gives it rights, 'entrepot access-keys create {name}' gives it "
+        "a key\n"
     )
     assert name in world.done("service-accounts", "list", "-q").lines
     (line,) = [each for each in world.done("service-accounts", "list").lines if name in each]
-    assert line.startswith(f"{name} active builds 20")
+    assert line.startswith(f"{name} active builds - 20")
     record = world.read("service-accounts", "show", name)
     for written in (record["id"], record["crn"]):
         assert world.read("service-accounts", "show", written) == record
@@ -152,23 +153,67 @@ def test_a_key_is_shown_once_and_signs_in(world: World, bot: str, tmp_path: Path
     assert (status, words.partition(":")[0]) == (1, "CONFLICT")
 
 
-def test_a_key_is_rotated_deactivated_and_deleted(world: World, bot: str) -> None:
-    (old,) = [world.read("access-keys", "create", bot)["access_key_id"]]
-    rotated = world.done("access-keys", "rotate", bot)
-    new = labelled(rotated.text, "access key id")
-    assert rotated.lines[0] == (
-        f"Created a key of {bot}; {old} works no more; 'entrepot access-keys delete' removes it"
+def test_a_ci_bot_is_made_by_one_command(world: World, name: str, tmp_path: Path) -> None:
+    made = world.done("service-accounts", "create", name, "--push", "web/*", "--expires-in", "90d")
+    key = labelled(made.text, "access key id")
+    login = ("login", world.install.url, "--access-key-id", key)
+    assert made.lines[0] == (
+        f"Created {name}, pusher of web/*; it signs in by 'entrepot {' '.join(login)}', which "
+        "reads the secret"
     )
+    home = Home(tmp_path)
+    world.done(*login, stdin=labelled(made.text, "secret access key") + "\n", home=home)
+    assert world.read("whoami", home=home)["service_account"] == name
+    world.done("repositories", "create", f"web/{name}", home=home)
+    status, words = world.told("repositories", "create", name, home=home)
+    assert (status, words.partition(":")[0]) == (1, "ACCESS_DENIED")
+    (row,) = world.read("access-keys", "list", name)
+    assert row["expires_at"] is not None
+    assert world.read("policies", "show", f"{name}-pusher")["description"] is not None
+
+
+def test_rights_and_keys_of_a_new_service_account_are_chosen(world: World, name: str) -> None:
+    both = ("--pull", "a,b/*", "--push", "c", "--no-key")
+    made = world.done("service-accounts", "create", name, *both)
+    assert made.text == (
+        f"Created {name}, reader of a, b/*, pusher of c: "
+        f"'entrepot access-keys create {name}' gives it a key\n"
+    )
+    piped = world.run("service-accounts", "create", f"{name}-2", "--key", "--quiet")
+    assert (piped.status, piped.text.count("\n")) == (0, 1)
+    answer = world.read("service-accounts", "create", f"{name}-3", "--admin", "*")
+    assert answer.keys() == {"service_account", "policies", "access_key"}
+    assert answer["access_key"]["secret_access_key"]
+
+
+def test_a_key_is_rotated_deactivated_and_deleted(world: World, bot: str) -> None:
+    old = world.read("access-keys", "create", bot, "--description", "runner")["access_key_id"]
+    rotated = world.done("access-keys", "rotate", bot, "--now")
+    new = labelled(rotated.text, "access key id")
+    assert rotated.lines[0] == f"Created a key of {bot}; {old} works no more"
     statuses = {
         each["access_key_id"]: each["status"] for each in world.read("access-keys", "list", bot)
     }
     assert statuses == {old: "inactive", new: "active"}
-    kept = world.done("access-keys", "rotate", bot, new, "--keep")
-    assert f"{new} works on" in kept.text
+    kept = world.done("access-keys", "rotate", bot, new, "--grace", "2h")
+    assert f"{new} works until 20" in kept.text
+    end = {
+        each["access_key_id"]: each["expires_at"] for each in world.read("access-keys", "list", bot)
+    }
+    assert end[old] is None
+    assert end[new] is not None
+    status, words = world.told("access-keys", "create", bot)
+    assert (status, words.partition(":")[0]) == (1, "CONFLICT")
+    assert words.endswith(f"'entrepot access-keys delete {bot} KEY' makes room")
     status, words = world.told("access-keys", "rotate", bot)
     assert (status, words.partition(";")[0]) == (2, f"{bot} has 2 active keys")
-    off = world.done("access-keys", "update", bot, new, "--status", "inactive")
+    off = world.done("access-keys", "update", bot, new, "--status", "inactive", "--never-expires")
     assert off.text == f"{new} is inactive\n"
+    end_at = ("--expires-at", "2100-01-31T12:00:00Z")
+    ends = world.done("access-keys", "update", bot, new, *end_at, "--description", "old")
+    assert ends.text == f"{new} is inactive, until 2100-01-31 12:00:00Z\n"
+    assert any("old 2100-01-31" in line for line in world.done("access-keys", "list", bot).lines)
+    assert world.told("access-keys", "update", bot, new)[0] == 2
     assert world.done("access-keys", "delete", bot, new).text == f"Deleted the access key {new}\n"
     assert world.told("access-keys", "delete", bot, new) == (
         3,
@@ -213,6 +258,26 @@ def test_a_policy_from_its_creation_to_its_end(
         assert detached.text == f"{target[1]} has the policy {name} no more\n"
     assert world.told("policies", "detach", name, "--role", "admin")[0] == 3
     assert world.done("policies", "delete", name).text == f"Deleted the policy {name}\n"
+
+
+def test_a_ready_made_policy_is_shown_and_created(world: World, name: str) -> None:
+    created = world.done("policies", "create", name, "--pull", "web/*")
+    assert created.text.startswith(f"Created the policy {name}; ")
+    statement = world.read("policies", "show", name)["document"]["statements"][0]
+    assert statement["resources"][0].endswith(":repository/web/*")
+    for wrong in ((), ("-", "--pull", "x"), ("--pull", "x", "--push", "x")):
+        assert world.told("policies", "create", name, *wrong) == (
+            2,
+            "give a FILE with the document, or one of --pull, --push and --admin",
+        )
+    names = [line.split()[0] for line in world.done("policies", "templates").lines[1:]]
+    assert names == ["reader", "pusher", "admin"]
+    lines = world.done("policies", "templates", "reader", "--names", "web/*").lines
+    assert "registry:PullImage" in lines[1]
+    assert world.told("policies", "templates", "x") == (
+        3,
+        "there is no template 'x'; there are reader, pusher, admin",
+    )
 
 
 def test_the_policies_of_repositories_are_still_found_under_their_former_noun(
@@ -278,7 +343,10 @@ def test_a_role_is_created_with_its_people_and_changed(
     email = f"{name}@example.org"
     piped = world.run("users", "create", email, "--quiet", home=owner)
     assert "\n" in piped.text
-    role = world.read("roles", "create", name, "--user", email, "--description", "builds")
+    about = ("--user", email, "--description", "builds", "--pull", "web/*")
+    role = world.read("roles", "create", name, *about)
+    table = world.done("policies", "attachments", f"{name}-reader").lines
+    assert table[1].startswith(f"{name} role 20")
     assert role["max_session_seconds"] == 3600
     world.sign_in_person(
         Home(tmp_path), email, piped.text.strip(), "a long new password", role=name
@@ -339,7 +407,8 @@ def test_a_person_is_invited_and_joins_by_the_code(
     world.done("organizations", "leave", home=home)
     assert world.told("users", "list", home=home)[0] == 3
     shown = world.done("users", "invite", email, "--role", "billing", home=owner)
-    (organization,) = world.done("organizations", "list", "-q", home=owner).lines[1:]
+    organization = world.read("organizations", "show", home=owner)["id"]
+    assert organization in world.done("organizations", "list", "-q", home=owner).lines
     assert f"'entrepot organizations accept {organization}' asks for it" in shown.lines[0]
     assert email in world.done("users", "invitations", "-q", home=owner).lines
     code = labelled(shown.text, "code")
@@ -350,6 +419,18 @@ def test_a_person_is_invited_and_joins_by_the_code(
     revoked = world.done("users", "revoke-invitation", f"x-{email}", home=owner)
     assert revoked.text == f"Revoked the invitation of x-{email}\n"
     assert world.told("users", "revoke-invitation", f"x-{email}", home=owner)[0] == 3
+
+
+def test_an_owner_resets_a_persons_password(world: World, owner: Home, name: str) -> None:
+    email = f"{name}@example.org"
+    world.done("users", "create", email, home=owner)
+    reset = world.done("users", "reset-password", email, home=owner)
+    assert reset.lines[0] == f"Reset the password of {email}; all their sessions are over"
+    assert len(labelled(reset.text, "one-time password")) == 22
+    piped = world.run("users", "reset-password", email, "-q", home=owner)
+    assert len(piped.text) == 23
+    status, words = world.told("users", "reset-password", ADMIN, home=owner)
+    assert (status, words.partition(":")[0]) == (1, "CONFLICT")
 
 
 def test_a_person_changes_their_password(

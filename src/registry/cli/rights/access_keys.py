@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
@@ -12,12 +13,16 @@ from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, printable, time_text
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, path_of
-from registry.cli.rights.secret_text import add_quiet_secret, show_secret
+from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
+from registry.cli.spans import span, time_after
+from registry.cli.transport import RequestRefused
 
-LABELS: Final = {"access key id": "access_key_id", "secret access key": "secret_access_key"}
+_GRACE: Final = timedelta(days=1)
 _COLUMNS: Final = (
     column("ACCESS KEY ID", "access_key_id", is_whole=True),
     column("STATUS", "status"),
+    column("DESCRIPTION", "description"),
+    column("EXPIRES", "expires_at", time_text),
     column("LAST USED", "last_used_at", time_text),
     column("CREATED", "created_at", time_text),
 )
@@ -31,22 +36,56 @@ def add_parsers(commands: Verbs) -> None:
     add_quiet(listing, "access key ids")
     create = add_verb(verbs, "create", _create, "create a key; its secret is shown this once")
     add_named(create, SERVICE_ACCOUNT)
+    _add_fields(create)
     add_quiet_secret(create, "the secret, so that it can be piped")
     rotate = add_verb(
-        verbs, "rotate", _rotate, "create a key, and deactivate the one that it replaces"
+        verbs, "rotate", _rotate, "create a key, and let the one that it replaces expire"
     )
     add_named(rotate, SERVICE_ACCOUNT)
     _add_key(rotate, is_optional=True)
-    rotate.add_argument("--keep", action="store_true", help="let the old key work on for now")
+    _add_fields(rotate)
+    old = rotate.add_mutually_exclusive_group()
+    old.add_argument(
+        "--grace",
+        type=span,
+        default=_GRACE,
+        metavar="SPAN",
+        help="how long the old key works on (24h)",
+    )
+    old.add_argument("--now", action="store_true", help="deactivate the old key at once")
     add_quiet_secret(rotate, "the secret, so that it can be piped")
-    update = add_verb(verbs, "update", _update, "activate or deactivate a key")
+    update = add_verb(verbs, "update", _update, "activate or deactivate a key; let it expire")
     add_named(update, SERVICE_ACCOUNT)
     _add_key(update)
-    update.add_argument("--status", choices=("active", "inactive"), required=True)
+    update.add_argument("--status", choices=("active", "inactive"))
+    _add_fields(update).add_argument(
+        "--never-expires", action="store_true", help="take the end away"
+    )
     deletion = add_verb(verbs, "delete", _delete, "delete a key, with the logins made by it")
     add_named(deletion, SERVICE_ACCOUNT)
     _add_key(deletion)
     add_confirmation(deletion)
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Add description and end of a key; return the group of options about the end."""
+    parser.add_argument("--description", metavar="TEXT", help="for persons, such as where it is")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--expires-in", type=span, metavar="SPAN", help="such as 90d (never)")
+    end.add_argument("--expires-at", metavar="TIME", help="such as 2030-01-31T12:00:00Z (never)")
+    return end
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a key that the command line gives."""
+    fields: dict[str, Any] = {}
+    if options.description is not None:
+        fields["description"] = options.description
+    if options.expires_in is not None:
+        fields["expires_at"] = time_after(options.expires_in)
+    elif options.expires_at is not None:
+        fields["expires_at"] = options.expires_at
+    return fields
 
 
 def _add_key(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
@@ -75,7 +114,7 @@ def _find_key(client: ApiClient, path: str, options: argparse.Namespace) -> Reco
     written, owner = options.access_key, options.service_account
     rows = list(client.rows(path, "access_keys"))
     if written is None:
-        rows = [row for row in rows if row["status"] == "active"]
+        rows = [row for row in rows if row["status"] == "active" and not _is_over(row)]
         if len(rows) != 1:
             names = ", ".join(row["access_key_id"] for row in rows)
             raise Misuse(f"{owner} has {len(rows)} active keys; name the one: {names or 'none'}")
@@ -89,6 +128,29 @@ def _find_key(client: ApiClient, path: str, options: argparse.Namespace) -> Reco
     )
 
 
+def _is_over(key: Record) -> bool:
+    """Return True if a key has expired by this machine's clock."""
+    end: str | None = key["expires_at"]
+    return end is not None and end[:19] <= time_after(timedelta())[:19]
+
+
+def _new_key(client: ApiClient, path: str, options: argparse.Namespace) -> Record:
+    """Create a key.
+
+    Raises:
+        RequestRefused: also if there are two keys that work, the most that an account may have.
+
+    """
+    try:
+        made: Record = client.create(path, _fields(options))["access_key"]
+    except RequestRefused as error:
+        if error.code != "CONFLICT":
+            raise
+        advice = f"'entrepot access-keys delete {options.service_account} KEY' makes room"
+        raise RequestRefused(f"{error}; {advice}", error.status, error.code) from None
+    return made
+
+
 def _list(options: argparse.Namespace) -> int:
     client = open_client(options)
     rows = client.rows(_keys(client, options), "access_keys")
@@ -97,8 +159,8 @@ def _list(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace) -> int:
     client = open_client(options)
-    made = client.create(_keys(client, options), {})["access_key"]
-    show_secret(options, f"Created a key of {made['service_account']['name']}", made, LABELS)
+    made = _new_key(client, _keys(client, options), options)
+    show_secret(options, f"Created a key of {made['service_account']['name']}", made, KEY_LABELS)
     return 0
 
 
@@ -106,24 +168,37 @@ def _rotate(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = _keys(client, options)
     old = _find_key(client, path, options)
-    made = client.create(path, {})["access_key"]
-    if options.keep:
-        rest = f"{old['access_key_id']} works on; 'entrepot access-keys delete' ends it"
-    else:
+    made = _new_key(client, path, options)
+    until = time_after(options.grace)
+    if options.now:
         client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"})
-        rest = f"{old['access_key_id']} works no more; 'entrepot access-keys delete' removes it"
+        rest = f"{old['access_key_id']} works no more"
+    else:
+        if old["expires_at"] is None or until[:19] < old["expires_at"][:19]:
+            changes = {"expires_at": until}
+            old = client.call("PATCH", f"{path}/{old['id']}", changes)["access_key"]
+        rest = f"{old['access_key_id']} works until {time_text(old['expires_at'])}"
     owner = made["service_account"]["name"]
-    show_secret(options, f"Created a key of {owner}; {rest}", made, LABELS)
+    show_secret(options, f"Created a key of {owner}; {rest}", made, KEY_LABELS)
     return 0
 
 
 def _update(options: argparse.Namespace) -> int:
+    changes = _fields(options)
+    if options.status is not None:
+        changes["status"] = options.status
+    if options.never_expires:
+        changes["expires_at"] = None
+    if not changes:
+        raise Misuse("say what is to change: --status, --description or when it expires")
     client = open_client(options)
     path = _keys(client, options)
     key = _find_key(client, path, options)
-    changes = {"status": options.status}
     changed = client.call("PATCH", f"{path}/{key['id']}", changes)["access_key"]
-    echo(f"{changed['access_key_id']} is {changed['status']}", options.output, changed)
+    end = changed["expires_at"]
+    words = f"{changed['access_key_id']} is {changed['status']}"
+    until = "" if end is None else f", until {time_text(end)}"
+    echo(f"{words}{until}", options.output, changed)
     return 0
 
 

@@ -70,16 +70,20 @@ def open_person(options: argparse.Namespace) -> ApiClient:
     return stored.client(in_role=False)
 
 
-def open_people(options: argparse.Namespace) -> ApiClient:
+def open_people(options: argparse.Namespace, *, needs_person: bool = False) -> ApiClient:
     """Return a client whose ``/v1/users`` are the people of the chosen organization.
 
     A person sees those of the organization that the session works in, so it is switched if
     necessary. A service account sees those of the organization that owns its account.
+
+    Raises:
+        CommandFailure: a service account signed in, and `needs_person` is set.
+
     """
     stored = StoredSignIn(options)
-    client = stored.client(in_role=stored.is_program)
-    if stored.is_program:
-        return client
+    if stored.is_program and not needs_person:
+        return stored.client(in_role=True)
+    client = open_person(options)
     wanted = find_organization(client, options)["id"]
     if client.call("GET", "/v1/users/me")["user"]["organization"]["id"] != wanted:
         client.create(f"{ORGANIZATIONS}/{wanted}/switch")

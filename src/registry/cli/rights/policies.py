@@ -25,7 +25,8 @@ from registry.cli.output import (
     write_record,
     write_records,
 )
-from registry.cli.rights import policy_attachments
+from registry.cli.rights import policy_attachments, templates
+from registry.cli.rights.grants import add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, add_named, find
 
 _COLUMNS: Final = (
@@ -50,7 +51,9 @@ def add_parsers(commands: Verbs) -> None:
     add_named(add_verb(verbs, "show", _show, "show the statements of a policy"), POLICY)
     create = add_verb(verbs, "create", _create, "create a policy, attached to nothing yet")
     create.add_argument("name", metavar="NAME", help="in lower case, such as web-push")
-    add_file(create, "the document, or what 'policies show --output json' printed")
+    words = "the document, or what 'policies show --output json' printed"
+    add_file(create, words, is_optional=True)
+    add_grants(create)
     create.add_argument("--description", metavar="TEXT", default="", help="for persons")
     update = add_verb(verbs, "update", _update, "change a policy, wherever it is attached")
     add_named(update, POLICY)
@@ -60,6 +63,7 @@ def add_parsers(commands: Verbs) -> None:
     add_named(deletion, POLICY)
     add_confirmation(deletion)
     policy_attachments.add_parsers(verbs)
+    templates.add_parsers(verbs)
     # Not in the help: what 'repository-policies set' was called.
     former = verbs.add_parser("set", description="Give a repository a policy.")
     add_client_options(former)
@@ -95,9 +99,23 @@ def _document(name: str) -> dict[str, Any]:
     return inner
 
 
+def _content(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the document of a new policy, or the template it is made from.
+
+    Raises:
+        Misuse: not exactly one of them is given.
+
+    """
+    grants = grants_of(options)
+    if (options.file is not None) + len(grants) != 1:
+        raise Misuse("give a FILE with the document, or one of --pull, --push and --admin")
+    if options.file is not None:
+        return {"document": _document(options.file)}
+    return {"template": {"name": grants[0].template, "names": grants[0].names}}
+
+
 def _create(options: argparse.Namespace) -> int:
-    document = _document(options.file)
-    fields = {"name": options.name, "description": options.description, "document": document}
+    fields = {"name": options.name, "description": options.description, **_content(options)}
     made = open_client(options).create(POLICY.path, fields)["policy"]
     advice = f"'entrepot policies attach {made['name']}' gives it to a service account or role"
     echo(f"Created the policy {made['name']}; {advice}", options.output, made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from registry.cli.api import open_client
+from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.documents import read_document
 from registry.cli.failure import CommandFailure, Misuse
@@ -22,16 +22,19 @@ from registry.cli.output import (
     write_records,
 )
 from registry.cli.rights import role_assignments
+from registry.cli.rights.grants import Grant, add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, ROLE, USER, add_named, find, path_of
 from registry.cli.rights.people import StoredSignIn
 from registry.cli.rights.policy_attachments import attach
 from registry.cli.rights.token_claims import claims_of
 from registry.cli.spans import span
+from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (
     column("NAME", "name"),
     column("LONGEST SESSION", "max_session_seconds", duration_text, is_number=True),
     column("DESCRIPTION", "description"),
+    column("LAST USED", "last_used_at", time_text),
     column("CREATED", "created_at", time_text),
 )
 _TRUST_COLUMNS: Final = (
@@ -65,6 +68,7 @@ def add_parsers(commands: Verbs) -> None:
         dest="policies",
         help="attach this policy, by name or id; repeatable",
     )
+    add_grants(create)
     update = add_verb(verbs, "update", _update, "change a role; its name stays")
     add_named(update, ROLE)
     _add_fields(update)
@@ -127,18 +131,32 @@ def _create(options: argparse.Namespace) -> int:
         statement = {"effect": "allow", "principals": principals}
         fields["trust_policy"] = {"version": "1", "statements": [statement]}
     made = client.create(ROLE.path, fields)["role"]
-    for path in policies:
-        attach(client, path, "role", made["id"])
-    for each in people:
-        client.create(f"{ROLE.path}/{made['id']}/assignments", {"user": each["id"]})
+    try:
+        ready_made = [_ready_made(client, made["name"], each) for each in grants_of(options)]
+        for path in (*policies, *ready_made):
+            attach(client, path, "role", made["id"])
+        for each in people:
+            client.create(f"{ROLE.path}/{made['id']}/assignments", {"user": each["id"]})
+    except RequestRefused as error:
+        raise CommandFailure(
+            f"the role {made['name']} is there, but without all that you named: {error}"
+        ) from None
     echo(_created(made["name"], options), options.output, made)
     return 0
+
+
+def _ready_made(client: ApiClient, role: str, grant: Grant) -> str:
+    """Create a ready-made policy for a role, named after both; return its path."""
+    template = {"name": grant.template, "names": grant.names}
+    fields = {"name": f"{role}-{grant.template}", "template": template}
+    made = client.create(POLICY.path, fields)["policy"]
+    return f"{POLICY.path}/{made['id']}"
 
 
 def _created(name: str, options: argparse.Namespace) -> str:
     """Return that a role was created, and what it still needs to be of use."""
     missing = []
-    if not options.policies:
+    if not options.policies and not grants_of(options):
         missing.append(f"'entrepot policies attach POLICY --role {name}' gives it rights")
     if not options.users:
         missing.append(f"'entrepot roles assign {name} EMAIL' gives it to a person")

@@ -6,9 +6,14 @@ import argparse
 import getpass
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 from registry.cli.failure import Misuse
 from registry.cli.output import TABLE, Record, printable, write_record
+
+KEY_LABELS: Final = {"access key id": "access_key_id", "secret access key": "secret_access_key"}
+"""The labels of a new access key, as ``entrepot init`` has them."""
+PASSWORD_LABELS: Final = {"e-mail address": "email", "one-time password": "one_time_password"}
 
 
 def add_quiet_secret(parser: argparse.ArgumentParser, words: str) -> None:
@@ -17,15 +22,19 @@ def add_quiet_secret(parser: argparse.ArgumentParser, words: str) -> None:
 
 
 def show_secret(
-    options: argparse.Namespace, words: str, record: Record, labels: Mapping[str, str]
+    options: argparse.Namespace,
+    words: str,
+    record: Record,
+    labels: Mapping[str, str],
+    document: Record | None = None,
 ) -> None:
     """Print a record with a new secret; its last label names the field of the secret.
 
     As a table: the words, and a line for each label. With ``--quiet`` the standard output has the
-    secret and nothing else, so that it can be piped.
+    secret and nothing else, so that it can be piped. In other forms: the document, or the record.
     """
     if options.output != TABLE:
-        write_record(record, options.output)
+        write_record(record if document is None else document, options.output)
         return
     *_, secret = labels.values()
     if options.quiet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Final
 
 from registry.cli.api import open_client
@@ -11,12 +12,16 @@ from registry.cli.failure import Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, time_text, write_record
+from registry.cli.rights.grants import Grant, add_grants, grant_words, grants_of
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, find
+from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
+from registry.cli.spans import span, time_after
 
 _COLUMNS: Final = (
     column("NAME", "name"),
     column("STATUS", "status"),
     column("DESCRIPTION", "description"),
+    column("LAST USED", "last_used_at", time_text),
     column("CREATED", "created_at", time_text),
 )
 
@@ -30,6 +35,14 @@ def add_parsers(commands: Verbs) -> None:
     create = add_verb(verbs, "create", _create, "create a service account")
     create.add_argument("name", metavar="NAME", help="in lower case, such as ci")
     create.add_argument("--description", metavar="TEXT", default="", help="for persons")
+    add_grants(create)
+    key = create.add_mutually_exclusive_group()
+    key.add_argument("--key", action="store_true", help="with an access key (so if it has rights)")
+    key.add_argument("--no-key", action="store_true", help="without an access key")
+    create.add_argument(
+        "--expires-in", type=span, metavar="SPAN", help="how long the key works, as 90d (for ever)"
+    )
+    add_quiet_secret(create, "the secret of the key, so that it can be piped")
     update = add_verb(verbs, "update", _update, "change a service account; its name stays")
     add_named(update, SERVICE_ACCOUNT)
     update.add_argument("--description", metavar="TEXT", help='for persons; "" takes it away')
@@ -55,16 +68,31 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace) -> int:
-    document = {"name": options.name, "description": options.description}
-    made = open_client(options).create(SERVICE_ACCOUNT.path, document)["service_account"]
-    name = made["name"]
-    echo(
-        f"Created {name}, which may do nothing yet: 'entrepot policies attach POLICY "
-        f"--service-account {name}' gives it rights, 'entrepot access-keys create {name}' a key",
-        options.output,
-        made,
-    )
+    grants = grants_of(options)
+    document: dict[str, Any] = {"name": options.name, "description": options.description}
+    document["grants"] = [each._asdict() for each in grants]
+    if options.key or options.expires_in or (grants and not options.no_key):
+        until = None if options.expires_in is None else time_after(options.expires_in)
+        document["access_key"] = {"expires_at": until}
+    client = open_client(options)
+    answer = dict(client.create(SERVICE_ACCOUNT.path, document))
+    name, key = answer["service_account"]["name"], answer.get("access_key")
+    may = f", {grant_words(grants)}" if grants else ", which may do nothing yet"
+    if key is None:
+        echo(f"Created {name}{may}: {_advice(name, grants)}", options.output, answer)
+        return 0
+    login = f"'entrepot login {client.url} --access-key-id {key['access_key_id']}'"
+    words = f"Created {name}{may}; it signs in by {login}, which reads the secret"
+    show_secret(options, words, key, KEY_LABELS, answer)
     return 0
+
+
+def _advice(name: str, grants: Sequence[Grant]) -> str:
+    """Return what a service account without a key needs next."""
+    key = f"'entrepot access-keys create {name}' gives it a key"
+    if grants:
+        return key
+    return f"'entrepot policies attach POLICY --service-account {name}' gives it rights, {key}"
 
 
 def _update(options: argparse.Namespace) -> int:

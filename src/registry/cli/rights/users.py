@@ -20,7 +20,7 @@ from registry.cli.rights.people import (
     open_people,
     open_person,
 )
-from registry.cli.rights.secret_text import add_quiet_secret, show_secret
+from registry.cli.rights.secret_text import PASSWORD_LABELS, add_quiet_secret, show_secret
 from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (
@@ -83,8 +83,7 @@ def _create(options: argparse.Namespace) -> int:
         f"Added {made['email']} to {organization['name']}; 'entrepot roles assign ROLE "
         f"{made['email']}' gives them rights"
     )
-    labels = {"e-mail address": "email", "one-time password": "one_time_password"}
-    show_secret(options, words, made, labels)
+    show_secret(options, words, made, PASSWORD_LABELS)
     return 0
 
 
@@ -97,8 +96,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _set_status(options: argparse.Namespace, status: str, words: str) -> int:
-    open_person(options)
-    client = open_people(options)
+    client = open_people(options, needs_person=True)
     user = find(client, USER, options.user)
     changed = client.call("PATCH", f"{USER.path}/{user['id']}", {"status": status})["user"]
     echo(f"{changed['email']} {words}", options.output, changed)
@@ -118,8 +116,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _delete(options: argparse.Namespace) -> int:
-    open_person(options)
-    client = open_people(options)
+    client = open_people(options, needs_person=True)
     user = find(client, USER, options.user)
     confirm(options, f"Delete {user['email']}, with their personal organization?")
     try:
