@@ -360,6 +360,14 @@ async def test_a_role_that_refuses_later_is_explained_on_the_page_that_needs_it(
     assert 'aria-label="Console"' not in shown.text  # no menu of pages that would refuse too
 
 
+async def test_a_role_of_a_suspended_account_is_no_matter_of_its_trust() -> None:
+    suspended = refusal("ACCESS_DENIED", "you may not assume this role: its account is suspended")
+    async with browser_of(console_of_one_role((403, suspended))) as browser:
+        shown = await finished_sign_in(browser)
+    assert (shown.status_code, "nobody works in it" in shown.text) == (403, True)
+    assert "trust policy" not in shown.text
+
+
 async def test_a_role_that_is_gone_meanwhile_leads_to_those_there_are() -> None:
     gone = refusal("NOT_FOUND", "there is no such role")
     async with browser_of(console_of_one_role((404, gone))) as browser:
