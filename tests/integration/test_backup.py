@@ -448,6 +448,14 @@ def test_the_root_key_is_in_a_backup_only_if_asked_for(
         environment.setenv("ENTREPOT_ROOT_KEY_FILE", str(other))
         assert main(restore) == 2
         assert "is another root key than" in capsys.readouterr().err
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as interrupted:
+        interrupted.setattr("registry.backup.taking.write_manifest", dying)
+        assert main(back_up) == 130
+    assert (target / "root.key").exists()  # the backup there still says that it has it
     assert main(back_up) == 0
     assert not (target / "root.key").exists()
     assert main(["reset-password", "admin@example.org", "--data", str(data)]) == 0

@@ -177,16 +177,17 @@ def _take_back(store: DiskFiles, row: NamedObject) -> None:
 def _keep_root_key(
     settings: Settings, target: Path, *, is_asked: bool
 ) -> Literal["included", "kept elsewhere", "none"]:
-    """Copy the root key to the backup if that is asked for; else see that it has none."""
+    """Copy the root key to the backup if that is asked for; return where it is."""
     if is_asked:
         copy_file(settings.root_key, target / ROOT_KEY)
         return "included"
-    (target / ROOT_KEY).unlink(missing_ok=True)
     return "kept elsewhere" if settings.root_key.exists() else "none"
 
 
 def _remove_rest(target: Path, manifest: Manifest) -> None:
     """Delete what only earlier backups needed, or interrupted ones left."""
+    if manifest.root_key != "included":
+        (target / ROOT_KEY).unlink(missing_ok=True)
     for path in target.glob("metadata-*.db*"):
         if path.name != manifest.database.file:
             path.unlink()
