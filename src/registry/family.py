@@ -50,6 +50,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
+    from registry.services.repositories.days import measure_repositories  # noqa: PLC0415
 
     ctx = process.ctx
     return [
@@ -70,6 +71,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 partial(collection.start_due_collections, ctx),
             ),
             ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
+            ("registry.repository_days", 6 * _HOUR, partial(measure_repositories, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
@@ -78,18 +80,25 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_expired)
+    return (logins.forget_expired, pins.forget_expired, days.forget_days)
 
 
 def _tables() -> Sequence[Table]:
     from registry.metadata import (  # noqa: PLC0415 - SQLAlchemy
+        activity_tables,
         collection_tables,
         control_tables,
         tables,
     )
 
-    return (*tables.TABLES, *control_tables.TABLES, *collection_tables.TABLES)
+    return (
+        *tables.TABLES,
+        *control_tables.TABLES,
+        *collection_tables.TABLES,
+        *activity_tables.TABLES,
+    )
 
 
 REGISTRY: Final[Family[Process]] = Family(

@@ -60,6 +60,7 @@ def pages_of(world: World) -> list[str]:
         "/console/repositories",
         "/console/repositories?prefix=shop",
         "/console/repositories/deleted",
+        "/console/overview",
         "/console/storage",
         "/console/storage/collection",
         "/console/settings",

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,8 @@ class Shop:
     bearer: str
     repository_id: str
     browser: httpx.AsyncClient
+    app: Any
+    """The console, an ASGI application."""
     calls: list[str] = field(default_factory=list)
     """Paths on ``/v1`` that pages have called."""
 
@@ -105,6 +108,34 @@ class Shop:
         )
         assert answer.status_code == 200, answer.text
         return len(self.calls)
+
+    @asynccontextmanager
+    async def browser_that_may(self, *actions: str) -> AsyncIterator[httpx.AsyncClient]:
+        """Open a browser that acts with the rights to do these actions alone."""
+        token = self.served.acme.program_token
+        make = partial(self.served.make, token=token)
+        program = await make("/v1/service-accounts", {"name": "limited"})
+        statement = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
+        document = {"version": "1", "statements": [statement]}
+        policy = await make("/v1/policies", {"name": "limited", "document": document})
+        attached = {"service_account": program["id"]}
+        await make(f"/v1/policies/{policy['id']}/attachments", attached)
+        key = await make(f"/v1/service-accounts/{program['id']}/access-keys", {})
+        answer = await self.served.ask(
+            "POST",
+            "/v1/oauth/token",
+            b"grant_type=client_credentials",
+            headers={
+                "Authorization": httpx.BasicAuth(
+                    key["access_key_id"], key["secret_access_key"]
+                )._auth_header,
+                "Content-Type": "application/x-www-form-urlencoded",
+            },
+        )
+        assert answer.status_code == 200, answer.text
+        limited = answer.json()["access_token"]
+        async with browser_with(self.served, self.app, limited) as browser:
+            yield browser
 
     async def age(self, days: int) -> None:
         """Let so many days have passed since all images were pushed and tagged."""
@@ -176,14 +207,23 @@ async def open_shop(data: Path) -> AsyncIterator[Shop]:
             scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
             await console(scope, receive, send)
 
-        end = served.clock() + HOUR
-        token = Token(acme.program_token, end)
-        acting = Acting("1", "admin", acme.account_id, "acme", token)
-        session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
-        sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
-        value = sealed.partition("=")[2]
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(answered), base_url=URL
-        ) as browser:
-            browser.cookies.set(COOKIE, value, domain=HOST, path="/console")
-            yield Shop(served, bearer, made["id"], browser, calls)
+        token = acme.program_token
+        async with browser_with(served, answered, token) as browser:
+            yield Shop(served, bearer, made["id"], browser, answered, calls)
+
+
+@asynccontextmanager
+async def browser_with(
+    served: Served,
+    app: Any,  # noqa: ANN401 - ASGI
+    access_token: str,
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Open a browser whose session acts in ``acme`` with this access token."""
+    end = served.clock() + HOUR
+    token = Token(access_token, end)
+    acting = Acting("1", "admin", served.acme.account_id, "acme", token)
+    session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
+    sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
+        browser.cookies.set(COOKIE, sealed.partition("=")[2], domain=HOST, path="/console")
+        yield browser

@@ -86,3 +86,19 @@ async def test_a_repository_is_public_only_after_a_warning(shop: Shop) -> None:
     assert revision
     await shop.told("/settings/private", confirmed="yes", revision=revision[1])
     assert (await shop.call("GET", ""))["repository"]["visibility"] == "private"
+
+
+async def test_what_a_role_may_not_do_is_not_shown(shop: Shop) -> None:
+    image = await shop.image("shown", "shown")
+    reading = [f"registry:{each}" for each in ("DescribeRepositories", "DescribeImages")]
+    paths = ("", "/tags", "/tags/shown", f"/images/{image['digest']}", "/settings", "/deleted")
+    async with shop.browser_that_may(*reading) as reader:
+        for path in paths:
+            page = await reader.get(shop.address(path))
+            assert page.status_code == 200
+            forms = re.findall(r'<form [^>]*method="post"[^>]*action="([^"]*)"', page.text)
+            lame = {"/console/sign-out", shop.address("/settings"), shop.address("/images/delete")}
+            assert set(forms) <= lame, path
+            assert '<button class="primary">Save</button>' not in page.text
+            assert "Delete the selected" not in page.text
+        assert "Delete this image" in await shop.see(f"/images/{image['digest']}")

@@ -75,6 +75,7 @@ PATCH  /v1/pull-through-cache-rules/{id}            UpdatePullThroughCacheRule  
 DELETE /v1/pull-through-cache-rules/{id}            DeletePullThroughCacheRule  204 later
 POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  200 later
 GET    /v1/storage-usage                            DescribeStorageUsage      200
+GET    /v1/storage-usage/history                    DescribeStorageUsage      200
 GET    /v1/repositories/{id}/storage                DescribeRepositories      200
 GET    /v1/repositories/{id}/images/{digest}/storage  DescribeImages          200
 GET    /v1/repositories/{id}/images/{digest}/deletion-preview  DescribeImages  200

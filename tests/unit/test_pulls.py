@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Concatenate
 
@@ -10,6 +11,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
 from registry.errors import StoreUnavailable
+from registry.metadata.repositories.days import DAY
 from registry.services.images.pulls import PullLog
 from tests.inprocess import START, ManualClock
 
@@ -21,6 +23,7 @@ class Notebook:
 
     def __init__(self) -> None:
         self.written: list[dict[str, int]] = []
+        self.counted: Counter[tuple[str, int]] = Counter()
         self.is_down = False
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -37,14 +40,16 @@ class Notebook:
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        assert change.__name__ == "note_pulls"
+        assert change.__name__ == "record_pulls"
         self.meanwhile()
         if self.is_down:
             raise StoreUnavailable("down")
-        (pulls,) = args
-        assert isinstance(pulls, list)
-        self.written.append(dict(pulls))
-        return None  # type: ignore[return-value] # note_pulls returns nothing
+        pulls, counts = args
+        assert isinstance(pulls, dict)
+        assert isinstance(counts, Counter)
+        self.written.append(pulls)
+        self.counted.update(counts)
+        return None  # type: ignore[return-value] # record_pulls returns nothing
 
     def listen(self, listener: Callable[[], None]) -> None:
         raise AssertionError
@@ -67,6 +72,7 @@ async def test_one_write_an_image_and_minute() -> None:
     log.note("a")
     await log.flush()
     assert notebook.written[1:] == [{"a": minute + MINUTE}]
+    assert notebook.counted == {("a", minute // DAY): 3, ("b", minute // DAY): 1}
 
 
 async def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
@@ -88,3 +94,4 @@ async def test_what_could_not_be_written_is_kept_and_newer_pulls_win() -> None:
     notebook.meanwhile = lambda: None
     await log.flush()
     assert notebook.written == [{"a": minute + MINUTE, "b": minute}]
+    assert notebook.counted == {("a", minute // DAY): 2, ("b", minute // DAY): 1}

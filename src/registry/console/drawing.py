@@ -1,4 +1,4 @@
-"""Draw amounts as bars in SVG; the style sheet has the colours."""
+"""Draw amounts as bars, and amounts over time, in SVG; the style sheet has the colours."""
 
 from __future__ import annotations
 
@@ -48,4 +48,26 @@ def bar(parts: Sequence[Share | tuple[int, str, str]], label: str, whole: int = 
     for part, width in zip(drawn, widths, strict=True):
         picture += _PART.format(part.style, left, width / surplus, part.words)
         left += width / surplus
+    return picture + Markup("</svg>")
+
+
+_SERIES: Final = Markup(
+    '<svg class="series" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
+)
+_COLUMN: Final = Markup(
+    '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{}</title></rect>'
+)
+_HEIGHT: Final = 160
+
+
+def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
+    """Return columns, one for each amount; the text of each is its title."""
+    most = max((amount for amount, _ in points), default=0) or 1
+    width = WIDTH / max(len(points), 1)
+    picture = _SERIES.format(WIDTH, _HEIGHT, label)
+    for place, (amount, words) in enumerate(points):
+        height = max(amount * _HEIGHT / most, _LEAST if amount else 0.0)
+        picture += _COLUMN.format(
+            style, place * width, _HEIGHT - height, max(width - 2, 1), height, words
+        )
     return picture + Markup("</svg>")

@@ -17,6 +17,7 @@ IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
 
 OWN_WORDS: Final = frozenset(
     {
+        "overview",
         "repositories",
         "roles",
         "search",

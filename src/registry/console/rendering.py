@@ -56,6 +56,7 @@ def template_engine() -> JinjaTemplateEngine:
         asset=address_of,
         layer_shares=drawing.layer_shares,
         bar=drawing.bar,
+        series=drawing.series,
         at=_at,
         product=f"entrepot {version('entrepot')}",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from registry.control import (
+    activity,
     allowed_actions,
     attachments,
     credentials,
@@ -39,6 +40,7 @@ HANDLERS: Final = (
     *pins.HANDLERS,
     *lifecycle.HANDLERS,
     *storage.HANDLERS,
+    *activity.HANDLERS,
     *settings.HANDLERS,
     *event_rules.HANDLERS,
     *credentials.HANDLERS,

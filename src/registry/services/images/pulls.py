@@ -1,10 +1,17 @@
-"""Record when images were last pulled: collected in memory, written in batches, by the minute."""
+"""Record when and how often images were pulled: collected in memory, written in batches.
+
+The last pull of an image is kept by the minute, the number of pulls by repository and day.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from registry.metadata.images.manifests import note_pulls
+from registry.metadata.repositories.days import DAY, add_pulls
 
 _MINUTE = 60 * MICROSECONDS
 
@@ -16,20 +23,32 @@ class PullLog:
         self._database = database
         self._clock = clock
         self._pending: dict[str, int] = {}
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""
         now = self._clock()
         self._pending[manifest_id] = now - now % _MINUTE
+        self._counts[manifest_id, now // DAY] += 1
 
     async def flush(self) -> None:
         """Write the recorded pulls; keep them for the next flush if the database fails."""
         if not self._pending:
             return
         pending, self._pending = self._pending, {}
+        counts, self._counts = self._counts, Counter()
         try:
-            # Sorted, so that two processes lock rows in the same order and never deadlock.
-            await self._database.write_relaxed(note_pulls, sorted(pending.items()))
+            await self._database.write_relaxed(record_pulls, pending, counts)
         except BaseException:
             self._pending = pending | self._pending
+            self._counts += counts
             raise
+
+
+def record_pulls(
+    tx: Connection, last: Mapping[str, int], counts: Mapping[tuple[str, int], int]
+) -> None:
+    """Record the last pull of each manifest, and add to the pulls of their repositories by day."""
+    # Sorted, so that two processes lock rows in the same order and never deadlock.
+    note_pulls(tx, sorted(last.items()))
+    add_pulls(tx, counts)
