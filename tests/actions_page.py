@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.family import vocabulary
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.routes.actions import ManyActions, list_vocabulary
 from cloudcore.web.app import Routes, family_routes
 from cloudcore.web.route_spec import documented_actions
@@ -34,13 +35,34 @@ exist is refused. Programs read the same list from `GET /v1/actions`.
 The policy of a repository and the trust policy of a role have `principals` in place of `resources`.
 """
 
+_TEMPLATES: Final = """\
+`GET /v1/policy-templates?names=web/*,api` shows them filled with names; `POST /v1/policies` with
+a `template` makes one a policy, and `POST /v1/service-accounts` with `grants` makes a program
+with one. A name is exact (`web/frontend`), or ends in `*` for all that begin so (`web/*`). A
+policy made of a template is a copy: it can be changed, and a later version of the template does
+not change it.
+
+Whether a principal may do something, and which statement says so: `POST /v1/policy-simulations`.
+"""
+
 
 def page() -> str:
     """Return the page."""
     routes = Routes([family_routes(family.name, family.routes()) for family in FAMILIES])
     known = vocabulary(FAMILIES)
     known.describe(documented_actions(routes.all))
-    return "\n".join([_HEAD, *_lines(list_vocabulary(known))])
+    return "\n".join([_HEAD, *_templates(known), *_lines(list_vocabulary(known))])
+
+
+def _templates(known: Vocabulary) -> Iterator[str]:
+    yield "## Ready-made policies\n"
+    yield _TEMPLATES
+    yield "| template | what it allows | actions on the named resources |\n| --- | --- | --- |"
+    for template in known.templates:
+        named = next(each for each in template.statements if "<name>" in each.resource)
+        actions = ", ".join(f"`{action}`" for action in named.actions)
+        yield f"| `{template.name}` | {template.summary} | {actions} |"
+    yield ""
 
 
 def _lines(known: ManyActions) -> Iterator[str]:

@@ -87,6 +87,7 @@ def teach(install: FuzzedInstall, known: Known) -> None:
     """Say what fields hold that no list tells: secrets, and words of protocols."""
     page = _ask(install, "GET", f"/v1/oauth/authorize?{httpx.QueryParams(_SIGN_IN)}", {})
     install.cookie = page.headers["set-cookie"].partition(";")[0]
+    account = install.first.account_id
     words: dict[str, list[Any]] = {
         "code_challenge": [_SIGN_IN["code_challenge"]],
         "grant_type": ["client_credentials"],
@@ -100,6 +101,10 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "current_password": [install.first.one_time_password],
         "document": [document(ALLOW_ALL), document(let("*"))],
         "policy": [document(let("*"))],
+        "principal": ["*", f"crn:iam::{account}:service-account/ci"],
+        "resource": [f"crn:registry:local:{account}:repository/team/app"],
+        "actions": [["registry:PullImage"], ["registry:PullImage", "iam:AssumeRole"]],
+        "names": [["web/*"], ["*"]],
     }
     for field, values in words.items():
         known.add(field, *values)

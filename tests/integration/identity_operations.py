@@ -37,6 +37,11 @@ BODIES: Final[dict[str, Any]] = {
     "POST /v1/roles/{role_id}/assignments": {"user": "member@example.org"},
     "POST /v1/policies": {"name": "new", "document": DOCUMENT},
     "PATCH /v1/policies/{policy_id}": {"description": "New.", "document": DOCUMENT},
+    "POST /v1/policy-simulations": {
+        "principal": "crn:iam::acme:service-account/free",
+        "actions": ["iam:GetRole"],
+        "resource": "crn:iam::acme:role/admin",
+    },
     "POST /v1/policies/{policy_id}/attachments": {"service_account": "free"},
 }
 

@@ -9,6 +9,7 @@ import pytest
 from cloudcore.errors import InvalidInput
 from cloudcore.family import vocabulary
 from cloudcore.iam.policy import PolicyKind, policy_of
+from cloudcore.iam.templates import PolicyTemplate
 from registry.families import FAMILIES
 from registry.services.resource_kinds import REPOSITORY_RULES
 
@@ -126,3 +127,15 @@ def test_policies_of_resources_and_trust_suggest_too() -> None:
     with pytest.raises(InvalidInput) as caught:
         policy_of({"version": "1", "statements": [statement]}, PolicyKind.TRUST)
     assert caught.value.params["suggestions"] == ["iam:AssumeRole"]
+
+
+@pytest.mark.parametrize("template", VOCABULARY.templates, ids=lambda template: template.name)
+def test_ready_made_policies_name_only_what_exists(template: PolicyTemplate) -> None:
+    made = template.document(["web/*", "api", "web/*"], "eu", ACCOUNT)
+    VOCABULARY.check(policy_of(made, PolicyKind.IDENTITY))
+    named = made["statements"][0]["resources"]
+    assert named == [f"crn:registry:eu:{ACCOUNT}:repository/{name}" for name in ("web/*", "api")]
+    for wrong in ("", "web/", "/web", "Web", "a b", "web/**", "*web", "acme:web", "x" * 300):
+        with pytest.raises(InvalidInput) as caught:
+            template.document([wrong], "eu", ACCOUNT)
+        assert caught.value.params["field"] == "names"
