@@ -156,6 +156,26 @@ async def test_what_a_token_says_of_its_time_is_what_was_asked_for(oauth: World)
                 assert told["expires_at"] == rfc3339(claims.exp * MICROSECONDS)
 
 
+async def test_nothing_outlives_the_key_that_it_is_made_with(oauth: World) -> None:
+    """And an expired key is refused like an inactive one: make another."""
+    ci = await program(oauth)
+    role = await oauth.add_role(ci.account, "deploy", ci.crn)
+    await oauth.add_policy(ci.account, may("iam:AssumeRole"), service_account_id=ci.id)
+    end = oauth.now + 1200 * MICROSECONDS
+    await oauth.run(f"UPDATE access_keys SET expires_at = {end}")
+    token = (await oauth.token(CREDENTIALS, ci.basic)).json()
+    assert token["expires_in"] == 1200
+    session = (await oauth.assume(token["access_token"], role.id)).json()
+    assert session["expires_at"] == rfc3339(end)
+    oauth.pass_time(1199)
+    assert (await oauth.token(CREDENTIALS, ci.basic)).json()["expires_in"] == 1
+    oauth.pass_time(1)
+    refused = await oauth.token(CREDENTIALS, ci.basic)
+    assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
+    for dead in (token, session):
+        assert (await oauth.who(dead["access_token"])).status_code == 401
+
+
 @on_both_databases
 async def test_every_refusal_has_the_shape_of_oauth(oauth: World) -> None:
     """An `error` and no envelope (RFC 6749 §5.2), also where the kernel refuses."""

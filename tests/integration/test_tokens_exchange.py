@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.services.access_keys import update_access_key
+from cloudcore.wire import moment_of
 from registry.metadata.logins import forget_expired
 from tests.integration.tokens_world import access_of
 from tests.tenants import (
@@ -271,18 +274,28 @@ async def test_logins_are_forgotten_when_they_have_expired(install: Install) -> 
     await install.exchange(later)
 
 
-async def test_a_login_lasts_twelve_hours_or_as_long_as_its_role_session(install: Install) -> None:
+async def test_a_login_lasts_twelve_hours_or_as_long_as_what_it_is_made_with(
+    install: Install,
+) -> None:
+    """A role session that lasts an hour, or an access key that expires in half an hour."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     session = await install.add_role_session(account, "deploy", ALLOW_ALL)
+    ending = await install.add_program(account, "ending", ALLOW_ALL)
     begun = install.clock.now
+    end = {"expires_at": begun + 1800 * MICROSECONDS}
+    await install.database.write(
+        update_access_key, account.id, ending.id, ending.key_id or "", end, begun
+    )
     async with install.connect() as client:
         minted = [
             await client.post("/v1/authorization-token", headers=bearer(who.access_token))
-            for who in (program, session)
+            for who in (program, session, ending)
         ]
-        for answer, seconds in zip(minted, (12 * 3600, 3600), strict=True):
+        for answer, seconds in zip(minted, (12 * 3600, 3600, 1800), strict=True):
             assert answer.status_code == 200, answer.text
+            told = datetime.fromisoformat(answer.json()["expires_at"])
+            assert abs(moment_of(told) - begun - seconds * MICROSECONDS) < MICROSECONDS
             password = answer.json()["password"]
             install.clock.now = begun + (seconds - 5) * MICROSECONDS
             alive = await client.get("/v2/token", headers=basic(password))
