@@ -150,6 +150,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.rights.organizations",
                 "registry.cli.rights.roles",
                 "registry.cli.rights.policies",
+                "registry.cli.rights.simulation",
             ),
         ),
         CommandGroup(

@@ -20,6 +20,7 @@ PULL: Final[dict[str, Any]] = {
         {"sid": "pull", "effect": "allow", "actions": ["registry:PullImage"], "resources": ["*"]}
     ],
 }
+DELETE: Final = {"effect": "allow", "actions": ["registry:DeleteImage"], "resources": ["*"]}
 
 
 @pytest.fixture(scope="module")
@@ -300,6 +301,48 @@ def test_the_policies_of_repositories_are_still_found_under_their_former_noun(
     # The policy of an account comes first.
     world.done("policies", "create", name, "-", stdin=json.dumps(PULL))
     assert world.done("policies", "show", name).lines[1] == "pull allow registry:PullImage * -"
+
+
+# may X do Y
+
+
+def test_a_principal_may_or_may_not_and_the_statements_say_why(world: World, name: str) -> None:
+    world.done("service-accounts", "create", name, "--push", "web/*", "--no-key")
+    allowed = world.done("may", name, "PushImage", "web/app")
+    heading, row = allowed.lines
+    assert heading == "ACTION DECISION REASON STATEMENTS"
+    assert row.startswith("registry:PushImage allowed ")
+    assert row.endswith(f" {name}-pusher[Push] allow")
+    both = world.run("may", f"service-account/{name}", "PullImage,DeleteImage", "web/app")
+    assert (both.status, both.err) == (1, "")
+    assert [line.split()[1] for line in both.lines[1:]] == ["allowed", "implicitly"]
+    crn = world.read("service-accounts", "show", name)["crn"]
+    simulated = world.run("policies", "simulate", crn, "PushImage", "other", *JSON)
+    assert simulated.status == 1
+    (result,) = json.loads(simulated.out)["results"]
+    assert (result["decision"], result["statements"]) == ("implicitly_denied", [])
+    assert world.read("may", "role/admin", "iam:CreateRole", crn.replace(name, "x"))
+    tried = world.done(
+        *("may", name, "DeleteImage", "web/app", "--policy", "-"),
+        stdin=json.dumps({"version": "1", "statements": [DELETE]}),
+    )
+    assert tried.lines[1].endswith(" the identity policy[0] allow")
+    status, words = world.told("may", "nobody", "PushImage", "web/app")
+    assert (status, words.partition(";")[0]) == (
+        3,
+        "there is neither a service account nor a role 'nobody'",
+    )
+    status, words = world.told("may", name, "PushImages", "web/app")
+    assert (status, words.partition(":")[0]) == (1, "INVALID_INPUT")
+    assert "registry:PushImage" in words
+
+
+def test_actions_are_listed(world: World) -> None:
+    names = world.done("policies", "actions", "registry:Pu", "-q").lines
+    assert {"registry:PullImage", "registry:PushImage"} <= set(names)
+    assert all(each.startswith("registry:Pu") for each in names)
+    line = world.done("policies", "actions", "registry:PushImage").lines[1]
+    assert line.startswith("registry:PushImage ")
 
 
 # people and roles

@@ -25,7 +25,7 @@ from registry.cli.output import (
     write_record,
     write_records,
 )
-from registry.cli.rights import policy_attachments, templates
+from registry.cli.rights import action_list, policy_attachments, simulation, templates
 from registry.cli.rights.grants import add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, add_named, find
 
@@ -64,6 +64,9 @@ def add_parsers(commands: Verbs) -> None:
     add_confirmation(deletion)
     policy_attachments.add_parsers(verbs)
     templates.add_parsers(verbs)
+    action_list.add_parsers(verbs)
+    words = "the same as 'entrepot may'"
+    simulation.add_arguments(add_verb(verbs, "simulate", simulation.simulate, words))
     # Not in the help: what 'repository-policies set' was called.
     former = verbs.add_parser("set", description="Give a repository a policy.")
     add_client_options(former)
