@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -101,6 +102,10 @@ def test_the_command_line_loads_no_server() -> None:
     assert not loaded & {"litestar", "sqlalchemy", "registry.main", "asyncio"}
 
 
+def shows(metrics: str, line: str) -> bool:
+    return line in httpx.get(f"http://{metrics}/metrics").text
+
+
 def test_metrics_are_served_apart(tmp_path: Path) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     registry = start_registry(tmp_path / "data", "--metrics", metrics, "--workers", "2")
@@ -108,9 +113,15 @@ def test_metrics_are_served_apart(tmp_path: Path) -> None:
         for _ in range(3):
             httpx.get(f"{registry.url}/v2/")
         assert httpx.get(f"{registry.url}/metrics").status_code == 404
-        answered = 'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3'
-        # A worker shows its counts to the others at its next tick.
-        wait_until(lambda: answered in httpx.get(f"http://{metrics}/metrics").text)
+        assert httpx.get(f"{registry.url}/v2/token").status_code == 404  # of `serve` alone
+        for answered in (
+            'entrepot_http_requests_total{method="GET",plane="data",status_class="2xx"} 3',
+            'entrepot_sign_ins_total{door="container client",outcome="refused"} 1.0',
+            "entrepot_measured 1.0",
+            "entrepot_disk_free_bytes ",
+        ):
+            # A worker shows its counts to the others at its next tick.
+            wait_until(partial(shows, metrics, answered))
     finally:
         registry.stop()
 
