@@ -47,6 +47,7 @@ def store(connection: Connection, handle: str) -> None:
         updated_at=0,
         deleted_at=None,
         deleted_by=None,
+        deleted_by_source=None,
         restorable_until=None,
     )
 

@@ -21,7 +21,7 @@ from registry.console.paths import HOME
 from registry.console.sessions import ConsoleSession
 from registry.oci.reference import is_tag
 
-_DIGEST: Final = re.compile(r"[a-z0-9]+:[0-9a-f]+")
+_DIGEST: Final = re.compile(r"[a-z0-9]{1,32}:[0-9a-f]{1,128}")
 _PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
