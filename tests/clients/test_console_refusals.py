@@ -93,7 +93,9 @@ def test_a_tag_that_another_moved_meanwhile_is_looked_at_again(site: Site, admin
     check_kept(refused, 412, "The tag was moved meanwhile.", "c")
     assert found_in(was, refused.text) == second
     assert call("GET", tag)["tag"]["digest"] == second
-    assert "The tag was moved." in admin.told(admin.send(page, was=second, target="c"))
+    assert "Move stable?" in admin.send(page, was=second, target="c").text
+    moved = admin.send(page, was=second, target="c", confirmed="yes")
+    assert "The tag was moved." in admin.told(moved)
     assert call("GET", tag)["tag"]["digest"] == third
 
 

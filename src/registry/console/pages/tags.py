@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote
 
 from litestar import get, post
 
@@ -17,6 +16,8 @@ from registry.console.pages.repository_paths import (
     read_repository,
 )
 from registry.console.paths import REPOSITORY
+from registry.errors import DigestInvalid
+from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
 
 _TAGS: Final = f"{REPOSITORY}/tags"
@@ -28,6 +29,7 @@ _MOST_SORTED: Final = 1000
 _INLINE: Final = (400, 404, 409, 412)
 """Statuses of errors that are shown beside the form."""
 _MOVED: Final = "The tag was moved meanwhile. Look where it points now, and try again."
+_NO_IMAGE: Final = "the repository has no such image"
 _NO_TAG: Final = (
     "A tag is 1 to 128 letters, digits, '_', '.' and '-', and begins with neither '.' nor '-'."
 )
@@ -135,12 +137,18 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
     """Ask whether a tag is to move.
 
     Raises:
-        Refused: 412, if the tag is not where the page showed it; 404, if there is no such image.
+        Refused: 412, if the tag is not where the page showed it; 400 or 404, if `digest` is not
+            that of an image here.
 
     """
     if page.form.get("was", tag["digest"]) != tag["digest"]:
         raise Refused(412, "PRECONDITION_FAILED", _MOVED, page.request_id)
-    await page.api.get(f"{api_path(page)}/images/{quote(digest, safe=':')}")
+    try:
+        target = Digest.parse(digest)
+    except DigestInvalid as error:
+        raise Refused(400, "INVALID_INPUT", error.message, page.request_id) from None
+    if await unless_refused(page.api.get(f"{api_path(page)}/images/{target}")) is None:
+        raise Refused(404, "NOT_FOUND", _NO_IMAGE, page.request_id)
     return page.show(
         "tag_move.html",
         repository=await read_repository(page),
