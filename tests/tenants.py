@@ -269,7 +269,7 @@ async def open_install(
     clock = clock or ManualClock()
     keyring = keyring or Keyring(bytes(32))
     edition = Edition[ServingProcess](
-        DEV_FAMILIES, partial(surround, keyring=keyring), SERVE.make_planes
+        DEV_FAMILIES, partial(surround, keyring=keyring), SERVE.make_planes, audits=True
     )
     async with AsyncExitStack() as resources:
         database = open_database(url)

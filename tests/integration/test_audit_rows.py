@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cloudcore.audit import rows
+from cloudcore.audit.family import AUDIT, AuditNeeds
 from cloudcore.audit.log import AuditLog
 from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage
 from cloudcore.audit.tables import audit_events
@@ -88,6 +89,22 @@ async def test_events_end_with_their_age_alone(database: Database) -> None:
     await add(database, *(event(number) for number in range(5)))
     assert await database.write_relaxed(rows.forget_events, START + 2) == 3
     assert await listed(database, AuditFilter()) == [4, 3]
+
+
+async def test_the_timer_deletes_what_is_older_than_the_setting(database: Database) -> None:
+    async def nobody(_ctx: object, _crn: str) -> None:
+        return None
+
+    await add(database, event(0), event(2 * MICROSECONDS))
+    needs = AuditNeeds(
+        database=database,
+        clock=lambda: START + 60 * MICROSECONDS,
+        kept_seconds=59,
+        membership_policy=nobody,
+    )
+    (chore,) = AUDIT.schedule(needs)
+    await chore.run()
+    assert await listed(database, AuditFilter()) == [2 * MICROSECONDS]
 
 
 async def test_filters_find_what_matches_and_pages_repeat_nothing(database: Database) -> None:
