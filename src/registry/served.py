@@ -11,6 +11,8 @@ from cloudcore.clock import uuid7
 from cloudcore.family import Family, resource_rules
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.oidc.discovery import Discovery
+from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
@@ -64,14 +66,18 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             auth_url=settings.url,
             trusted_proxies=settings.proxies,
             founders=settings.founders,
+            oidc_internal_origins=settings.internal_issuers,
         ),
     )
+    provider_client = ProviderClient(settings.internal_issuers)
     return ServingProcess(
         settings=settings,
         ctx=ctx,
         store=process.store,
         platform=platform,
-        identity=IdentityNeeds(tokens, keys, settings.url),
+        identity=IdentityNeeds(
+            tokens, keys, settings.url, provider_client, Discovery(provider_client)
+        ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 

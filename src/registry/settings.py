@@ -120,12 +120,15 @@ class Settings:
     packaged file."""
     cors_origins: str = ""
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
+    oidc_internal_origins: str = ""
+    """Origins, separated by commas, of identity providers that may have an address that is not
+    public, and may be plain HTTP."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
-        _ = self.hosts, self.proxies, self.database, self.origins
+        _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         if self.founders not in get_args(Founders):
             raise SettingsError(
                 f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
@@ -166,14 +169,17 @@ class Settings:
             SettingsError: one of them is not an origin as browsers send it.
 
         """
-        origins = _listed(self.cors_origins)
-        for origin in origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise SettingsError(
-                    f"cors_origins: {origin!r} is no origin such as https://app.example.com: in "
-                    "lower case, without a path, a default port or *"
-                )
-        return origins
+        return _origins("cors_origins", self.cors_origins)
+
+    @property
+    def internal_issuers(self) -> tuple[str, ...]:
+        """Return the origins of `oidc_internal_origins`.
+
+        Raises:
+            SettingsError: one of them is not an origin as browsers send it.
+
+        """
+        return _origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def root_key(self) -> Path:
@@ -245,6 +251,17 @@ class Settings:
         values["limits"] = replace(defaults.limits, **numbers["limits"])
         values["delays"] = replace(defaults.delays, **numbers["delays"])
         return replace(defaults, **values)  # type: ignore[arg-type]
+
+
+def _origins(name: str, text: str) -> tuple[str, ...]:
+    origins = _listed(text)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsError(
+                f"{name}: {origin!r} is no origin such as https://app.example.com: in "
+                "lower case, without a path, a default port or *"
+            )
+    return origins
 
 
 def _listed(text: str) -> tuple[str, ...]:

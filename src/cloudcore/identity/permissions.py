@@ -35,6 +35,11 @@ OWNER_ACTIONS: Final = (
     "iam:CreateUser",
     "iam:UpdateUser",
     "iam:DeleteUser",
+    "iam:CreateIdentityProvider",
+    "iam:GetIdentityProvider",
+    "iam:ListIdentityProviders",
+    "iam:UpdateIdentityProvider",
+    "iam:DeleteIdentityProvider",
 )
 """Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (

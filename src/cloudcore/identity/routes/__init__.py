@@ -9,6 +9,8 @@ from litestar.handlers import HTTPRouteHandler
 from cloudcore.identity.routes import (
     access_keys,
     accounts,
+    group_assignments,
+    identity_providers,
     invitations,
     me,
     members,
@@ -25,12 +27,14 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *organizations.HANDLERS,
     *members.HANDLERS,
     *invitations.HANDLERS,
+    *identity_providers.HANDLERS,
     *me.HANDLERS,
     *my_roles.HANDLERS,
     *users.HANDLERS,
     *service_accounts.HANDLERS,
     *access_keys.HANDLERS,
     *roles.HANDLERS,
+    *group_assignments.HANDLERS,
     *policies.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
