@@ -11,14 +11,21 @@ from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import urljoin
+from urllib.parse import urlencode, urljoin
 
 import httpx
 import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import presence_of_element_located
+from selenium.webdriver.support.wait import WebDriverWait
 
 from cloudcore.clock import system_clock
+from tests.clients.chromium import fill, title
+from tests.clients.oauth_server import serve_oauth
 from tests.clients.programs import attempt, daemon
 from tests.inprocess import ManualClock
+from tests.integration.oauth_world import authorization_query
 from tests.integration.provider_world import (
     AUTHORIZE,
     ProviderWorld,
@@ -137,6 +144,31 @@ async def test_people_of_a_certified_provider_sign_in(library: Path, tmp_path: P
             assert "invalid_grant" in complaint(wrong)
             refused = provider_refusal(await world.leave())
             assert "it refused: access_denied" in complaint(await world.come_back(refused))
+
+
+@pytest.mark.client("chromium")
+def test_a_browser_goes_to_the_provider_and_back(
+    library: Path, tmp_path: Path, sqlite_database: str, browser: webdriver.Chrome
+) -> None:
+    """The provider is another site (`localhost`), from which only some cookies come back."""
+    port = free_port()
+    callback = f"http://127.0.0.1:{port}{AUTHORIZE}/callback"
+    with (
+        serving(library, tmp_path, "localhost", callback) as provider,
+        serve_oauth(sqlite_database, issuer=provider.url, port=port) as server,
+    ):
+        provider.know(zoe={"email": "zoe@example.org", "email_verified": True})
+        browser.get(f"{server.authorize_url}?{urlencode(authorization_query())}")
+        choice = browser.find_element(By.CSS_SELECTOR, "a.provider")
+        assert choice.text.split("\n")[0] == "Sign in with Acme Login"
+        choice.click()
+        WebDriverWait(browser, 30).until(presence_of_element_located((By.NAME, "login")))
+        assert browser.current_url.startswith(provider.url)
+        fill(browser, login="zoe", password="any")
+        fill(browser)  # the provider asks whether Entrepot may know
+        WebDriverWait(browser, 30).until(presence_of_element_located((By.ID, "code")))
+        assert title(browser) == "Your code"
+        assert browser.current_url.startswith(callback)
 
 
 def provider_refusal(url: str) -> dict[str, str]:
