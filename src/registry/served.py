@@ -14,6 +14,8 @@ from cloudcore.family import Family, vocabulary
 from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.oidc.discovery import Discovery
+from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.signing_keys import SigningKeys
@@ -75,14 +77,18 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             auth_url=settings.url,
             trusted_proxies=settings.proxies,
             founders=settings.founders,
+            oidc_internal_origins=settings.internal_issuers,
         ),
     )
+    provider_client = ProviderClient(settings.internal_issuers)
     return ServingProcess(
         settings=settings,
         ctx=ctx,
         store=process.store,
         platform=platform,
-        identity=IdentityNeeds(tokens, keys, uses, settings.url),
+        identity=IdentityNeeds(
+            tokens, keys, uses, settings.url, provider_client, Discovery(provider_client)
+        ),
         audit=AuditNeeds(
             database=ctx.database,
             clock=ctx.clock,

@@ -135,12 +135,15 @@ class Settings:
     """Origins, separated by commas, whose web pages may read ``/v1`` and ``/v2``."""
     audit_seconds: int = 365 * 24 * 3600
     """Age at which events of the audit log are deleted."""
+    oidc_internal_origins: str = ""
+    """Origins, separated by commas, of identity providers that may have an address that is not
+    public, and may be plain HTTP."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
-        _ = self.hosts, self.proxies, self.database, self.origins
+        _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
         if self.founders not in get_args(Founders):
@@ -197,14 +200,17 @@ class Settings:
             SettingsError: one of them is not an origin as browsers send it.
 
         """
-        origins = _listed(self.cors_origins)
-        for origin in origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise SettingsError(
-                    f"cors_origins: {origin!r} is no origin such as https://app.example.com: in "
-                    "lower case, without a path, a default port or *"
-                )
-        return origins
+        return _origins("cors_origins", self.cors_origins)
+
+    @property
+    def internal_issuers(self) -> tuple[str, ...]:
+        """Return the origins of `oidc_internal_origins`.
+
+        Raises:
+            SettingsError: one of them is not an origin as browsers send it.
+
+        """
+        return _origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def root_key(self) -> Path:
@@ -273,7 +279,9 @@ _GROUPS: Final = {"limits": Limits, "delays": Delays}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
-LISTS: Final = frozenset({"allowed_hosts", "trusted_proxies", "cors_origins"})
+LISTS: Final = frozenset(
+    {"allowed_hosts", "trusted_proxies", "cors_origins", "oidc_internal_origins"}
+)
 """The settings that are lists, separated by commas."""
 NAMES: Final = (
     *(item.name for item in fields(Settings) if item.name not in _GROUPS),
@@ -300,6 +308,17 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
 def similar_name(name: str) -> str:
     """Return the setting whose name is most like this one, or an empty string if none is."""
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
+
+
+def _origins(name: str, text: str) -> tuple[str, ...]:
+    origins = _listed(text)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsError(
+                f"{name}: {origin!r} is no origin such as https://app.example.com: in "
+                "lower case, without a path, a default port or *"
+            )
+    return origins
 
 
 def _listed(text: str) -> tuple[str, ...]:

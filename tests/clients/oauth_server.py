@@ -16,9 +16,13 @@ from urllib.parse import urlsplit
 import httpx
 import uvicorn
 
-from cloudcore.clock import system_clock
+from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
-from tests.integration.oauth_world import PASSWORD, Program, make_world, may
+from cloudcore.identity.rows.identity_providers import IdentityProvider, add_provider
+from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.services.identity_providers import seal_client_secret
+from tests.integration.oauth_world import PASSWORD, Program, World, make_world, may
+from tests.scripted_provider import CLIENT, SECRET
 
 EMAIL = "ann@example.com"
 NEWCOMER = "bob@example.com"
@@ -68,10 +72,34 @@ def _field(pattern: str, page: str) -> str:
     return found[1]
 
 
+async def _add_provider(world: World, issuer: str) -> None:
+    """Add an organization with an identity provider that creates people of example.org."""
+    organization = Organization(uuid7(), "Acme", False, world.now, world.now)
+    provider_id = uuid7()
+    provider = IdentityProvider(
+        id=provider_id,
+        organization_id=organization.id,
+        name="Acme Login",
+        issuer=issuer,
+        client_id=CLIENT,
+        client_secret_sealed=seal_client_secret(world.keyring, provider_id, SECRET),
+        scopes="openid email",
+        groups_claim="groups",
+        email_verified_claim="email_verified",
+        email_domains="example.org",
+        creates_people=True,
+        status="active",
+        created_at=world.now,
+        updated_at=world.now,
+    )
+    await world.database.write(add_organization, organization)
+    await world.database.write(add_provider, provider)
+
+
 @contextmanager
-def serve_oauth(database_url: str) -> Iterator[OAuthServer]:
-    """Serve over a migrated database until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+def serve_oauth(database_url: str, *, issuer: str = "", port: int = 0) -> Iterator[OAuthServer]:
+    """Serve over a migrated database until the block ends; with an identity provider, if given."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
         port = listener.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         started = threading.Event()
@@ -79,12 +107,14 @@ def serve_oauth(database_url: str) -> Iterator[OAuthServer]:
 
         async def serve() -> None:
             database = open_database(database_url)
-            world = make_world(database, url)
+            world = make_world(database, url, [issuer] if issuer else [])
             world.now = system_clock()
             await world.keys.refresh()
             program = await world.add_program(await world.add_account("acme"), "ci", may("test:*"))
             await world.add_user(EMAIL)
             await world.add_user(NEWCOMER, one_time=True)
+            if issuer:
+                await _add_provider(world, issuer)
             config = uvicorn.Config(world.app, log_config=None, lifespan="off")
             server = uvicorn.Server(config)
             made.append((program, server))

@@ -47,12 +47,25 @@ def _plant_identity(install: FuzzedInstall) -> None:
             invited = {"email": "invited@example.org"}
             path = f"/v1/organizations/{organization['id']}/invitations"
             _make(install, path, invited, caller="person")
+            provider = _plant_provider(install, f"/v1/organizations/{organization['id']}")
     user = _make(install, "/v1/users", {"email": "member@example.org"}, caller="person")
     trust = document({"effect": "allow", "principals": [install.first.account_id]})
     role = _make(install, "/v1/roles", {"name": "deploy", "trust_policy": trust})
     _make(install, f"/v1/roles/{role}/assignments", {"user": user})
+    group = {"identity_provider": provider, "group": "devs"}
+    _make(install, f"/v1/roles/{role}/group-assignments", group)
     _make(install, "/v1/accounts", {"handle": "second"})
     _make(install, "/v1/organizations", {"name": "Side project"}, caller="person")
+
+
+def _plant_provider(install: FuzzedInstall, organization: str) -> str:
+    """Make an identity provider that is never asked; return its id."""
+    path = f"{organization}/identity-providers"
+    about = {"name": "Login", "issuer": "https://login.example.com", "client_id": "entrepot"}
+    provider = _make(install, path, about, caller="person")
+    person = bearer(install.bearers["person"])
+    _ask(install, "PATCH", f"{path}/{provider}", person, json={"status": "inactive"})
+    return provider
 
 
 def _plant_repository(install: FuzzedInstall) -> None:
@@ -95,6 +108,8 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "client_secret": [install.first.secret_access_key],
         "code_verifier": [_VERIFIER],
         "token": [*install.bearers.values(), install.first.secret_access_key],
+        "issuer": ["https://login.example.com"],
+        "email_domains": [["example.com"]],
         "form": [match[1] for match in _HIDDEN.finditer(page.text)],
         "email": [install.first.email, OUTSIDER, "new@example.org"],
         "password": [install.first.one_time_password, "a long enough password"],

@@ -23,6 +23,19 @@ BODIES: Final[dict[str, Any]] = {
     "POST /v1/organizations/{organization_id}/accept": {"code": "ein_wrong"},
     "POST /v1/organizations/{organization_id}/switch": None,
     "POST /v1/organizations/{organization_id}/invitations": {"email": "new@example.org"},
+    "POST /v1/organizations/{organization_id}/identity-providers": {
+        "name": "New",
+        "issuer": "https://login.example.net",
+        "client_id": "entrepot",
+        "client_secret": "a secret of the client",
+    },
+    "PATCH /v1/organizations/{organization_id}/identity-providers/{provider_id}": {
+        "name": "Renamed"
+    },
+    "POST /v1/roles/{role_id}/group-assignments": {
+        "identity_provider": "01890000-0000-7000-8000-0000000000ff",
+        "group": "devs",
+    },
     "PATCH /v1/organizations/{organization_id}/members/{user_id}": {"role": "billing"},
     "PUT /v1/users/me/password": {"current_password": "x", "password": "long enough for us"},
     "POST /v1/users": {"email": "made@example.org"},

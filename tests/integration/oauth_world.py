@@ -9,7 +9,7 @@ import html
 import json
 import re
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +29,8 @@ from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.oidc.discovery import Discovery
+from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.rows import accounts, policies, roles, service_accounts
 from cloudcore.identity.rows.accounts import Account
@@ -293,9 +295,12 @@ def _routes() -> Routes:
     )
 
 
-def make_world(database: Database, issuer: str = ISSUER) -> World:
+def make_world(
+    database: Database, issuer: str = ISSUER, internal_origins: Sequence[str] = ()
+) -> World:
     """Return a world; its keys are not made yet."""
     world: World
+    provider_client = ProviderClient(internal_origins)
 
     def clock() -> int:
         world.now += world.tick
@@ -313,7 +318,11 @@ def make_world(database: Database, issuer: str = ISSUER) -> World:
         authenticator=BearerAuthenticator(database, tokens, Permissions(database), uses, clock),
         settings=ControlSettings(auth_url=issuer),
     )
-    needs = {"iam": IdentityNeeds(tokens, keys, uses, issuer)}
+    needs = {
+        "iam": IdentityNeeds(
+            tokens, keys, uses, issuer, provider_client, Discovery(provider_client)
+        )
+    }
     app = ControlPlane(_routes(), platform, needs=needs)
     world = World(app, database, keyring, keys, tokens, uses)
     return world

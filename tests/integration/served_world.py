@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, Final, cast
 
@@ -298,6 +298,16 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     trust = {"version": "1", "statements": [trusted]}
     role = await served.make("/v1/roles", {"name": "role", "trust_policy": trust}, token=token)
     await served.make(f"/v1/roles/{role['id']}/assignments", {"user": member.email}, token=token)
+    provider = await served.make(
+        f"{organization}/identity-providers",
+        {"name": "Login", "issuer": "https://login.example.com", "client_id": "entrepot"},
+        token=person,
+    )
+    group = await served.make(
+        f"/v1/roles/{role['id']}/group-assignments",
+        {"identity_provider": provider["id"], "group": "devs"},
+        token=token,
+    )
     policy = await served.make(
         "/v1/policies", {"name": "policy", "document": document}, token=token
     )
@@ -308,6 +318,8 @@ async def furnish(served: Served, tenant: Tenant) -> None:
         "/v1/organizations/{}": tenant.organization_id,
         "/v1/organizations/{}/members/{}": member.id,
         "/v1/organizations/{}/invitations/{}": invitation["id"],
+        "/v1/organizations/{}/identity-providers/{}": provider["id"],
+        "/v1/roles/{}/group-assignments/{}": group["id"],
         "/v1/accounts/{}": tenant.account_id,
         "/v1/users/{}": member.id,
         "/v1/service-accounts/{}": program["id"],
@@ -389,12 +401,15 @@ def _password(answer: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def open_served(data: Path, database_url: str = "") -> AsyncIterator[Served]:
-    """Open a served install in a folder, with both tenants in it."""
+async def open_served(
+    data: Path, database_url: str = "", *, clock: ManualClock | None = None, **changes: object
+) -> AsyncIterator[Served]:
+    """Open a served install in a folder, with both tenants in it; `changes` are of its settings."""
     settings = Settings(data=data, database_url=database_url, public_url=URL, founders="anyone")
+    settings = replace(settings, **cast("dict[str, Any]", changes))
     prepare(settings)
     create_root_key(settings.root_key)
-    clock = ManualClock()
+    clock = clock or ManualClock()
     async with AsyncExitStack() as resources:
         database = NotingDatabase(open_database(settings.database))
         resources.push_async_callback(database.close)

@@ -76,6 +76,16 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/organizations": Asked(owner, {"name": "New"}),
         "/v1/organizations/{}/invitations": Asked(owner, {"email": "new@example.org"}),
+        "/v1/organizations/{}/identity-providers": Asked(
+            owner, {"name": "New", "issuer": "https://login.example.net", "client_id": "x"}
+        ),
+        "/v1/roles/{}/group-assignments": Asked(
+            program,
+            {
+                "identity_provider": acme.ids["/v1/organizations/{}/identity-providers/{}"],
+                "group": "operators",
+            },
+        ),
         "/v1/organizations/{}/accept": Asked(guest_token, {"code": invited["code"]}),
         "/v1/organizations/{}/switch": Asked(guest_token),
         "/v1/accounts": Asked(owner, {"handle": "new", "organization": acme.organization_id}),

@@ -73,6 +73,16 @@ async def furnish(world: World, program: str, person: str) -> Ids:
     await world.ask("POST", f"{organization}/switch", token=person)
     owner = await world.make("/v1/service-accounts", {"name": "owner"}, token=program)
     await world.make("/v1/service-accounts", {"name": "free"}, token=program)
+    provider = await world.make(
+        f"{organization}/identity-providers",
+        {"name": "Login", "issuer": "https://login.example.com", "client_id": "entrepot"},
+        token=person,
+    )
+    group = await world.make(
+        f"/v1/roles/{tenant.role_id}/group-assignments",
+        {"identity_provider": provider["id"], "group": "devs"},
+        token=program,
+    )
     keys = f"/v1/service-accounts/{owner['id']}/access-keys"
     key = await world.make(keys, {}, token=program)
     if program == "admin":
@@ -82,6 +92,8 @@ async def furnish(world: World, program: str, person: str) -> Ids:
         "organization_id": tenant.organization_id,
         "user_id": joined.id,
         "invitation_id": invitation["id"],
+        "provider_id": provider["id"],
+        "group_assignment_id": group["id"],
         "service_account_id": owner["id"],
         "key_id": key["id"],
         "role_id": tenant.role_id,
@@ -122,6 +134,8 @@ async def test_own_ids_are_found(identity: World, own: Ids, spec: RouteSpec) -> 
         expected = {400}  # nobody here knows a password
     elif spec.path.endswith("/accept"):
         expected = {404}  # nor a code
+    elif spec.operation == "POST /v1/roles/{role_id}/group-assignments":
+        expected = {404}  # the body names a provider that is not there
     assert answer.status_code in expected, answer.text
 
 

@@ -40,6 +40,7 @@ CROSSING: Final = {
 DELETED_ONLY: Final = {
     "/v1/organizations/{}/invitations/{}",
     "/v1/roles/{}/assignments/{}",
+    "/v1/roles/{}/group-assignments/{}",
     "/v1/policies/{}/attachments/{}",
     "/v1/repositories/{}/images/{}/pins/{}",
 }

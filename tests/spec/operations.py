@@ -101,6 +101,8 @@ POST   /v1/oauth/token                              -                         20
 POST   /v1/oauth/revoke                             -                         200 public
 GET    /v1/oauth/authorize                          -                         200 public
 POST   /v1/oauth/authorize                          -                     200,303 public
+GET    /v1/oauth/authorize/provider                 -                         303 public
+GET    /v1/oauth/authorize/callback                 -                     200,303 public
 GET    /v1/jwks                                     -                         200 public
 GET    /.well-known/oauth-authorization-server      -                         200 public
 POST   /v1/assume-role                              -                         200
@@ -112,6 +114,11 @@ DELETE /v1/organizations/{id}                       DeleteOrganization        20
 POST   /v1/organizations/{id}/invitations           InviteMember              201 key
 GET    /v1/organizations/{id}/invitations           ListInvitations           200
 DELETE /v1/organizations/{id}/invitations/{invitation_id}  RevokeInvitation   204
+POST   /v1/organizations/{id}/identity-providers    CreateIdentityProvider    201 key
+GET    /v1/organizations/{id}/identity-providers    ListIdentityProviders     200
+GET    /v1/organizations/{id}/identity-providers/{provider_id}  GetIdentityProvider     200
+PATCH  /v1/organizations/{id}/identity-providers/{provider_id}  UpdateIdentityProvider  200
+DELETE /v1/organizations/{id}/identity-providers/{provider_id}  DeleteIdentityProvider  204
 POST   /v1/organizations/{id}/accept                AcceptInvitation          200 key
 POST   /v1/organizations/{id}/switch                SwitchOrganization        200 key
 GET    /v1/organizations/{id}/members               ListMembers               200
@@ -148,6 +155,9 @@ DELETE /v1/roles/{id}                               DeleteRole                20
 POST   /v1/roles/{id}/assignments                   AssignRole                201 key
 GET    /v1/roles/{id}/assignments                   ListRoleAssignments       200
 DELETE /v1/roles/{id}/assignments/{user_id}         UnassignRole              204
+POST   /v1/roles/{id}/group-assignments             AssignRole                201 key
+GET    /v1/roles/{id}/group-assignments             ListRoleAssignments       200
+DELETE /v1/roles/{id}/group-assignments/{group_assignment_id}  UnassignRole   204
 POST   /v1/policies                                 CreatePolicy              201 key
 GET    /v1/policies                                 ListPolicies              200
 GET    /v1/policies/{id}                            GetPolicy                 200

@@ -1,4 +1,4 @@
-"""Which origins may be listed whose pages read: those that browsers send, letter for letter."""
+"""Which origins may be listed: those that browsers send, letter for letter."""
 
 from __future__ import annotations
 
@@ -36,3 +36,12 @@ def test_what_no_browser_sends_is_refused(origin: str) -> None:
 @pytest.mark.parametrize("origin", ["https://a:80", "http://a:443", "http://a:8080"])
 def test_other_ports_are_a_part_of_an_origin(origin: str) -> None:
     assert Settings(HERE, cors_origins=origin).origins == (origin,)
+
+
+def test_origins_of_identity_providers_inside_are_listed_too() -> None:
+    listed = "http://127.0.0.1:9000, https://sso.internal"
+    found = Settings.from_env({"ENTREPOT_OIDC_INTERNAL_ORIGINS": listed}, Settings(HERE))
+    assert found.internal_issuers == ("http://127.0.0.1:9000", "https://sso.internal")
+    assert Settings(HERE).internal_issuers == ()
+    with pytest.raises(SettingsError, match="oidc_internal_origins"):
+        Settings(HERE, oidc_internal_origins="https://sso.internal/realms/a")

@@ -91,6 +91,15 @@ def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -
     return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
 
 
+def unusable_password(salt: bytes) -> str:
+    """Return the scrypt string of no password, for a person who signs in by other means.
+
+    It has the `salt` of the person's e-mail address, so a sign-in takes as long as with a password.
+    """
+    parts = (salt, os.urandom(_HASH_BYTES))
+    return "$".join(["scrypt", *map(str, COST), *(base64.b64encode(p).decode() for p in parts)])
+
+
 def salt_of(kept: str) -> bytes:
     """Return the salt of a stored password."""
     return _parse(kept).parameters.salt

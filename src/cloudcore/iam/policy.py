@@ -41,7 +41,7 @@ _SID: Final = Form(
 )
 _PRINCIPAL: Final = Form(
     re.compile(
-        rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:user/{UUID_PATTERN}"
+        rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:(?:user|identity-provider)/{UUID_PATTERN}"
         rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"
     ),
     "accounts (their ids or handles), CRNs of users, roles or service accounts, or *",
@@ -214,6 +214,9 @@ def _check_attached_actions(
         if is_for_all:
             raise refusal(f"{where}.principals", "not_allowed", "a role cannot trust everyone")
         return
+    if any(":identity-provider/" in principal for principal in principals):
+        words = "only a role's trust policy may name an identity provider"
+        raise refusal(f"{where}.principals", "not_allowed", words)
     words = f"{kind.noun}'s policy may name only {_listed(kind.actions)}"
     _check_among(actions, kind.actions, words, where)
     if is_for_all:

@@ -30,6 +30,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
+from cloudcore.identity.rows.identity_providers import list_providers_of_person
 from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
@@ -51,6 +52,7 @@ _ASSIGNED: Final = Policy(
     (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
 )
 """The permission that an assignment grants."""
+_DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
     Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
@@ -245,7 +247,7 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
         raise _refused()
     if role is None:
         raise refusal
-    verdict = _verdict(asked, role, policies)
+    verdict = _verdict(tx, asked, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_assigned or role.account_id == source.account_id:
@@ -275,12 +277,31 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
     return (assigned[0] if assigned else None), _unknown()
 
 
-def _verdict(asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]) -> Verdict:
-    """Return the verdict; allowed only if permission and trust both allow and neither denies."""
+def _verdict(
+    tx: Connection, asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]
+) -> Verdict:
+    """Return the verdict; allowed only if permission and trust both allow and neither denies.
+
+    Trust in an identity provider is trust in the persons who sign in there.
+    """
     source = asked.source
     crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
+    names = [crn]
+    if source.kind is PrincipalKind.USER:
+        providers = list_providers_of_person(tx, source.id)
+        names += [iam_crn(owner, "identity-provider", ident) for owner, ident in providers]
+    verdicts = [_verdict_on(asked, role, policies, name) for name in names]
+    denials = [verdict for verdict in verdicts if verdict in _DENIALS]
+    allowed = [verdict for verdict in verdicts if verdict.is_allowed]
+    return (denials or allowed or verdicts)[0]
+
+
+def _verdict_on(
+    asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...], crn: str
+) -> Verdict:
+    """Return the verdict on a caller that the trust policy knows as `crn`."""
     question = Question(
-        caller=Caller(crn, source.account_id),
+        caller=Caller(crn, asked.source.account_id),
         action=TRUST_ACTION,
         resource=iam_crn(role.account_id, "role", role.name),
         resource_account_id="",  # treats every caller as foreign: both must allow

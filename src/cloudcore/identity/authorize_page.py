@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from cloudcore.iam.passwords import MIN_CHARACTERS
 
 PATH: Final = "/v1/oauth/authorize"
+PROVIDER_PATH: Final = f"{PATH}/provider"
+"""Where a sign-in at an identity provider begins."""
+CALLBACK_PATH: Final = f"{PATH}/callback"
+"""Where identity providers send browsers back to."""
 
 _STYLE: Final = """
 :root {
@@ -54,6 +60,13 @@ code, output { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "Deja
   monospace; font-size: .875em }
 output { display: block; margin-bottom: 1rem; padding: 1rem; font-size: 1.0625rem;
   background: var(--raised); border-radius: 6px; user-select: all }
+.or { display: flex; align-items: center; gap: .75rem; margin: 1.5rem 0 1rem;
+  color: var(--quiet); font-size: .875rem }
+.or::before, .or::after { content: ""; flex: 1; border-top: 1px solid var(--line) }
+.provider { display: block; margin-bottom: .75rem; padding: .5rem 1rem; text-align: center;
+  color: inherit; text-decoration: none; border: 1px solid var(--edge); border-radius: 6px }
+.provider:hover { background: var(--raised) }
+.provider b { display: block; font-weight: 500 }
 .quiet { color: var(--quiet); font-size: .875rem }
 [role=alert] { padding: .75rem 1rem; border-left: 4px solid var(--danger);
   background: var(--danger-ground); border-radius: 4px }
@@ -88,8 +101,19 @@ def headers_with_form(loopback_uri: str = "") -> dict[str, str]:
     return HEADERS | {"Content-Security-Policy": widened}
 
 
-def sign_in_page(hidden: str, email: str = "", complaint: str = "") -> str:
-    """Return the page that asks for e-mail address and password."""
+class ProviderChoice(NamedTuple):
+    """An identity provider that a person may choose."""
+
+    id: str
+    name: str
+    host: str
+    """Host of its issuer, by which a person recognizes it."""
+
+
+def sign_in_page(
+    hidden: str, email: str = "", complaint: str = "", providers: Sequence[ProviderChoice] = ()
+) -> str:
+    """Return the page that asks for e-mail address and password, or for a choice of a provider."""
     focus = ("", " autofocus") if email else (" autofocus", "")
     return _page(
         "Sign in",
@@ -102,8 +126,19 @@ def sign_in_page(hidden: str, email: str = "", complaint: str = "") -> str:
 <input id="password" name="password" type="password" autocomplete="current-password" required
  maxlength="1024"{focus[1]}>
 <button type="submit">Sign in</button>
-</form>""",
+</form>{_choices(hidden, providers)}""",
     )
+
+
+def _choices(hidden: str, providers: Sequence[ProviderChoice]) -> str:
+    # Links, not forms: `form-action` would forbid the redirect to the provider.
+    hrefs = [f"{PROVIDER_PATH}?{urlencode({'id': each.id, 'form': hidden})}" for each in providers]
+    links = [
+        f"""<a class="provider" href="{escape(href)}">
+<b>Sign in with {escape(each.name)}</b> <span class="quiet">{escape(each.host)}</span></a>"""
+        for each, href in zip(providers, hrefs, strict=True)
+    ]
+    return "\n".join(["", '<p class="or">or</p>', *links]) if links else ""
 
 
 def new_password_page(hidden: str, email: str, complaint: str = "") -> str:

@@ -18,15 +18,18 @@ from litestar.di import NamedDependency
 from msgspec import Meta
 
 from cloudcore import errors
-from cloudcore.identity import sign_in
+from cloudcore.identity import provider_sign_in, sign_in
 from cloudcore.identity.authorize_page import (
+    CALLBACK_PATH,
     PATH,
+    PROVIDER_PATH,
     code_page,
     headers_with_form,
     new_password_page,
     refusal_page,
     sign_in_page,
 )
+from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.known_browser import COOKIE as KNOWN_BROWSER
 from cloudcore.identity.known_browser import (
     LIFETIME_SECONDS,
@@ -41,12 +44,16 @@ from cloudcore.identity.oauth_forms import (
     parse_parameters,
     values_of,
 )
+from cloudcore.identity.oidc.flow import PENDING_SECONDS
+from cloudcore.identity.provider_sign_in import list_choices
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.sessions import OUT_OF_BAND
 from cloudcore.identity.sign_in import SignInForm
+from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 
 COOKIE: Final = "entrepot_sign_in"
+PROVIDER_COOKIE: Final = "entrepot_provider_sign_in"
 
 _REFUSALS: Final = (errors.Unauthenticated, errors.RateLimited, errors.Unavailable)
 
@@ -65,6 +72,24 @@ class AuthorizationQuery(msgspec.Struct):
     code_challenge_method: Literal["S256"]
     state: str = ""
     """Carried by the redirect."""
+
+
+class ProviderQuery(msgspec.Struct):
+    """The parameters of a link to an identity provider."""
+
+    id: str
+    form: str
+    """The sign-in form of the page, sealed."""
+
+
+class ProviderAnswer(msgspec.Struct):
+    """The answer of an identity provider (RFC 6749 §4.1.2, RFC 9207)."""
+
+    state: str
+    code: str = ""
+    iss: str = ""
+    error: str = ""
+    error_description: str = ""
 
 
 class SentForm(msgspec.Struct):
@@ -94,7 +119,8 @@ async def show_sign_in(
         query = parse_parameters(request.scope["query_string"])
         nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
         form = sign_in.begin(ctx, query, nonce)
-        page = _page(200, sign_in_page(form.seal(ctx.keyring)), form)
+        providers = await list_choices(ctx)
+        page = _page(200, sign_in_page(form.seal(ctx.keyring), providers=providers), form)
         page.set_cookie(_cookie(ctx, COOKIE, nonce))
         return page
 
@@ -140,7 +166,88 @@ async def sign_in_by_password(
     return await _told(answer)
 
 
-HANDLERS: Final = (show_sign_in, sign_in_by_password)
+@get(
+    PROVIDER_PATH,
+    status_code=303,
+    opt={
+        "action": None,
+        "public": True,
+        "query": ProviderQuery,
+        "statuses": (400, 403, 429),
+        "pages": (303, 400, 403, 429),
+    },
+)
+async def sign_in_at_provider(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[str]:
+    """Redirect a person to an identity provider, as the sign-in page links.
+
+    A client address begins thirty of these in five minutes; the next is 429.
+    """
+
+    async def answer() -> Answer:
+        query = parse_parameters(request.scope["query_string"])
+        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+        form = sign_in.resume(ctx, query.get("form", ""), nonce)
+        to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
+        return _redirected(ctx, to, cookie, PENDING_SECONDS)
+
+    return await _told(answer)
+
+
+@get(
+    CALLBACK_PATH,
+    opt={
+        "action": None,
+        "public": True,
+        "query": ProviderAnswer,
+        "statuses": (303, 400, 403),
+        "pages": (200, 303, 400, 403),
+    },
+)
+async def finish_sign_in_at_provider(
+    request: Request[Any, Any, Any],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Response[str]:
+    """Take a person back from an identity provider, and return a code as after a password.
+
+    The answer is believed once, in the browser that was sent to the provider.
+    """
+
+    async def answer() -> Answer:
+        query = parse_parameters(request.scope["query_string"])
+        cookie = request.cookies.get(PROVIDER_COOKIE)
+        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, query)
+        page = _give(ctx, form, code, user, None)
+        page.set_cookie(_provider_cookie(ctx, "", 0))
+        return page
+
+    return await _told(answer)
+
+
+HANDLERS: Final = (
+    show_sign_in,
+    sign_in_by_password,
+    sign_in_at_provider,
+    finish_sign_in_at_provider,
+)
+
+
+def _redirected(ctx: RequestContext, to: str, cookie: str, max_age: int) -> Answer:
+    answer = _page(303, "")
+    answer.headers["Location"] = to
+    answer.set_cookie(_provider_cookie(ctx, cookie, max_age))
+    return answer
+
+
+def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
+    """Return the cookie of a sign-in at a provider, from whose site the browser comes back."""
+    cookie = _cookie(ctx, PROVIDER_COOKIE, value, max_age)
+    cookie.samesite = "lax"
+    return cookie
 
 
 async def _check_password(
@@ -151,7 +258,8 @@ async def _check_password(
         user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
-        return _refused(error, form, lambda words: sign_in_page(again, email, words))
+        providers = await list_choices(ctx)
+        return _refused(error, form, lambda words: sign_in_page(again, email, words, providers))
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email), form)
@@ -170,8 +278,10 @@ async def _choose_password(
     return _give(ctx, form, code, user, browser)
 
 
-def _refused(error: errors.PlatformError, form: SignInForm, page: Callable[[str], str]) -> Answer:
-    """Return the page for a refused form, which the person can send again."""
+def _refused(
+    error: errors.PlatformError, form: SignInForm | None, page: Callable[[str], str]
+) -> Answer:
+    """Return the page for a refusal, with the `form` to send again if there is one."""
     match error:
         case errors.RateLimited():
             words = f"Too many attempts. Try again in {error.retry_after} seconds."
@@ -210,6 +320,8 @@ async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
         return _page(400, refusal_page("invalid_request", _sentence(error)))
     except (errors.AccessDenied, errors.Conflict) as error:
         return _page(403, refusal_page("access_denied", _sentence(error)))
+    except errors.RateLimited as error:
+        return _refused(error, None, lambda words: refusal_page("rate_limited", words.rstrip(".")))
 
 
 def _sentence(error: errors.PlatformError) -> str:

@@ -29,7 +29,7 @@ _NAMING: Final = ("principals", "resources")
 """Parts of a statement that name accounts."""
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
-_OF_ORGANIZATIONS: Final = ("user/", "organization/")
+_OF_ORGANIZATIONS: Final = ("user/", "organization/", "identity-provider/")
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
 Ids = Mapping[str, str]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cloudcore.db.base import Connection
     from cloudcore.db.deletion import Forget
     from cloudcore.identity.last_uses import LastUses
+    from cloudcore.identity.oidc.discovery import Discovery
+    from cloudcore.identity.oidc.provider_client import ProviderClient
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
@@ -32,6 +34,10 @@ class IdentityNeeds:
     uses: LastUses
     auth_url: str
     """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
+    provider_client: ProviderClient
+    """Asks identity providers."""
+    discovery: Discovery
+    """Metadata and keys of identity providers."""
 
 
 def _routes() -> Sequence[ControllerRouterHandler]:
@@ -51,16 +57,17 @@ def _error_shapes() -> Mapping[str, ErrorShape]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.identity.tables import TABLES  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity import provider_tables, tables  # noqa: PLC0415 - SQLAlchemy
 
-    return TABLES
+    return (*tables.TABLES, *provider_tables.TABLES)
 
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.identity import sessions  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.rows.identity_providers import forget_states  # noqa: PLC0415
     from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
 
-    return (sessions.forget_ended, forget_invitations)
+    return (sessions.forget_ended, forget_invitations, forget_states)
 
 
 def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
@@ -80,14 +87,19 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         ResourceKind(
             crn="crn:iam::<organization>:organization/<organization>",
             actions=(
+                "iam:CreateIdentityProvider",
+                "iam:DeleteIdentityProvider",
                 "iam:DeleteOrganization",
+                "iam:GetIdentityProvider",
                 "iam:GetOrganization",
                 "iam:InviteMember",
                 "iam:LeaveOrganization",
+                "iam:ListIdentityProviders",
                 "iam:ListInvitations",
                 "iam:ListMembers",
                 "iam:RemoveMember",
                 "iam:RevokeInvitation",
+                "iam:UpdateIdentityProvider",
                 "iam:UpdateMember",
                 "iam:UpdateOrganization",
             ),

@@ -48,14 +48,14 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     kid: str
 
 
-class _Only(JWSRegistry):
+class OnlyAlgorithm(JWSRegistry):
     """The algorithms that are accepted: one, under its established name.
 
     RFC 9864 renames EdDSA, and the library warns about the old name, which clients still use.
     """
 
-    def __init__(self, algorithm: str) -> None:
-        super().__init__(algorithms=[algorithm])
+    def __init__(self, algorithm: str, *, allows_extra_headers: bool = False) -> None:
+        super().__init__(algorithms=[algorithm], strict_check_header=not allows_extra_headers)
         self._name = algorithm
 
     def get_alg(self, name: str) -> Any:  # noqa: ANN401 - the library's model
@@ -65,7 +65,7 @@ class _Only(JWSRegistry):
         return self.algorithms[name]
 
 
-_REGISTRIES: Final = {name: _Only(name) for name in (EDDSA, HS256)}
+_REGISTRIES: Final = {name: OnlyAlgorithm(name) for name in (EDDSA, HS256)}
 
 
 def new_material(algorithm: str) -> bytes:

@@ -38,6 +38,11 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteUser",
     "audit:ListAuditEvents",
     "audit:GetAuditEvent",
+    "iam:CreateIdentityProvider",
+    "iam:GetIdentityProvider",
+    "iam:ListIdentityProviders",
+    "iam:UpdateIdentityProvider",
+    "iam:DeleteIdentityProvider",
 )
 """Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (

@@ -161,7 +161,10 @@ role_assignments = Table(
     Column("role_id", ForeignKey("roles.id", ondelete="CASCADE"), primary_key=True),
     Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
     Column("created_at", Moment, nullable=False),
+    # The provider one of whose groups has the role; null if the role was assigned by hand.
+    Column("identity_provider_id", ForeignKey("identity_providers.id", ondelete="CASCADE")),
     Index(None, "user_id"),
+    Index(None, "identity_provider_id"),
 )
 
 policies = Table(

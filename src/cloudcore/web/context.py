@@ -50,6 +50,8 @@ class ControlSettings:
     """Rate limit of the endpoints that have one."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts."""
+    oidc_internal_origins: tuple[str, ...] = ()
+    """Origins of identity providers that may have any address, and may be plain HTTP."""
 
     @property
     def host(self) -> str:

@@ -76,6 +76,8 @@ class AssignmentRecord(ResponseBody):
 
     role: ResourceRef
     user: ResourceRef
+    identity_provider: Uuid | None
+    """The provider one of whose groups has the role; null if it was assigned by hand."""
     created_at: RFC3339
 
 
@@ -137,6 +139,7 @@ def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
             crn=person_crn(assigned.personal_organization_id, user_id),
             name=assigned.email,
         ),
+        identity_provider=assigned.assignment.identity_provider_id,
         created_at=rfc3339(assigned.assignment.created_at),
     )
 

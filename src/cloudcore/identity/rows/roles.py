@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, or_, select
+from sqlalchemy import Select, bindparam, func, null, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -37,6 +37,8 @@ class Assignment(NamedTuple):
     role_id: str
     user_id: str
     created_at: int
+    identity_provider_id: str | None = None
+    """The provider one of whose groups has the role; None if it was assigned by hand."""
 
 
 class Assigned(NamedTuple):
@@ -100,6 +102,15 @@ _COUNT_ASSIGNMENTS: Final = Statement(
 )
 _UNASSIGN: Final = Statement(
     role_assignments.delete().where(_OF_ROLE, _g.user_id == bindparam("user_id"))
+)
+_KEEP: Final = Statement(
+    role_assignments.update()
+    .where(
+        _g.role_id == bindparam("held_role_id"),
+        _g.user_id == bindparam("user_id"),
+        _g.identity_provider_id.is_not(None),
+    )
+    .values(identity_provider_id=null())
 )
 _LIST_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
@@ -168,6 +179,11 @@ def remove_role(tx: Connection, role_id: str) -> None:
 def add_assignment(tx: Connection, assignment: Assignment) -> bool:
     """Insert an assignment; return False if the person has the role already."""
     return tx.execute(_ASSIGN, **assignment._asdict()) == 1
+
+
+def keep_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Make a provider's assignment one that was made by hand; return False if there is none."""
+    return tx.execute(_KEEP, held_role_id=role_id, user_id=user_id) == 1
 
 
 def remove_assignment(tx: Connection, role_id: str, user_id: str) -> None:

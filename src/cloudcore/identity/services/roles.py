@@ -73,13 +73,17 @@ def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
 
 
 def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assigned:
-    """Assign a role to a member of the account's organization; its trust policy still applies."""
+    """Assign a role to a member of the account's organization; its trust policy still applies.
+
+    If an identity provider has given the person the role, the person keeps it from now on.
+    """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
     increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
     user = find_person(tx, organization_id, person)
-    if not rows.add_assignment(tx, Assignment(role.id, user.id, now)):
+    is_new = rows.add_assignment(tx, Assignment(role.id, user.id, now))
+    if not is_new and not rows.keep_assignment(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
     return get_assignment(tx, account_id, role_id, user.id)
 

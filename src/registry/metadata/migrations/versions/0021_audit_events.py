@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0021"
-down_revision = "0019"
+down_revision = "0020"
 
 _IS_REFUSAL = sa.text("refusal_key IS NOT NULL")
 _REFUSED = "an event of the audit log is never changed"

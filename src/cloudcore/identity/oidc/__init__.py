@@ -1,0 +1,1 @@
+"""OpenID Connect: sign persons in at the identity provider of their organization."""

@@ -1,0 +1,104 @@
+"""Metadata and keys of identity providers, kept for an hour (OpenID Connect Discovery 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.oidc.destinations import check_url
+from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed
+
+KEPT_SECONDS: Final = 3600
+REFRESH_SECONDS: Final = 10
+"""The least time between two reads of an issuer's keys: a token can name any key."""
+MAX_ISSUERS: Final = 100
+"""The most issuers whose metadata and keys a process holds."""
+_MAX_KEYS: Final = 100
+_WELL_KNOWN: Final = "/.well-known/openid-configuration"
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What a provider says of itself, as far as it is used here."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: Sequence[str] = ("client_secret_basic",)
+    authorization_response_iss_parameter_supported: bool = False
+    """True if its answers name it (RFC 9207)."""
+
+
+class _Kept(NamedTuple):
+    metadata: Metadata
+    keys: Sequence[dict[str, Any]]
+    read_at: int
+    """When the metadata was read, in microseconds since the epoch."""
+    keys_read_at: int
+
+
+class Discovery:
+    """Reads and keeps metadata and keys by issuer; one per process."""
+
+    def __init__(self, client: ProviderClient) -> None:
+        self._client = client
+        self._kept: dict[str, _Kept] = {}
+
+    async def metadata(self, issuer: str, now: int) -> Metadata:
+        """Return the metadata of an issuer, at most an hour old.
+
+        Raises:
+            ProviderFailed: it cannot be read, or is not that of this issuer.
+
+        """
+        return (await self._read(issuer, now)).metadata
+
+    async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
+        """Return the keys of an issuer as JWKs; read them anew if none has the id `kid`.
+
+        So a provider may rotate its keys at any time.
+
+        Raises:
+            ProviderFailed: they cannot be read.
+
+        """
+        kept = await self._read(issuer, now)
+        is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)
+        if not is_known and now >= kept.keys_read_at + REFRESH_SECONDS * MICROSECONDS:
+            keys = await self._read_keys(kept.metadata)
+            kept = kept._replace(keys=keys, keys_read_at=now)
+            self._kept[issuer] = kept
+        return kept.keys
+
+    async def _read(self, issuer: str, now: int) -> _Kept:
+        kept = self._kept.get(issuer)
+        if kept is not None and now < kept.read_at + KEPT_SECONDS * MICROSECONDS:
+            return kept
+        url = issuer.rstrip("/") + _WELL_KNOWN
+        answer = await self._client.get(url)
+        try:
+            metadata = msgspec.convert(answer, Metadata)
+        except msgspec.ValidationError as error:
+            raise ProviderFailed(f"{url} is not what a provider says of itself: {error}") from None
+        if metadata.issuer != issuer:
+            raise ProviderFailed(f"{url} names another issuer: {metadata.issuer[:200]}")
+        try:
+            check_url(metadata.authorization_endpoint, self._client.internal_origins)
+        except ValueError as error:
+            raise ProviderFailed(f"authorization_endpoint of {url}: {error}") from None
+        kept = _Kept(metadata, await self._read_keys(metadata), now, now)
+        if len(self._kept) >= MAX_ISSUERS:
+            self._kept.clear()
+        self._kept[issuer] = kept
+        return kept
+
+    async def _read_keys(self, metadata: Metadata) -> Sequence[dict[str, Any]]:
+        answer = await self._client.get(metadata.jwks_uri)
+        keys = answer.get("keys")
+        if not isinstance(keys, list):
+            raise ProviderFailed(f"{metadata.jwks_uri} has no list of keys")
+        return [key for key in keys[:_MAX_KEYS] if isinstance(key, dict)]

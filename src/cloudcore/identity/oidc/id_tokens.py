@@ -1,0 +1,160 @@
+"""Verify the ID tokens of identity providers (OpenID Connect Core 1.0 §3.1.3.7).
+
+The algorithm is one of three, and fits the key that the provider publishes under the token's `kid`.
+Keys and links to keys in the token itself are never used.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.jws import OnlyAlgorithm
+from cloudcore.identity.oidc.provider_client import ProviderFailed
+
+SKEW_SECONDS: Final = 60
+"""How far the clocks of provider and install may differ."""
+MAX_TOKEN: Final = 65_536
+MAX_SUBJECT: Final = 255
+"""The most characters of `sub` (OpenID Connect Core 1.0 §2)."""
+
+_MIN_RSA_BITS: Final = 2048
+_ALGORITHMS: Final = {"RS256": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
+"""The algorithms that are accepted, each with the type and the curve of its keys."""
+_REGISTRIES: Final = {name: OnlyAlgorithm(name, allows_extra_headers=True) for name in _ALGORITHMS}
+
+
+class _Header(msgspec.Struct):
+    """The fields of a token's header that are used."""
+
+    alg: str
+    kid: str | None = None
+
+
+class _Claims(msgspec.Struct):
+    """The claims that every ID token must have, and `azp`."""
+
+    iss: str
+    sub: str
+    aud: str | list[str]
+    exp: int | float
+    iat: int | float
+    nonce: str
+    nbf: int | float | None = None
+    azp: str | None = None
+
+
+def key_id_of(token: str) -> str | None:
+    """Return the id of the key that a token says it was signed with, or None.
+
+    Raises:
+        ProviderFailed: it is not a token, or its algorithm is not accepted.
+
+    """
+    return _header(token).kid
+
+
+def verify_id_token(
+    token: str,
+    keys: Sequence[Mapping[str, Any]],
+    *,
+    issuer: str,
+    client_id: str,
+    nonce: str,
+    now: int,
+) -> dict[str, Any]:
+    """Verify a token with the provider's `keys` (JWKs); return its claims.
+
+    Raises:
+        ProviderFailed: it is not a token of this issuer for this client and this sign-in, or not
+            valid now.
+
+    """
+    header = _header(token)
+    key = _key(keys, header)
+    try:
+        verified = jws.deserialize_compact(token, key, registry=_REGISTRIES[header.alg])
+        payload = verified.payload or b""
+        claims = msgspec.json.decode(payload, type=_Claims)
+        every: dict[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
+    except JoseError:
+        raise ProviderFailed("the signature of the ID token is wrong") from None
+    except (ValueError, RecursionError) as error:
+        raise ProviderFailed(f"the ID token has other claims than it must: {error}") from None
+    _check(claims, issuer, client_id, nonce, now / MICROSECONDS)
+    return every
+
+
+def _header(token: str) -> _Header:
+    if len(token) > MAX_TOKEN:
+        raise ProviderFailed(f"the ID token has more than {MAX_TOKEN} characters")
+    try:
+        header = msgspec.convert(jws.extract_compact(token.encode()).headers(), _Header)
+    except (JoseError, ValueError, RecursionError):
+        raise ProviderFailed("the ID token is not a signed token") from None
+    if header.alg not in _ALGORITHMS:
+        known = ", ".join(_ALGORITHMS)
+        raise ProviderFailed(f"the ID token is signed with {header.alg[:40]}, not with {known}")
+    return header
+
+
+def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey | OKPKey:
+    """Return the one key that a header means; without a `kid`, the only one that fits."""
+    kind, curve = _ALGORITHMS[header.alg]
+    fitting = [
+        key
+        for key in keys
+        if key.get("kty") == kind
+        and (curve is None or key.get("crv") == curve)
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", header.alg) in (header.alg, curve)
+        and (header.kid is None or key.get("kid") == header.kid)
+    ]
+    if len(fitting) != 1:
+        raise ProviderFailed("the provider has no key, or several, that the ID token could mean")
+    public = {
+        name: fitting[0][name] for name in ("kty", "crv", "n", "e", "x", "y") if name in fitting[0]
+    }
+    try:
+        match header.alg:
+            case "RS256":
+                if _bits(public["n"]) < _MIN_RSA_BITS:
+                    raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
+                return RSAKey.import_key(public)
+            case "ES256":
+                return ECKey.import_key(public)
+            case _:
+                return OKPKey.import_key(public)
+    except (JoseError, ValueError, TypeError, KeyError):
+        raise ProviderFailed("the provider's key for the ID token is malformed") from None
+
+
+def _bits(modulus: str) -> int:
+    """Return the size of an RSA key by its modulus in base64url."""
+    return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4))).bit_length()
+
+
+def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float) -> None:
+    audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+    if claims.iss != issuer:
+        raise ProviderFailed("the ID token is of another issuer")
+    if client_id not in audiences:
+        raise ProviderFailed("the ID token is for another client")
+    if claims.azp != client_id and (claims.azp is not None or len(audiences) > 1):
+        raise ProviderFailed("the ID token was issued to another client")
+    if not hmac.compare_digest(claims.nonce.encode(), nonce.encode()):
+        raise ProviderFailed("the ID token is of another sign-in")
+    if now >= claims.exp + SKEW_SECONDS:
+        raise ProviderFailed("the ID token has expired; compare the clocks")
+    if max(claims.iat, claims.nbf or 0) > now + SKEW_SECONDS:
+        raise ProviderFailed("the ID token is not valid yet; compare the clocks")
+    if not 1 <= len(claims.sub) <= MAX_SUBJECT:
+        raise ProviderFailed(f"the ID token has no subject of 1 to {MAX_SUBJECT} characters")

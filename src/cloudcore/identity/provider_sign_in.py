@@ -1,0 +1,127 @@
+"""Sign a person in at an identity provider: from the sign-in page there, and back with a code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from cloudcore.errors import AccessDenied, RateLimited
+from cloudcore.identity.authorize_page import CALLBACK_PATH, ProviderChoice
+from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.oauth_forms import Form
+from cloudcore.identity.oidc import flow
+from cloudcore.identity.oidc.provider_client import ProviderFailed
+from cloudcore.identity.rows.identity_providers import (
+    IdentityProvider,
+    find_provider,
+    list_active_providers,
+)
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services import provider_sign_ins
+from cloudcore.identity.services.identity_providers import open_client_secret
+from cloudcore.identity.services.provider_sign_ins import NewPerson
+from cloudcore.identity.sessions import new_code
+from cloudcore.identity.sign_in import SignInForm
+from cloudcore.keyring import KeyringError
+from cloudcore.serving.source_address import rate_subject
+from cloudcore.web.context import RequestContext
+from cloudcore.web.ratelimit import Budget, count_request
+
+BEGIN_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
+"""Sign-ins that a client address may begin at providers; each may ask a provider."""
+MAX_CHOICES: Final = 20
+"""The most providers that the page shows."""
+_ENDPOINT: Final = "provider-sign-in"
+
+
+async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
+    """Return the providers that the sign-in page shows.
+
+    Where anyone may found an organization there are none: a stranger could set a provider up under
+    a name that people trust.
+    """
+    if ctx.settings.founders == "anyone":
+        return ()
+    providers = await ctx.database.read(list_active_providers, MAX_CHOICES)
+    return [ProviderChoice(each.id, each.name, urlsplit(each.issuer).netloc) for each in providers]
+
+
+async def begin(
+    ctx: RequestContext, needs: IdentityNeeds, form: SignInForm, provider_id: str
+) -> tuple[str, str]:
+    """Return where to send the browser, and the value of the cookie that it needs to come back.
+
+    Raises:
+        RateLimited: `BEGIN_BUDGET` is exhausted.
+        AccessDenied: there is no such provider, or it cannot be asked.
+
+    """
+    source = f"address {rate_subject(ctx.source_ip)}"
+    status = await ctx.database.write_relaxed(
+        count_request, _ENDPOINT, source, BEGIN_BUDGET, ctx.clock()
+    )
+    if status.is_refused:
+        raise RateLimited("too many sign-ins", retry_after=status.reset)
+    provider = await _active(ctx, provider_id)
+    now = ctx.clock()
+    pending = flow.begin(provider, form, now)
+    try:
+        metadata = await needs.discovery.metadata(provider.issuer, now)
+    except ProviderFailed as error:
+        raise _failed(provider, error) from None
+    to = flow.authorization_url(provider, metadata, pending, needs.auth_url + CALLBACK_PATH)
+    return to, pending.seal(ctx.keyring)
+
+
+async def finish(
+    ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, answer: Form
+) -> tuple[SignInForm, User, str]:
+    """Return the sign-in form that an answer of a provider completes, the person and the code.
+
+    Raises:
+        AccessDenied: the answer cannot be believed, or the person may not sign in.
+
+    """
+    now = ctx.clock()
+    pending = flow.resume(ctx.keyring, cookie, answer.get("state", ""), now)
+    # First, so that an answer is used once, also if what follows fails.
+    await ctx.database.write(provider_sign_ins.use_state, flow.state_hash(pending), now)
+    provider = await _active(ctx, pending.provider_id)
+    try:
+        metadata = await needs.discovery.metadata(provider.issuer, now)
+        profile = await flow.fetch_profile(
+            needs.provider_client,
+            needs.discovery,
+            provider,
+            open_client_secret(ctx.keyring, provider),
+            pending,
+            flow.check_answer(metadata, answer),
+            needs.auth_url + CALLBACK_PATH,
+            now,
+        )
+    except (ProviderFailed, KeyringError) as error:
+        raise _failed(provider, error) from None
+    form = pending.form
+    code, row = new_code("", form.destination, form.code_challenge, ctx.clock())
+    user = await ctx.database.write(
+        provider_sign_ins.sign_in,
+        ctx.keyring,
+        provider.id,
+        profile,
+        NewPerson(ctx.new_id(), ctx.new_id()),
+        row,
+        ctx.clock(),
+    )
+    return form, user, code
+
+
+async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
+    found = await ctx.database.read(find_provider, provider_id)
+    if found is None or found.status != "active":
+        raise AccessDenied("there is no such identity provider; open the link again")
+    return found
+
+
+def _failed(provider: IdentityProvider, error: Exception) -> AccessDenied:
+    return AccessDenied(f"signing in with {provider.name} failed: {error}")

@@ -1,0 +1,307 @@
+"""``/v1/organizations/{id}/identity-providers``: OpenID Connect, for owners."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.authorize_page import CALLBACK_PATH
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.routes.fields import Title
+from cloudcore.identity.routes.organizations import authorized, membership_policy
+from cloudcore.identity.rows.identity_providers import (
+    IdentityProvider,
+    count_providers,
+    list_providers,
+)
+from cloudcore.identity.services import identity_providers
+from cloudcore.identity.services.identity_providers import (
+    SCOPES,
+    check_issuer,
+    seal_client_secret,
+)
+from cloudcore.uuids import Uuid
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+
+_PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
+_DOMAIN: Final = re.compile(r"(?=.{3,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749 §3.3
+
+Url = Annotated[str, Meta(min_length=8, max_length=1000)]
+ClientId = Annotated[str, Meta(min_length=1, max_length=500)]
+ClientSecret = Annotated[str, Meta(min_length=1, max_length=1000)]
+Claim = Annotated[str, Meta(min_length=1, max_length=200)]
+Scopes = Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=20)]
+Domains = Annotated[list[Annotated[str, Meta(min_length=3, max_length=253)]], Meta(max_length=50)]
+ProviderStatus = Literal["active", "inactive"]
+
+
+class CreateProvider(RequestBody):
+    """A new identity provider."""
+
+    name: Title
+    """What the sign-in page calls it."""
+    issuer: Url
+    """Its issuer identifier, such as ``https://login.example.com``."""
+    client_id: ClientId
+    client_secret: ClientSecret | None = None
+    """Null for a client without a secret."""
+    scopes: Scopes | UnsetType = UNSET
+    """What is asked for; ``openid email profile`` if nothing else is said. Many providers tell of
+    groups only if asked for ``groups``."""
+    groups_claim: Claim = "groups"
+    """The claim that lists the groups of a person."""
+    email_verified_claim: Claim = "email_verified"
+    """The claim that says whether the provider has verified the e-mail address."""
+    email_domains: Domains = msgspec.field(default_factory=list)
+    """Domains of e-mail addresses that the provider is the authority of. Only by an address of
+    these is a person found or created."""
+    creates_people: bool = False
+    """True to create persons of these domains at their first sign-in, as members."""
+
+
+class UpdateProvider(RequestBody):
+    """Changes of an identity provider; its issuer, client and claim of groups stay."""
+
+    name: Title | UnsetType = UNSET
+    client_secret: ClientSecret | UnsetType | None = UNSET
+    scopes: Scopes | UnsetType = UNSET
+    email_verified_claim: Claim | UnsetType = UNSET
+    email_domains: Domains | UnsetType = UNSET
+    creates_people: bool | UnsetType = UNSET
+    status: ProviderStatus | UnsetType = UNSET
+    """``inactive``: nobody signs in with it; links and roles stay."""
+
+
+class ProviderRecord(ResponseBody):
+    """An identity provider; its client's secret is never shown."""
+
+    id: Uuid
+    crn: str
+    name: str
+    issuer: str
+    client_id: str
+    has_client_secret: bool
+    scopes: Sequence[str]
+    groups_claim: str
+    email_verified_claim: str
+    email_domains: Sequence[str]
+    creates_people: bool
+    status: ProviderStatus
+    redirect_uri: str
+    """What to register for the client at the provider."""
+    created_at: RFC3339
+    updated_at: RFC3339
+
+
+class OneProvider(ResponseBody):
+    """An identity provider, wrapped."""
+
+    identity_provider: ProviderRecord
+
+
+class ManyProviders(ResponseBody):
+    """A page of identity providers."""
+
+    identity_providers: Sequence[ProviderRecord]
+    meta: PageMeta
+
+
+def redirect_uri(ctx: RequestContext) -> str:
+    """Return where providers send browsers back to."""
+    return ctx.settings.auth_url + CALLBACK_PATH
+
+
+def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
+    return ProviderRecord(
+        id=provider.id,
+        crn=iam_crn(provider.organization_id, "identity-provider", provider.id),
+        name=provider.name,
+        issuer=provider.issuer,
+        client_id=provider.client_id,
+        has_client_secret=provider.client_secret_sealed is not None,
+        scopes=provider.scopes.split(),
+        groups_claim=provider.groups_claim,
+        email_verified_claim=provider.email_verified_claim,
+        email_domains=provider.domains,
+        creates_people=provider.creates_people,
+        status="active" if provider.status == "active" else "inactive",
+        redirect_uri=redirect_uri(ctx),
+        created_at=rfc3339(provider.created_at),
+        updated_at=rfc3339(provider.updated_at),
+    )
+
+
+def _one(ctx: RequestContext, provider: IdentityProvider) -> OneProvider:
+    return OneProvider(identity_provider=_record(ctx, provider))
+
+
+def _scopes(scopes: Sequence[str]) -> str:
+    for index, scope in enumerate(scopes):
+        if not _SCOPE.fullmatch(scope):
+            field = f"scopes[{index}]"
+            words = "a scope is printable ASCII without space, quote or backslash"
+            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+    return " ".join(dict.fromkeys(("openid", *scopes)))
+
+
+def _domains(domains: Sequence[str]) -> str:
+    for index, domain in enumerate(domains):
+        if not _DOMAIN.fullmatch(domain.lower()):
+            field = f"email_domains[{index}]"
+            words = "this is no domain such as example.com"
+            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+    return " ".join(dict.fromkeys(domain.lower() for domain in domains))
+
+
+def _check_texts(**texts: object) -> None:
+    """Reject control characters in the texts of these fields."""
+    for name, text in texts.items():
+        if isinstance(text, str) and not text.isprintable():
+            raise InvalidInput(f"{name} has control characters", field=name, reason="malformed")
+
+
+@post(
+    _PATH,
+    status_code=201,
+    opt={
+        "action": "iam:CreateIdentityProvider",
+        "idempotent": True,
+        "resource_policy": membership_policy,
+        "statuses": (404, 409),
+    },
+)
+async def create_identity_provider(
+    organization_id: FromPath[str],
+    data: JSONBody[CreateProvider],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneProvider]:
+    """Let the organization's people sign in at an OpenID Connect provider.
+
+    The provider is asked at the first sign-in, not now.
+    """
+    joined = await authorized(ctx, organization_id)
+    _check_texts(**msgspec.structs.asdict(data))
+    now, provider_id = ctx.clock(), ctx.new_id()
+    provider = IdentityProvider(
+        id=provider_id,
+        organization_id=joined.organization.id,
+        name=data.name,
+        issuer=check_issuer(data.issuer, ctx.settings.oidc_internal_origins),
+        client_id=data.client_id,
+        client_secret_sealed=seal_client_secret(ctx.keyring, provider_id, data.client_secret),
+        scopes=_scopes(SCOPES if data.scopes is UNSET else data.scopes),
+        groups_claim=data.groups_claim,
+        email_verified_claim=data.email_verified_claim,
+        email_domains=_domains(data.email_domains),
+        creates_people=data.creates_people,
+        status="active",
+        created_at=now,
+        updated_at=now,
+    )
+    return await ctx.commit(
+        identity_providers.create_provider,
+        provider,
+        joined.membership.user_id,
+        wrap=partial(_one, ctx),
+        location=lambda made: (
+            f"/v1/organizations/{made.organization_id}/identity-providers/{made.id}"
+        ),
+    )
+
+
+@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": PageQuery})
+async def list_identity_providers(
+    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyProviders:
+    """List the organization's identity providers, by name; for owners."""
+    await authorized(ctx, organization_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_providers,
+        count_providers,
+        organization_id,
+        key=lambda provider: provider.name,
+    )
+    return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
+
+
+@get(_PATH + "/{provider_id:str}", opt={"action": "iam:GetIdentityProvider"})
+async def get_identity_provider(
+    organization_id: FromPath[str],
+    provider_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> OneProvider:
+    """Return an identity provider."""
+    await authorized(ctx, organization_id)
+    found = await ctx.database.read(identity_providers.get_provider, organization_id, provider_id)
+    return _one(ctx, found)
+
+
+@patch(
+    _PATH + "/{provider_id:str}", opt={"action": "iam:UpdateIdentityProvider", "statuses": (409,)}
+)
+async def update_identity_provider(
+    organization_id: FromPath[str],
+    provider_id: FromPath[str],
+    data: JSONBody[UpdateProvider],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneProvider]:
+    """Change an identity provider."""
+    await authorized(ctx, organization_id)
+    changes: dict[str, Any] = changes_of(data)
+    _check_texts(**changes)
+    if "scopes" in changes:
+        changes["scopes"] = _scopes(changes["scopes"])
+    if "email_domains" in changes:
+        changes["email_domains"] = _domains(changes["email_domains"])
+    if "client_secret" in changes:
+        secret = changes.pop("client_secret")
+        changes["client_secret_sealed"] = seal_client_secret(ctx.keyring, provider_id, secret)
+    return await ctx.commit(
+        identity_providers.update_provider,
+        organization_id,
+        provider_id,
+        changes,
+        ctx.clock(),
+        wrap=partial(_one, ctx),
+    )
+
+
+@delete(_PATH + "/{provider_id:str}", opt={"action": "iam:DeleteIdentityProvider"})
+async def delete_identity_provider(
+    organization_id: FromPath[str],
+    provider_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> None:
+    """Delete an identity provider.
+
+    Its persons stay, but lose the roles that its groups gave them. A person without a password
+    gets one with ``entrepot reset-password`` on the host.
+    """
+    await authorized(ctx, organization_id)
+    await ctx.database.write(
+        identity_providers.delete_provider, organization_id, provider_id, ctx.clock()
+    )
+
+
+HANDLERS: Final = (
+    create_identity_provider,
+    list_identity_providers,
+    get_identity_provider,
+    update_identity_provider,
+    delete_identity_provider,
+)

@@ -1,0 +1,57 @@
+"""Roles assigned to groups of an identity provider: changes with their rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows import group_assignments as rows
+from cloudcore.identity.rows.group_assignments import GroupAssignment
+from cloudcore.identity.services.identity_providers import get_provider
+from cloudcore.identity.services.members import lock_organization, organization_of
+from cloudcore.identity.services.roles import get_role, unassign_role
+
+MAX_GROUPS: Final = 100
+"""The most groups that a role is assigned to."""
+
+
+def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> GroupAssignment:
+    """Assign a role to a group of a provider of the account's organization.
+
+    Its persons have the role from their next sign-in on.
+
+    Raises:
+        NotFound: there is no such role or provider.
+        Conflict: the group has the role, or `MAX_GROUPS` groups have.
+
+    """
+    organization_id = organization_of(tx, account_id)
+    lock_organization(tx, organization_id)
+    role = get_role(tx, account_id, made.role_id)
+    get_provider(tx, organization_id, made.provider_id)
+    if rows.count_group_assignments(tx, role.id) >= MAX_GROUPS:
+        raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")
+    if not rows.add_group_assignment(tx, made):
+        raise Conflict("the role is assigned to this group")
+    return made
+
+
+def unassign_from_group(
+    tx: Connection, account_id: str, role_id: str, assignment_id: str, now: int
+) -> None:
+    """Unassign a role from a group, and from all persons if no other group of the provider has it.
+
+    Which group gave a person the role is not recorded: the next sign-in tells.
+    """
+    lock_organization(tx, organization_of(tx, account_id))
+    role = get_role(tx, account_id, role_id)
+    found = rows.find_group_assignment(tx, role.id, assignment_id)
+    if found is None:
+        raise missing("group assignment")
+    rows.remove_group_assignment(tx, assignment_id)
+    others = rows.list_group_assignments(tx, role.id, "", MAX_GROUPS)
+    if all(other.provider_id != found.provider_id for other in others):
+        for _, user_id in rows.persons_given(tx, found.provider_id, role.id):
+            unassign_role(tx, account_id, role.id, user_id, now)

@@ -1,0 +1,118 @@
+"""Identity providers: changes with their rules.
+
+An owner of the organization sets a provider up; who may assign a role in an account says which of
+its groups have the role (`services.group_assignments`). So `issuer`, `client_id` and `groups_claim`
+never change: an owner could otherwise let another provider say who is in a group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.identity.names import missing
+from cloudcore.identity.oidc.destinations import check_url
+from cloudcore.identity.rows import identity_providers as rows
+from cloudcore.identity.rows.group_assignments import persons_given
+from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.services.members import lock_organization
+from cloudcore.identity.services.organizations import get_joined
+from cloudcore.identity.services.roles import unassign_role
+from cloudcore.keyring import Keyring
+
+MAX_PROVIDERS: Final = 10
+"""The most identity providers of an organization."""
+SCOPES: Final = ("openid", "email", "profile")
+
+
+def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
+    """Return the URL of an issuer if this install may ask it.
+
+    Raises:
+        InvalidInput: it is no URL of an issuer (OpenID Connect Discovery 1.0 §3), or not allowed.
+
+    """
+    try:
+        check_url(issuer, internal_origins)
+    except ValueError as error:
+        raise InvalidInput(f"issuer: {error}", field="issuer", reason="not_allowed") from None
+    if urlsplit(issuer).query or issuer.endswith("?"):
+        raise InvalidInput("issuer: it has a query", field="issuer", reason="malformed")
+    return issuer
+
+
+def seal_client_secret(keyring: Keyring, provider_id: str, secret: str | None) -> bytes | None:
+    """Seal the secret of a client; None for a client without one."""
+    return keyring.seal(secret.encode(), _context(provider_id)) if secret else None
+
+
+def open_client_secret(keyring: Keyring, provider: IdentityProvider) -> str | None:
+    """Return the secret of a provider's client, or None if it has none."""
+    sealed = provider.client_secret_sealed
+    return None if sealed is None else keyring.open(sealed, _context(provider.id)).decode()
+
+
+def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) -> IdentityProvider:
+    """Insert a provider of an organization that the person `user_id` has joined.
+
+    Raises:
+        NotFound: the organization does not exist.
+        Conflict: it is personal, has a provider of this name, or `MAX_PROVIDERS`.
+
+    """
+    lock_organization(tx, provider.organization_id)
+    if get_joined(tx, provider.organization_id, user_id).organization.is_personal:
+        raise Conflict("a personal organization has one member, who has a password")
+    if rows.count_providers(tx, provider.organization_id) >= MAX_PROVIDERS:
+        raise Conflict(f"an organization has at most {MAX_PROVIDERS} identity providers")
+    if not rows.add_provider(tx, provider):
+        raise _taken(provider.name)
+    return provider
+
+
+def get_provider(tx: Connection, organization_id: str, provider_id: str) -> IdentityProvider:
+    """Return a provider of an organization, or raise `NotFound`."""
+    found = rows.find_provider_of(tx, organization_id, provider_id)
+    if found is None:
+        raise missing("identity provider")
+    return found
+
+
+def update_provider(
+    tx: Connection, organization_id: str, provider_id: str, changes: dict[str, Any], now: int
+) -> IdentityProvider:
+    """Change the given columns of a provider."""
+    lock_organization(tx, organization_id)
+    provider = get_provider(tx, organization_id, provider_id)
+    if not changes:
+        return provider
+    name = changes.get("name", provider.name)
+    if name != provider.name and _is_name_taken(tx, organization_id, name):
+        raise _taken(name)
+    changed = provider._replace(**changes, updated_at=now)
+    rows.save_provider(tx, changed)
+    return changed
+
+
+def delete_provider(tx: Connection, organization_id: str, provider_id: str, now: int) -> None:
+    """Delete a provider; its persons stay, and lose the roles that its groups gave them."""
+    lock_organization(tx, organization_id)
+    provider = get_provider(tx, organization_id, provider_id)
+    for role, user_id in persons_given(tx, provider.id):
+        unassign_role(tx, role.account_id, role.role_id, user_id, now)
+    rows.remove_provider(tx, provider.id)
+
+
+def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:
+    providers = rows.list_providers(tx, organization_id, "", MAX_PROVIDERS)
+    return any(provider.name == name for provider in providers)
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict("the organization has an identity provider of this name", name=name)
+
+
+def _context(provider_id: str) -> str:
+    return f"identity provider {provider_id}"

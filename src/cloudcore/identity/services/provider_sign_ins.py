@@ -1,0 +1,160 @@
+"""Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
+
+A person is who its provider's subject was linked to. An e-mail address links a subject only if the
+provider is the authority of its domain and the person was added by the provider's organization and
+has joined no other: an organization speaks for its own people only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied
+from cloudcore.iam.passwords import unusable_password
+from cloudcore.identity.oidc.profiles import Profile
+from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
+from cloudcore.identity.rows import identity_providers as rows
+from cloudcore.identity.rows.accounts import increment_revision
+from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.rows.organizations import lock_if_there
+from cloudcore.identity.rows.roles import Assignment
+from cloudcore.identity.rows.sign_ins import Code
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.roles import unassign_role
+from cloudcore.identity.services.users import create_user, find_salt
+from cloudcore.keyring import Keyring
+
+STATE_SECONDS: Final = 3600
+"""How long the use of a state is remembered; longer than a state is valid."""
+
+
+class NewPerson(NamedTuple):
+    """The ids of a person that may have to be created."""
+
+    user_id: str
+    organization_id: str
+    """The personal organization."""
+
+
+def use_state(tx: Connection, state_sha256: str, now: int) -> None:
+    """Use a state up; raise AccessDenied if it was used before."""
+    if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
+        raise AccessDenied("this answer of the provider was used already; start again")
+
+
+def sign_in(
+    tx: Connection,
+    keyring: Keyring,
+    provider_id: str,
+    profile: Profile,
+    new: NewPerson,
+    code: Code,
+    now: int,
+) -> User:
+    """Add the `code` for the person of a profile, whose roles follow the profile's groups.
+
+    Raises:
+        AccessDenied: the provider is no longer active, or nobody may sign in with this profile.
+
+    """
+    provider = rows.find_provider(tx, provider_id)
+    if provider is None or not lock_if_there(tx, provider.organization_id):
+        raise AccessDenied("there is no such identity provider any more")
+    provider = rows.find_provider(tx, provider_id)  # as it is under the lock
+    if provider is None or provider.status != "active":
+        raise AccessDenied("this identity provider has been turned off")
+    user = _person(tx, keyring, provider, profile, new, now)
+    users.lock_user(tx, user.id)
+    user = users.find_user(tx, user.id) or user
+    if user.status != "active":
+        raise AccessDenied("this person is suspended; ask an owner of the organization")
+    _give_roles(tx, provider, user.id, profile, now)
+    sign_ins.add_code(tx, code._replace(user_id=user.id))
+    return user
+
+
+def _person(
+    tx: Connection,
+    keyring: Keyring,
+    provider: IdentityProvider,
+    profile: Profile,
+    new: NewPerson,
+    now: int,
+) -> User:
+    user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
+    if user_id is not None:
+        member = users.find_user_of(tx, provider.organization_id, user_id)
+        if member is None:
+            raise AccessDenied("this person has left the organization; an owner can invite again")
+        return member
+    user = _known_by_email(tx, provider, profile)
+    if user is None:
+        user = _create(tx, keyring, provider, profile, new, now)
+    if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
+        raise AccessDenied(
+            "the person of this e-mail address signs in as another user of the provider; an owner "
+            "of the organization can delete the person"
+        )
+    return user
+
+
+def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile) -> User | None:
+    if profile.email is None:
+        return None
+    user = users.find_user_of_email(tx, provider.organization_id, profile.email)
+    if user is None:
+        return None
+    is_own = user.home_organization_id == provider.organization_id
+    if not is_own or users.is_member_elsewhere(tx, user.id, provider.organization_id):
+        raise AccessDenied(
+            "the person of this e-mail address is not this organization's alone; sign in with the "
+            "password"
+        )
+    return user
+
+
+def _create(
+    tx: Connection,
+    keyring: Keyring,
+    provider: IdentityProvider,
+    profile: Profile,
+    new: NewPerson,
+    now: int,
+) -> User:
+    if profile.email is None:
+        raise AccessDenied(
+            "the provider names no verified e-mail address of a domain that it is the authority of"
+        )
+    if not provider.creates_people:
+        raise AccessDenied("nobody here has this e-mail address; ask an owner to add the person")
+    if users.has_added(tx, provider.organization_id, profile.email):
+        raise AccessDenied("this person has left the organization; an owner can invite again")
+    made = User(
+        id=new.user_id,
+        email=profile.email,
+        password=unusable_password(find_salt(tx, keyring, profile.email)),
+        must_change_password=False,
+        organization_id=new.organization_id,
+        status="active",
+        created_at=now,
+        updated_at=now,
+    )
+    return create_user(tx, provider.organization_id, made)
+
+
+def _give_roles(
+    tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
+) -> None:
+    """Give the person the roles of the profile's groups, and take those of other groups."""
+    wanted = group_assignments.roles_of_groups(tx, provider.id, profile.groups)
+    given = group_assignments.roles_given_to(tx, provider.id, user_id)
+    # By account, then role: the order in which all lock accounts.
+    for account_id, role_id in sorted({*wanted} ^ {*given}):
+        if (account_id, role_id) in given:
+            unassign_role(tx, account_id, role_id, user_id, now)
+            continue
+        increment_revision(tx, account_id)
+        # A role that was assigned by hand stays so.
+        roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id))

@@ -1,0 +1,354 @@
+"""Signing in at an identity provider: who is signed in, with which roles, and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.identity.provider_sign_in import BEGIN_BUDGET
+from tests.databases import on_both_databases
+from tests.integration.provider_world import (
+    AUTHORIZE,
+    ProviderWorld,
+    complaint,
+    open_provider_world,
+    query_of,
+)
+from tests.integration.served_world import HOUR, URL
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[ProviderWorld]:
+    async with open_provider_world(tmp_path / "data") as world:
+        yield world
+
+
+@on_both_databases
+async def test_a_person_is_created_and_found_again(tmp_path: Path, metadata_url: str) -> None:
+    async with open_provider_world(tmp_path / "data", metadata_url) as world:
+        await world.assign_group("devs")
+        world.says("subject-1", "Zoe@Example.org", groups=["devs", "other"])
+        first = await world.redeem(await world.sign_in())
+        assert (first["email"], first["roles"]) == ("zoe@example.org", ["role"])
+        assert not first["must_change_password"]
+        # Later by the subject alone, whatever the address is.
+        world.says("subject-1", "else@example.org", groups=["devs"])
+        again = await world.redeem(await world.sign_in())
+        assert (again["id"], again["email"]) == (first["id"], "zoe@example.org")
+        world.says("subject-2", "zed@example.org")
+        other = await world.redeem(await world.sign_in())
+        assert (other["id"] != first["id"], other["roles"]) == (True, [])
+
+
+async def test_what_the_provider_is_asked(world: ProviderWorld) -> None:
+    page = await world.open_page()
+    host = world.provider.url.removeprefix("http://")
+    assert f'<b>Sign in with Acme Login</b> <span class="quiet">{host}</span>' in page.text
+    url = await world.leave()
+    asked = query_of(url)
+    assert url.startswith(f"{world.provider.url}/authorize?")
+    assert asked["redirect_uri"] == world.row["redirect_uri"]
+    assert asked["redirect_uri"] == f"http://registry.test{AUTHORIZE}/callback"
+    assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+    assert asked["scope"] == "openid email profile"
+    assert len({asked["state"], asked["nonce"], asked["code_challenge"]}) == 3
+    other = query_of(await world.leave())
+    assert not {other["state"], other["nonce"]} & {asked["state"], asked["nonce"]}
+    # Metadata and keys were read once.
+    assert set(world.provider.asked.values()) == {1}
+
+
+async def test_the_console_goes_on_as_after_a_password(world: ProviderWorld) -> None:
+    back = f"{URL}/console/signed-in"
+    sent = await world.leave(client_id="console", redirect_uri=back, state="of-the-console")
+    world.says("subject-1", "zoe@example.org")
+    answer = await world.come_back(world.provider.authorize(sent))
+    assert answer.status_code == 303
+    to = answer.headers["location"]
+    assert to.startswith(f"{back}?code=eac_")
+    assert query_of(to)["state"] == "of-the-console"
+
+
+async def test_groups_give_roles_and_take_them(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    role_id = acme.ids["/v1/roles/{}"]
+    assigned = await world.assign_group("devs")
+    await world.assign_group("operators")
+    world.says("subject-1", "zoe@example.org", groups="devs")  # one group needs no list
+    person = await world.redeem(await world.sign_in())
+    assert person["roles"] == ["role"]
+    assume = "/v1/assume-role", {"role": role_id}
+    refused = await served.ask("POST", *assume, token=person["token"])
+    assert refused.status_code == 403  # an assignment changes no trust
+    await trust_provider(world, role_id)
+    assumed = await served.ask("POST", *assume, token=person["token"])
+    assert assumed.status_code == 200, assumed.text
+    session = assumed.json()["access_token"]
+    path = f"/v1/roles/{role_id}/assignments"
+
+    async def made_by() -> list[Any]:
+        rows = await served.ask("GET", path, token=acme.program_token)
+        return [
+            row["identity_provider"]
+            for row in rows.json()["assignments"]
+            if row["user"]["id"] == person["id"]
+        ]
+
+    assert await made_by() == [world.row["id"]]
+    world.says("subject-1", groups=["operators"])
+    assert (await world.redeem(await world.sign_in()))["roles"] == ["role"]
+    assert (await served.ask("GET", f"/v1/roles/{role_id}", token=session)).status_code != 401
+    world.says("subject-1")
+    assert (await world.redeem(await world.sign_in()))["roles"] == []
+    # The sessions of the role ended with it.
+    assert (await served.ask("GET", f"/v1/roles/{role_id}", token=session)).status_code == 401
+    # What was assigned by hand stays, also if it was a group's before.
+    world.says("subject-1", groups=["devs"])
+    await world.sign_in()
+    by_hand = await served.ask("POST", path, {"user": person["id"]}, token=acme.program_token)
+    assert by_hand.status_code == 201
+    assert await made_by() == [None]
+    again = await served.ask("POST", path, {"user": person["id"]}, token=acme.program_token)
+    assert again.status_code == 409
+    world.says("subject-1")
+    assert (await world.redeem(await world.sign_in()))["roles"] == ["role"]
+    gone = f"/v1/roles/{role_id}/group-assignments/{assigned['id']}"
+    assert (await served.ask("DELETE", gone, token=acme.program_token)).status_code == 204
+    assert (await served.ask("DELETE", gone, token=acme.program_token)).status_code == 404
+
+
+async def trust_provider(world: ProviderWorld, role_id: str, *more: dict[str, object]) -> None:
+    """Let a role trust the persons of the provider; `more` are further statements."""
+    trusted = {"effect": "allow", "principals": [world.row["crn"]]}
+    trust = {"version": "1", "statements": [trusted, *more]}
+    token = world.served.acme.program_token
+    changed = await world.served.ask(
+        "PATCH", f"/v1/roles/{role_id}", {"trust_policy": trust}, token=token
+    )
+    assert changed.status_code == 200, changed.text
+
+
+async def test_trust_in_a_provider_is_trust_in_its_persons(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    role_id = acme.ids["/v1/roles/{}"]
+    await world.assign_group("devs")
+    world.says("subject-1", "zoe@example.org", groups=["devs"])
+    person = await world.redeem(await world.sign_in())
+
+    async def assume() -> int:
+        answer = await served.ask(
+            "POST", "/v1/assume-role", {"role": role_id}, token=person["token"]
+        )
+        return answer.status_code
+
+    await trust_provider(world, role_id)
+    assert await assume() == 200
+    await trust_provider(world, role_id, {"effect": "deny", "principals": [person["crn"]]})
+    assert await assume() == 403
+    # A member who has the role, but never signed in there.
+    person = {"token": acme.person_token}
+    path = f"/v1/roles/{role_id}/assignments"
+    by_hand = {"user": acme.person.id}
+    made = await served.ask("POST", path, by_hand, token=acme.program_token)
+    assert made.status_code == 201
+    await trust_provider(world, role_id)
+    assert await assume() == 403
+    # Of a resource's policy, a provider is no principal.
+    statement = {"effect": "allow", "principals": [world.row["crn"]]}
+    policy = {"version": "1", "statements": [{**statement, "actions": ["registry:PullImage"]}]}
+    place = f"/v1/repositories/{acme.ids['/v1/repositories/{}']}/policy"
+    refused = await served.ask("PUT", place, policy, token=acme.program_token)
+    assert refused.status_code == 400
+    assert "trust policy may name an identity provider" in refused.text
+
+
+async def test_the_last_group_takes_its_role_along(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    assigned = await world.assign_group("devs")
+    world.says("subject-1", "zoe@example.org", groups=["devs"])
+    person = await world.redeem(await world.sign_in())
+    path = f"/v1/roles/{acme.ids['/v1/roles/{}']}/group-assignments/{assigned['id']}"
+    assert (await served.ask("DELETE", path, token=acme.program_token)).status_code == 204
+    roles = await served.ask("GET", "/v1/users/me/roles", token=person["token"])
+    assert roles.json()["roles"] == []
+
+
+async def test_deleting_a_provider_ends_what_it_gave(world: ProviderWorld) -> None:
+    served = world.served
+    await world.assign_group("devs")
+    world.says("subject-1", "zoe@example.org", groups=["devs"])
+    person = await world.redeem(await world.sign_in())
+    answer = world.provider.authorize(await world.leave())
+    deleted = await served.ask("DELETE", world.path, token=served.acme.person_token)
+    assert deleted.status_code == 204
+    roles = await served.ask("GET", "/v1/users/me/roles", token=person["token"])
+    assert roles.json()["roles"] == []
+    assert "no such identity provider" in complaint(await world.come_back(answer))
+    assert (
+        'class="provider"'
+        not in (await world.open_page())
+        .text.replace("Sign in with Login", "")
+        .replace(world.row["id"], "")
+        or world.row["id"] not in (await world.open_page()).text
+    )
+
+
+async def test_a_member_is_found_by_an_address_that_the_provider_is_the_authority_of(
+    world: ProviderWorld,
+) -> None:
+    served, acme = world.served, world.served.acme
+    body = {"email": "ann@example.org", "organization": acme.organization_id}
+    ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
+    world.says("subject-ann", "Ann@example.org")
+    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
+    # Another subject with her address is somebody else.
+    world.says("subject-other", "ann@example.org")
+    assert "as another user of the provider" in complaint(await world.sign_in())
+
+
+NOT_VERIFIED: Final = "names no verified e-mail address"
+PROVES_NOTHING: Final[list[tuple[str | None, dict[str, object], str]]] = [
+    (None, {}, NOT_VERIFIED),
+    ("zoe@example.com", {}, NOT_VERIFIED),
+    ("zoe@sub.example.org", {}, NOT_VERIFIED),
+    ("zoe@example.org", {"email_verified": False}, NOT_VERIFIED),
+    ("zoe@example.org", {"email_verified": None}, NOT_VERIFIED),
+    ("zoe@example.org", {"email_verified": "yes"}, NOT_VERIFIED),
+    ("zoe@example.org@example.org", {}, NOT_VERIFIED),
+    # Members of acme whom no organization added, and who may have joined others.
+    ("member-of-acme@example.org", {}, "not this organization's alone"),
+    ("owner-of-acme@example.org", {}, "not this organization's alone"),
+]
+
+
+async def test_an_address_that_proves_nothing_signs_nobody_in(world: ProviderWorld) -> None:
+    for email, claims, words in PROVES_NOTHING:
+        world.says("subject-1", email, **claims)
+        assert words in complaint(await world.sign_in()), (email, claims)
+
+
+async def test_a_person_of_another_organization_too_is_not_taken_by_address(
+    world: ProviderWorld,
+) -> None:
+    served, acme = world.served, world.served.acme
+    body = {"email": "ann@example.org", "organization": acme.organization_id}
+    ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
+    world.says("subject-ann", "ann@example.org")
+    person = await world.redeem(await world.sign_in())
+    assert person["id"] == ann["id"]
+    globex = served.globex
+    await served.join(
+        globex.organization_id, "ann@example.org", person["token"], by=globex.person_token
+    )
+    # The link stays hers.
+    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
+    about = {
+        "name": "Another",
+        "issuer": world.provider.url,
+        "client_id": "entrepot",
+        "client_secret": "a secret: of+the/client",
+        "email_domains": ["example.org"],
+    }
+    path = f"/v1/organizations/{globex.organization_id}/identity-providers"
+    world.row = await served.make(path, about, token=globex.person_token)
+    world.says("subject-x", "ann@example.org")
+    assert "not this organization's alone" in complaint(await world.sign_in())
+
+
+async def test_who_may_not_sign_in(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    await world.change(creates_people=False)
+    world.says("subject-1", "zoe@example.org")
+    assert "ask an owner to add the person" in complaint(await world.sign_in())
+    await world.change(creates_people=True)
+    person = await world.redeem(await world.sign_in())
+    user = f"/v1/users/{person['id']}"
+    suspended = await served.ask("PATCH", user, {"status": "suspended"}, token=acme.person_token)
+    assert suspended.status_code == 200
+    assert "this person is suspended" in complaint(await world.sign_in())
+    await served.ask("PATCH", user, {"status": "active"}, token=acme.person_token)
+    member = f"/v1/organizations/{acme.organization_id}/members/{person['id']}"
+    assert (await served.ask("DELETE", member, token=acme.person_token)).status_code == 204
+    for subject in ("subject-1", "subject-2"):
+        world.says(subject, "zoe@example.org")
+        assert "has left the organization" in complaint(await world.sign_in())
+    answer = world.provider.authorize(await world.leave())
+    await world.change(status="inactive")
+    assert "no such identity provider" in complaint(await world.come_back(answer))
+    assert world.row["id"] not in (await world.open_page()).text
+
+
+async def test_a_person_without_a_password_has_none(world: ProviderWorld) -> None:
+    world.says("subject-1", "zoe@example.org")
+    person = await world.redeem(await world.sign_in())
+    body = {"current_password": "", "password": "long enough for us"}
+    path, token = "/v1/users/me/password", person["token"]
+    changed = await world.served.ask("PUT", path, body, token=token)
+    assert changed.status_code in (400, 403)
+
+
+async def test_an_answer_is_for_one_browser_once(world: ProviderWorld) -> None:
+    world.says("subject-1", "zoe@example.org")
+    answer = world.provider.authorize(await world.leave())
+    own = world.cookies
+    cookie = own.get("entrepot_provider_sign_in")
+    assert cookie is not None
+
+    world.cookies = type(own)()  # another browser
+    assert "this browser did not begin that sign-in" in complaint(await world.come_back(answer))
+    world.cookies = own
+    for state in ("", "x" * 43):
+        wrong = await world.come_back({**answer, "state": state})
+        assert "this browser did not begin that sign-in" in complaint(wrong)
+    assert world.provider.asked["/token"] == 0
+    await world.redeem(await world.come_back(answer))
+    # The cookie is gone; and with it, the answer is still spent.
+    assert "this browser did not begin" in complaint(await world.come_back(answer))
+    world.cookies.set("entrepot_provider_sign_in", cookie, domain="registry.test")
+    assert "was used already" in complaint(await world.come_back(answer))
+    assert world.provider.asked["/token"] == 1
+
+
+async def test_a_sign_in_takes_ten_minutes_at_most(world: ProviderWorld) -> None:
+    answer = world.provider.authorize(await world.leave())
+    world.served.clock.advance(600)
+    world.says("subject-1", "zoe@example.org")
+    assert "took more than 10 minutes" in complaint(await world.come_back(answer))
+
+
+async def test_a_link_is_for_the_browser_that_opened_the_page(world: ProviderWorld) -> None:
+    page = await world.open_page()
+    link = page.text.partition('class="provider" href="')[2].partition('"')[0]
+    world.cookies = type(world.cookies)()
+    assert "this form has expired" in complaint(await world.browse(link.replace("&amp;", "&")))
+
+
+async def test_an_address_begins_so_many(world: ProviderWorld) -> None:
+    page = await world.open_page()
+    link = page.text.partition('class="provider" href="')[2].partition('"')[0]
+    for _ in range(BEGIN_BUDGET.limit):
+        assert (await world.browse(link.replace("&amp;", "&"))).status_code == 303
+    refused = await world.browse(link.replace("&amp;", "&"))
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["retry-after"]) <= BEGIN_BUDGET.window_seconds
+
+
+async def test_where_anyone_may_found_an_organization_no_provider_is_shown(tmp_path: Path) -> None:
+    async with open_provider_world(tmp_path / "data", founders="anyone") as world:
+        assert world.row["id"] not in (await world.open_page()).text
+
+
+async def test_names_of_providers_are_shown_as_text(world: ProviderWorld) -> None:
+    await world.change(name='<b onclick="x">&')
+    page = await world.open_page()
+    assert "Sign in with &lt;b onclick=&quot;x&quot;&gt;&amp;" in page.text
+    world.provider.metadata = {"issuer": "<script>"}
+    world.served.clock.now += 2 * HOUR
+    page = await world.open_page()
+    link = next(part for part in page.text.split('href="') if world.row["id"] in part)
+    refused = await world.browse(link.partition('"')[0].replace("&amp;", "&"))
+    assert "<script>" not in refused.text
+    assert "names another issuer: <script>" in complaint(refused)

@@ -1,0 +1,168 @@
+"""ID tokens: those of the right provider, client and sign-in are believed, and no others."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from typing import Any, Final
+
+import pytest
+from joserfc import jws
+from joserfc.jwk import ECKey
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.identity.jws import OnlyAlgorithm
+from cloudcore.identity.oidc.id_tokens import MAX_TOKEN, SKEW_SECONDS, key_id_of, verify_id_token
+from cloudcore.identity.oidc.provider_client import ProviderFailed
+from tests.scripted_provider import Key, new_key
+
+NOW: Final = 1_800_000_000
+ISSUER: Final = "https://login.example.com"
+KEYS: Final = {name: new_key(name) for name in ("RS256", "ES256", "EdDSA")}
+CLAIMS: Final[dict[str, Any]] = {
+    "iss": ISSUER,
+    "sub": "subject",
+    "aud": "entrepot",
+    "exp": NOW + 300,
+    "iat": NOW,
+    "nonce": "the nonce",
+}
+
+
+def signed(algorithm: str = "ES256", **changes: Any) -> str:  # noqa: ANN401 - claims
+    claims = {name: value for name, value in (CLAIMS | changes).items() if value is not None}
+    header = {"alg": algorithm, "kid": "one"}
+    registry = OnlyAlgorithm(algorithm)
+    payload = json.dumps(claims).encode()
+    return jws.serialize_compact(header, payload, KEYS[algorithm], registry=registry)
+
+
+def published(key: Key, **changes: object) -> dict[str, Any]:
+    return {**key.as_dict(private=False), "kid": "one", "use": "sig", **changes}
+
+
+def verified(token: str, *keys: dict[str, Any]) -> dict[str, Any]:
+    return verify_id_token(
+        token,
+        keys or [published(KEYS["ES256"])],
+        issuer=ISSUER,
+        client_id="entrepot",
+        nonce="the nonce",
+        now=NOW * MICROSECONDS,
+    )
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_each_algorithm_is_verified(algorithm: str) -> None:
+    token = signed(algorithm, groups=["devs"])
+    others = [published(KEYS[name]) for name in KEYS]  # one id for keys of several types
+    assert verified(token, *others)["groups"] == ["devs"]
+    assert key_id_of(token) == "one"
+    with pytest.raises(ProviderFailed, match="signature"):
+        verified(token, published(new_key(algorithm)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aud": ["entrepot"]},
+        {"aud": ["other", "entrepot"], "azp": "entrepot"},
+        {"azp": "entrepot"},
+        {"exp": NOW - SKEW_SECONDS + 1},
+        {"iat": NOW + SKEW_SECONDS},
+        {"nbf": NOW + SKEW_SECONDS},
+        {"exp": NOW + 0.5},
+    ],
+)
+def test_what_is_allowed(changes: dict[str, Any]) -> None:
+    assert verified(signed(**changes))["sub"] == "subject"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"iss": "https://login.example.com/"}, "another issuer"),
+        ({"iss": None}, "other claims"),
+        ({"aud": "other"}, "another client"),
+        ({"aud": []}, "another client"),
+        ({"aud": ["other", "entrepot"]}, "issued to another client"),
+        ({"azp": "other"}, "issued to another client"),
+        ({"nonce": "another"}, "another sign-in"),
+        ({"nonce": None}, "other claims"),
+        ({"exp": NOW - SKEW_SECONDS}, "expired"),
+        ({"exp": "never"}, "other claims"),
+        ({"exp": None}, "other claims"),
+        ({"iat": NOW + SKEW_SECONDS + 1}, "not valid yet"),
+        ({"nbf": NOW + SKEW_SECONDS + 1}, "not valid yet"),
+        ({"sub": ""}, "no subject"),
+        ({"sub": "s" * 256}, "no subject"),
+        ({"sub": 7}, "other claims"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProviderFailed, match=words):
+        verified(signed(**changes))
+
+
+def part(value: object) -> str:
+    return urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def test_tokens_without_a_signature_are_refused() -> None:
+    for algorithm in ("none", "None", ""):
+        with pytest.raises(ProviderFailed, match="is signed with"):
+            verified(f"{part({'alg': algorithm, 'kid': 'one'})}.{part(CLAIMS)}.")
+    for token in ("", "a.b", "a.b.c", "." * 9, "é.é.é", f"{part([])}.{part(CLAIMS)}.x"):
+        with pytest.raises(ProviderFailed):
+            verified(token)
+    with pytest.raises(ProviderFailed, match=f"more than {MAX_TOKEN}"):
+        verified("a" * (MAX_TOKEN + 1))
+
+
+def test_a_public_key_is_no_shared_secret() -> None:
+    """A forger may sign with the bytes of the public key as an HMAC key."""
+    public = KEYS["RS256"].as_pem(private=False)
+    content = f"{part({'alg': 'HS256', 'kid': 'one'})}.{part(CLAIMS)}"
+    forged = urlsafe_b64encode(hmac.digest(public, content.encode(), "sha256")).decode()
+    with pytest.raises(ProviderFailed, match="is signed with HS256"):
+        verified(f"{content}.{forged.rstrip('=')}", published(KEYS["RS256"]))
+
+
+def test_a_key_in_the_token_is_not_used() -> None:
+    forger = ECKey.generate_key("P-256")
+    header = {"alg": "ES256", "kid": "one", "jwk": forger.as_dict(private=False)}
+    registry = OnlyAlgorithm("ES256")
+    token = jws.serialize_compact(header, json.dumps(CLAIMS).encode(), forger, registry=registry)
+    with pytest.raises(ProviderFailed, match="signature"):
+        verified(token)
+
+
+def test_the_key_must_be_meant() -> None:
+    token, key = signed(), KEYS["ES256"]
+    for keys in (
+        [published(key, kid="two")],
+        [published(key, use="enc")],
+        [published(key, alg="ES384")],
+        [published(KEYS["RS256"])],
+        [published(key), published(new_key("ES256"))],
+        [published(key, x="A", y="B")],
+        [published(key, x=7)],
+    ):
+        with pytest.raises(ProviderFailed, match="key"):
+            verified(token, *keys)
+
+
+def test_without_a_key_id_the_only_key_is_meant() -> None:
+    registry, key = OnlyAlgorithm("ES256"), KEYS["ES256"]
+    payload = json.dumps(CLAIMS).encode()
+    token = jws.serialize_compact({"alg": "ES256"}, payload, key, registry=registry)
+    assert verified(token, published(key), published(KEYS["RS256"]))["sub"] == "subject"
+    with pytest.raises(ProviderFailed, match="or several"):
+        verified(token, published(key), published(new_key("ES256"), kid="two"))
+
+
+def test_short_rsa_keys_are_refused() -> None:
+    modulus = urlsafe_b64encode(b"\xff" * 128).decode().rstrip("=")
+    with pytest.raises(ProviderFailed, match="fewer than 2048 bits"):
+        verified(signed("RS256"), published(KEYS["RS256"], n=modulus))
