@@ -148,6 +148,10 @@ def test_no_name_is_no_repository(world: World, app: str, written: str) -> None:
 
 
 def test_images_are_listed_the_newest_first(world: World, app: str) -> None:
+    empty = world.run("images", "list", app)
+    assert (empty.status, len(empty.lines)) == (0, 1)
+    assert empty.err == "entrepot: no image has a tag; --all lists those without\n"
+    assert world.done("images", "list", app, "--all").lines == empty.lines
     first, second, third = (world.push(app, tag) for tag in ("v1", None, "w1"))
 
     def listed(*options: str) -> list[str]:

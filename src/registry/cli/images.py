@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from registry.cli import manifest, pins, referrers
@@ -108,7 +109,11 @@ def _list(options: argparse.Namespace) -> int:
         del query["tag_status"]
     path = repository_path(client, options.repository)
     rows: Iterator[Record] = client.rows(f"{path}/images", "images", query)
-    return show_list(options, islice(rows, options.limit), _COLUMNS, _reference_in(options))
+    first = next(rows, None)
+    if first is None and query.get("tag_status") == "tagged":
+        sys.stderr.write("entrepot: no image has a tag; --all lists those without\n")
+    shown = islice(chain([] if first is None else [first], rows), options.limit)
+    return show_list(options, shown, _COLUMNS, _reference_in(options))
 
 
 def _reference_in(options: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:

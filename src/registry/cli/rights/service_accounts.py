@@ -71,7 +71,7 @@ def _create(options: argparse.Namespace) -> int:
     grants = grants_of(options)
     document: dict[str, Any] = {"name": options.name, "description": options.description}
     document["grants"] = [each._asdict() for each in grants]
-    if options.key or options.expires_in or (grants and not options.no_key):
+    if (options.key or options.expires_in or grants) and not options.no_key:
         until = None if options.expires_in is None else time_after(options.expires_in)
         document["access_key"] = {"expires_at": until}
     client = open_client(options)
