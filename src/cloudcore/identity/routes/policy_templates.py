@@ -63,7 +63,7 @@ def document_of(ctx: RequestContext, template: str, names: Sequence[str]) -> dic
     return found.document(names, ctx.settings.region, account_of(ctx))
 
 
-@get("/v1/policy-templates", opt={"action": None, "query": TemplateQuery})
+@get("/v1/policy-templates", opt={"action": None, "query": TemplateQuery, "statuses": (403,)})
 async def list_policy_templates(ctx: NamedDependency[RequestContext]) -> ManyPolicyTemplates:
     """List the ready-made policies, filled with names of resources."""
     names = ctx.query(TemplateQuery).names.split(",")
