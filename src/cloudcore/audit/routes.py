@@ -153,7 +153,7 @@ def _filter(query: AuditSelection) -> AuditFilter:
     )
 
 
-@get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery})
+@get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery, "statuses": (404,)})
 async def list_audit_events(
     ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
 ) -> ManyAuditEvents:
@@ -179,7 +179,12 @@ async def list_audit_events(
 
 @get(
     PATH + "/export",
-    opt={"action": "audit:ListAuditEvents", "query": AuditSelection, "media_types": (JSON_LINES,)},
+    opt={
+        "action": "audit:ListAuditEvents",
+        "query": AuditSelection,
+        "media_types": (JSON_LINES,),
+        "statuses": (404,),
+    },
 )
 async def export_audit_events(
     ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]

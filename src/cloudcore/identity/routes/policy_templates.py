@@ -32,7 +32,7 @@ class FilledTemplate(RequestBody):
 class TemplateQuery(msgspec.Struct):
     """What to fill templates with."""
 
-    names: Annotated[str, Meta(min_length=1, max_length=6000)] = "*"
+    names: Annotated[str, Meta(min_length=1, max_length=5200)] = "*"
     """Names of resources, with commas in between; one that ends in `*` is for all that begin so."""
 
 
