@@ -29,7 +29,7 @@ from tests.postgresql import free_port
 from tests.tools import require_tool
 
 PROXIES: Final = ROOT / "deploy" / "proxy"
-LAYER_MIB: Final = 200
+LAYER_MIB: Final = 48
 PART: Final = bytes(range(256)) * (MIB // 256)
 
 
