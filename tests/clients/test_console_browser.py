@@ -108,7 +108,7 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         expect(page.locator(".said p")).to_have_text("The tag was moved.")
         moved = page.locator(".history li").first
         expect(moved).to_contain_text("moved to")
-        expect(moved).to_contain_text("by admin (role)")
+        expect(moved).to_contain_text("by admin@example.org as admin")
         page.fill("#target", "1.4")
         press(window, "Move")
         press(window, "Move the tag")
@@ -133,7 +133,7 @@ def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Brow
         press(window, "Delete image")
         deleted = page.locator("tbody tr", has_text=world.older[:19])
         expect(deleted).to_contain_text("1.3")
-        expect(deleted).to_contain_text("by admin (role)")
+        expect(deleted).to_contain_text("by admin@example.org as admin")
         expect(deleted).to_contain_text("in 7 days")
         deleted.get_by_role("button").click()
         title(window, "frontend:1.3")

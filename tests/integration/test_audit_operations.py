@@ -24,7 +24,7 @@ CHANGES: Final = {
     for each in OPERATIONS
     if each.is_built and each.action is not None and each.method != "GET"
 }
-READS: Final = {"POST /v1/repositories/{}/lifecycle-policy/preview"}
+READS: Final = {"POST /v1/repositories/{}/lifecycle-policy/preview", "POST /v1/policy-simulations"}
 """They change nothing."""
 PASSWORD: Final = "a long enough password"
 
@@ -103,6 +103,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
             program, {"trust_policy": {"version": "1", "statements": [trusted]}}
         ),
         "DELETE /v1/roles/{}/assignments/{}": Asked(program),
+        "DELETE /v1/roles/{}/group-assignments/{}": Asked(program),
         "DELETE /v1/roles/{}": Asked(program),
         "PATCH /v1/service-accounts/{}/access-keys/{}": Asked(program, {"status": "inactive"}),
         "DELETE /v1/service-accounts/{}/access-keys/{}": Asked(program),
@@ -112,6 +113,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/users/{}": Asked(owner, {"status": "active"}, path=f"/v1/users/{user}"),
         "DELETE /v1/users/{}": Asked(owner, path=f"/v1/users/{user}"),
         "DELETE /v1/organizations/{}/invitations/{}": Asked(owner),
+        "PATCH /v1/organizations/{}/identity-providers/{}": Asked(owner, {"status": "active"}),
+        "DELETE /v1/organizations/{}/identity-providers/{}": Asked(owner),
         "PATCH /v1/organizations/{}/members/{}": Asked(owner, {"role": "member"}),
         "DELETE /v1/organizations/{}/members/{}": Asked(
             owner, path=f"/v1/organizations/{acme.organization_id}/members/{member}"
