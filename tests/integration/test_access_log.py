@@ -74,10 +74,14 @@ def test_both_planes_name_the_caller(tmp_path: Path) -> None:
 
 async def test_a_page_of_the_console_names_whom_it_acts_for() -> None:
     async def control(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["state"]["principal"] = "crn:someone"
+        scope["state"] |= {"principal": "crn:someone", "source": "somebody"}
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
     outer = {"asgi": {}, "scheme": "http", "headers": [], "state": {"request_id": "id"}}
     assert await ControlPlaneClient(control, outer).get("/v1/users/me") == {}
-    assert outer["state"] == {"request_id": "id", "principal": "crn:someone"}
+    assert outer["state"] == {
+        "request_id": "id",
+        "principal": "crn:someone",
+        "source": "somebody",
+    }

@@ -24,6 +24,9 @@ from tests.integration.statement_scope import (
 
 PLATFORMS: Final = {
     "registry.metadata.collector.audit": "fsck reads everything; no request does",
+    "registry.metadata.collector.backups": "a backup has everything; no request's",
+    "registry.metadata.figures": "the operator's metrics; no request's",
+    "cloudcore.jobs.figures": "the operator's metrics; no request's",
     "registry.metadata.collector.generations": "is the database the blobs'? no request's",
     "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
 }
