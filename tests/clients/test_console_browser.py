@@ -66,6 +66,7 @@ def pages_of(world: World) -> list[str]:
         "/console/settings",
         "/console/settings/events",
         "/console/audit",
+        "/console/service-accounts",
         "/console/roles",
         "/console/search?text=FRONT",
         "/console/signed-out",

@@ -25,6 +25,7 @@ _PAGES = (
     "/console/settings",
     "/console/settings/events",
     "/console/audit",
+    "/console/service-accounts",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

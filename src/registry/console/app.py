@@ -43,6 +43,8 @@ from registry.console.pages import (
     repositories,
     repository_settings,
     search,
+    service_account_keys,
+    service_accounts,
     settings,
     sign_in,
     storage,
@@ -73,6 +75,8 @@ ROUTES: Final = [
     *event_rules.HANDLERS,
     *garbage_collection.HANDLERS,
     *audit.HANDLERS,
+    *service_accounts.HANDLERS,
+    *service_account_keys.HANDLERS,
 ]
 
 _HEADERS: Final = {

@@ -36,6 +36,12 @@ NOTICES: Final[Mapping[str, str]] = {
     "settings-saved": "The settings were saved.",
     "rule-created": "The rule was created.",
     "rule-deleted": "The rule was deleted.",
+    "service-account-saved": "The service account was saved.",
+    "service-account-deleted": "The service account was deleted, with its access keys.",
+    "key-saved": "The access key was saved.",
+    "key-deleted": "The access key was deleted. What it had logged in works no more.",
+    "policy-attached": "The policy was attached, and holds at once.",
+    "policy-detached": "The policy was detached.",
     "collection-started": "A run of the collector has started.",
     "sign-in-over": "Your sign-in had ended. If you sent a form, sign in and send it again.",
 }
