@@ -67,6 +67,8 @@ def pages_of(world: World) -> list[str]:
         "/console/settings/events",
         "/console/audit",
         "/console/service-accounts",
+        "/console/policies",
+        "/console/policies/new",
         "/console/roles",
         "/console/search?text=FRONT",
         "/console/signed-out",

@@ -26,6 +26,8 @@ _PAGES = (
     "/console/settings/events",
     "/console/audit",
     "/console/service-accounts",
+    "/console/policies",
+    "/console/policies/new",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

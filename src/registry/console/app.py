@@ -28,6 +28,7 @@ from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
+    account_policies,
     attachments,
     audit,
     deleted,
@@ -77,6 +78,7 @@ ROUTES: Final = [
     *audit.HANDLERS,
     *service_accounts.HANDLERS,
     *service_account_keys.HANDLERS,
+    *account_policies.HANDLERS,
 ]
 
 _HEADERS: Final = {

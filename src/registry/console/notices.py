@@ -40,6 +40,7 @@ NOTICES: Final[Mapping[str, str]] = {
     "service-account-deleted": "The service account was deleted, with its access keys.",
     "key-saved": "The access key was saved.",
     "key-deleted": "The access key was deleted. What it had logged in works no more.",
+    "policy-created": "The policy was created. Service accounts and roles can have it now.",
     "policy-attached": "The policy was attached, and holds at once.",
     "policy-detached": "The policy was detached.",
     "collection-started": "A run of the collector has started.",

@@ -25,6 +25,7 @@ OWN_WORDS: Final = frozenset(
     {
         "audit",
         "overview",
+        "policies",
         "repositories",
         "roles",
         "search",
