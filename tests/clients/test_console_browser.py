@@ -69,6 +69,7 @@ def pages_of(world: World) -> list[str]:
         "/console/service-accounts",
         "/console/policies",
         "/console/policies/new",
+        "/console/account-roles",
         "/console/roles",
         "/console/search?text=FRONT",
         "/console/signed-out",

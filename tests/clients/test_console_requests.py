@@ -28,6 +28,7 @@ _PAGES = (
     "/console/service-accounts",
     "/console/policies",
     "/console/policies/new",
+    "/console/account-roles",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

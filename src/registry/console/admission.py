@@ -30,6 +30,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "service_account": parse_uuid,
     "key": parse_uuid,
     "policy": parse_uuid,
+    "role": parse_uuid,
+    "user": parse_uuid,
     "digest": _DIGEST.fullmatch,
     "tag": is_tag,
     "pin": _PIN.fullmatch,

@@ -29,6 +29,7 @@ from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
     account_policies,
+    account_roles,
     attachments,
     audit,
     deleted,
@@ -79,6 +80,7 @@ ROUTES: Final = [
     *service_accounts.HANDLERS,
     *service_account_keys.HANDLERS,
     *account_policies.HANDLERS,
+    *account_roles.HANDLERS,
 ]
 
 _HEADERS: Final = {

@@ -23,6 +23,7 @@ IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
 
 OWN_WORDS: Final = frozenset(
     {
+        "account-roles",
         "audit",
         "overview",
         "policies",
