@@ -70,6 +70,8 @@ def pages_of(world: World) -> list[str]:
         "/console/policies",
         "/console/policies/new",
         "/console/account-roles",
+        "/console/my-account",
+        "/console/simulator",
         "/console/roles",
         "/console/search?text=FRONT",
         "/console/signed-out",

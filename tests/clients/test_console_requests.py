@@ -29,6 +29,8 @@ _PAGES = (
     "/console/policies",
     "/console/policies/new",
     "/console/account-roles",
+    "/console/my-account",
+    "/console/simulator",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -32,6 +32,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "policy": parse_uuid,
     "role": parse_uuid,
     "user": parse_uuid,
+    "organization": parse_uuid,
+    "invitation": parse_uuid,
     "digest": _DIGEST.fullmatch,
     "tag": is_tag,
     "pin": _PIN.fullmatch,

@@ -39,7 +39,10 @@ from registry.console.pages import (
     images,
     index_deletion,
     lifecycle,
+    members,
+    my_account,
     overview,
+    people,
     pins,
     policies,
     repositories,
@@ -49,6 +52,7 @@ from registry.console.pages import (
     service_accounts,
     settings,
     sign_in,
+    simulator,
     storage,
     tags,
 )
@@ -81,6 +85,10 @@ ROUTES: Final = [
     *service_account_keys.HANDLERS,
     *account_policies.HANDLERS,
     *account_roles.HANDLERS,
+    *people.HANDLERS,
+    *members.HANDLERS,
+    *my_account.HANDLERS,
+    *simulator.HANDLERS,
 ]
 
 _HEADERS: Final = {

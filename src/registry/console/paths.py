@@ -25,7 +25,9 @@ OWN_WORDS: Final = frozenset(
     {
         "account-roles",
         "audit",
+        "my-account",
         "overview",
+        "people",
         "policies",
         "repositories",
         "roles",
@@ -34,6 +36,7 @@ OWN_WORDS: Final = frozenset(
         "settings",
         "sign-in",
         "sign-out",
+        "simulator",
         "signed-in",
         "signed-out",
         "static",
