@@ -25,6 +25,12 @@ _PAGES = (
     "/console/settings",
     "/console/settings/events",
     "/console/audit",
+    "/console/service-accounts",
+    "/console/policies",
+    "/console/policies/new",
+    "/console/account-roles",
+    "/console/my-account",
+    "/console/simulator",
 )
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

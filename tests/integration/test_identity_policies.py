@@ -115,6 +115,25 @@ async def test_a_document_has_a_largest_size(identity: World) -> None:
     assert answer.json()["error"]["params"]["field"] == "document"
 
 
+async def test_the_policies_of_one_principal_are_listed(identity: World) -> None:
+    program = await identity.make("/v1/service-accounts", {"name": "listed"})
+    for name in ("second", "first", "unattached"):
+        policy = await identity.make(POLICIES, {"name": name, "document": document("*")})
+        if name != "unattached":
+            path = f"{POLICIES}/{policy['id']}/attachments"
+            await identity.make(path, {"service_account": program["id"]})
+    mine = f"{POLICIES}?attached_to={program['id'].upper()}"
+    listed = (await identity.ask("GET", mine)).json()
+    assert [each["name"] for each in listed["policies"]] == ["first", "second"]
+    assert listed["meta"]["total"] == 2
+    page = (await identity.ask("GET", f"{mine}&limit=1")).json()
+    rest = await identity.ask("GET", f"{mine}&limit=1&marker={page['meta']['marker']}")
+    assert [each["name"] for each in rest.json()["policies"]] == ["second"]
+    assert (await identity.ask("GET", f"{POLICIES}?attached_to=listed")).status_code == 400
+    foreign = await identity.ask("GET", mine, token="stranger")
+    assert (foreign.json()["policies"], foreign.json()["meta"]["total"]) == ([], 0)
+
+
 async def test_rights_follow_attachments_at_once(identity: World) -> None:
     await identity.program("ci")
 

@@ -27,6 +27,13 @@ _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "repository": parse_uuid,
     "rule": parse_uuid,
+    "service_account": parse_uuid,
+    "key": parse_uuid,
+    "policy": parse_uuid,
+    "role": parse_uuid,
+    "user": parse_uuid,
+    "organization": parse_uuid,
+    "invitation": parse_uuid,
     "digest": _DIGEST.fullmatch,
     "tag": is_tag,
     "pin": _PIN.fullmatch,

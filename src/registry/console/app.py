@@ -28,6 +28,8 @@ from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
+    account_policies,
+    account_roles,
     attachments,
     audit,
     deleted,
@@ -37,14 +39,20 @@ from registry.console.pages import (
     images,
     index_deletion,
     lifecycle,
+    members,
+    my_account,
     overview,
+    people,
     pins,
     policies,
     repositories,
     repository_settings,
     search,
+    service_account_keys,
+    service_accounts,
     settings,
     sign_in,
+    simulator,
     storage,
     tags,
 )
@@ -73,6 +81,14 @@ ROUTES: Final = [
     *event_rules.HANDLERS,
     *garbage_collection.HANDLERS,
     *audit.HANDLERS,
+    *service_accounts.HANDLERS,
+    *service_account_keys.HANDLERS,
+    *account_policies.HANDLERS,
+    *account_roles.HANDLERS,
+    *people.HANDLERS,
+    *members.HANDLERS,
+    *my_account.HANDLERS,
+    *simulator.HANDLERS,
 ]
 
 _HEADERS: Final = {

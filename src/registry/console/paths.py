@@ -11,19 +11,32 @@ SIGNED_IN: Final = "/console/signed-in"
 SIGNED_OUT: Final = "/console/signed-out"
 ROLES: Final = "/console/roles"
 SETTINGS: Final = "/console/settings"
+SERVICE_ACCOUNTS: Final = "/console/service-accounts"
+POLICIES: Final = "/console/policies"
+ACCOUNT_ROLES: Final = "/console/account-roles"
+PEOPLE: Final = "/console/people"
+MY_ACCOUNT: Final = "/console/my-account"
+SIMULATOR: Final = "/console/simulator"
 
 REPOSITORY: Final = f"{HOME}/{{repository:str}}"
 IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
 
 OWN_WORDS: Final = frozenset(
     {
+        "account-roles",
+        "audit",
+        "my-account",
         "overview",
+        "people",
+        "policies",
         "repositories",
         "roles",
         "search",
+        "service-accounts",
         "settings",
         "sign-in",
         "sign-out",
+        "simulator",
         "signed-in",
         "signed-out",
         "static",

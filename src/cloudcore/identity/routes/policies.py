@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
@@ -23,15 +23,17 @@ from cloudcore.identity.rows.policies import (
     Attached,
     Attachment,
     PolicyRow,
+    count_attached_policies,
     count_attachments,
     count_policies,
+    list_attached_policies,
     list_attachments,
     list_policies,
 )
 from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
-from cloudcore.uuids import Uuid
+from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -55,6 +57,18 @@ class UpdatePolicy(RequestBody):
 
     document: Document | UnsetType = UNSET
     description: Description | UnsetType = UNSET
+
+
+_Id = Annotated[
+    str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
+]
+
+
+class PoliciesQuery(PageQuery):
+    """Parameters of the list of policies."""
+
+    attached_to: _Id | None = None
+    """Id of a service account or role; only its policies are listed."""
 
 
 class CreateAttachment(RequestBody):
@@ -204,19 +218,26 @@ async def create_policy(
     )
 
 
-@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PageQuery})
+@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PoliciesQuery})
 async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPolicies:
     """List policies by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "policy", "*"))
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_policies,
-        count_policies,
-        account_id,
-        key=lambda policy: policy.name,
-    )
+    query = ctx.query(PoliciesQuery)
+    if query.attached_to is None:
+        found, meta = await read_page(
+            ctx, query, list_policies, count_policies, account_id, key=lambda each: each.name
+        )
+    else:
+        found, meta = await read_page(
+            ctx,
+            query,
+            list_attached_policies,
+            count_attached_policies,
+            account_id,
+            query.attached_to.lower(),
+            key=lambda each: each.name,
+        )
     return ManyPolicies(policies=[policy_record(policy) for policy in found], meta=meta)
 
 

@@ -122,6 +122,13 @@ _DOCUMENTS: Final = Statement(
     .where(_OF_ACCOUNT, _ON_PRINCIPAL)
     .order_by(_t.id)
 )
+_ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
+_LIST_ATTACHED: Final = Statement(
+    page(_columns().where(_OF_ACCOUNT, _ATTACHED, _p.name > bindparam("after")).order_by(_p.name))
+)
+_COUNT_ATTACHED: Final = Statement(
+    select(func.count()).select_from(policies).where(_OF_ACCOUNT, _ATTACHED)
+)
 _LIST_OF: Final = Statement(
     _columns()
     .join(policy_attachments, _t.policy_id == _p.id)
@@ -177,6 +184,22 @@ def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> li
 def count_policies(tx: Connection, account_id: str) -> int:
     """Count the policies of an account."""
     row = tx.row(_COUNT, account_id=account_id)
+    return row[0] if row else 0
+
+
+def list_attached_policies(
+    tx: Connection, account_id: str, principal_id: str, after: str, limit: int
+) -> list[PolicyRow]:
+    """Return policies of an account that are attached to a principal, by name."""
+    rows = tx.rows(
+        _LIST_ATTACHED, account_id=account_id, principal_id=principal_id, after=after, limit=limit
+    )
+    return [PolicyRow(*row) for row in rows]
+
+
+def count_attached_policies(tx: Connection, account_id: str, principal_id: str) -> int:
+    """Count the policies of an account that are attached to a principal."""
+    row = tx.row(_COUNT_ATTACHED, account_id=account_id, principal_id=principal_id)
     return row[0] if row else 0
 
 

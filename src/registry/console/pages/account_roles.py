@@ -1,0 +1,184 @@
+"""The roles of the account: trust policy, policies, session length, and who has each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import get, post
+
+from cloudcore.errors import NotFound
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.attached_policies import attach, detach, read_policies
+from registry.console.pages.policy_documents import (
+    complaint_about,
+    parse_document,
+    written_document,
+)
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.paths import ACCOUNT_ROLES
+
+_API: Final = "/v1/roles"
+_ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
+_KIND: Final = "role"
+_PAGE: Final = 50
+
+
+@get(ACCOUNT_ROLES)
+async def list_account_roles(page: InjectedPage) -> PageResponse:
+    """List the roles by name."""
+    return await _list(page)
+
+
+@post(ACCOUNT_ROLES)
+async def create_role(page: InjectedPage) -> PageResponse:
+    """Create a role."""
+    written = page.form.get("trust_policy", "")
+    try:
+        body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
+        made = await page.api.post(_API, body)
+    except ValueError as error:
+        return await _list(page, Complaint(400, str(error), "trust_policy"))
+    except Refused as error:
+        return await _list(page, complaint_about(error, written))
+    return page.go(f"{ACCOUNT_ROLES}/{made['role']['id']}", "role-saved")
+
+
+@get(_ONE)
+async def show_role(page: InjectedPage) -> PageResponse:
+    """Show a role."""
+    return await _show(page)
+
+
+@post(_ONE)
+async def save_role(page: InjectedPage) -> PageResponse:
+    """Change the description, the trust policy and the session length."""
+    written = page.form.get("trust_policy", "")
+    try:
+        await page.api.change("PATCH", _api(page), _fields(page, written))
+    except ValueError as error:
+        return await _show(page, Complaint(400, str(error), "trust_policy"))
+    except Refused as error:
+        return await _show(page, complaint_about(error, written))
+    return page.go(_path(page), "role-saved")
+
+
+@post(f"{_ONE}/policies")
+async def attach_role_policy(page: InjectedPage) -> PageResponse:
+    """Attach a policy."""
+    try:
+        await attach(page, _KIND, page.parameters[_KIND])
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    except NotFound as error:
+        return await _show(page, Complaint(404, f"{error}."))
+    return page.go(_path(page), "policy-attached")
+
+
+@post(f"{_ONE}/policies/{{policy:str}}/detach")
+async def detach_role_policy(page: InjectedPage) -> PageResponse:
+    """Detach a policy."""
+    await detach(page, _KIND, page.parameters[_KIND])
+    return page.go(_path(page), "policy-detached")
+
+
+@post(f"{_ONE}/assignments")
+async def assign_role(page: InjectedPage) -> PageResponse:
+    """Assign the role to a member of the organization."""
+    body = {"user": page.form.get("user", "").strip()}
+    try:
+        await page.api.post(f"{_api(page)}/assignments", body)
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(_path(page), "role-assigned")
+
+
+@post(f"{_ONE}/assignments/{{user:str}}/delete")
+async def unassign_role(page: InjectedPage) -> PageResponse:
+    """Take the role from a person."""
+    await page.api.change("DELETE", f"{_api(page)}/assignments/{page.parameters['user']}")
+    return page.go(_path(page), "role-unassigned")
+
+
+@post(f"{_ONE}/delete")
+async def delete_role(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the role; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        role = (await page.api.get(_api(page)))["role"]
+        return page.show("account_role_deletion.html", role=role)
+    await page.api.change("DELETE", _api(page))
+    return page.go(ACCOUNT_ROLES, "role-deleted")
+
+
+def _path(page: PageRequest) -> str:
+    return f"{ACCOUNT_ROLES}/{page.parameters[_KIND]}"
+
+
+def _api(page: PageRequest) -> str:
+    return f"{_API}/{page.parameters[_KIND]}"
+
+
+def _fields(page: PageRequest, written: str) -> dict[str, Any]:
+    """Return the fields of a role that can change.
+
+    Raises:
+        ValueError: the trust policy is no JSON object, or the session length no number.
+
+    """
+    seconds = page.form.get("seconds", "").strip()
+    if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
+        raise ValueError("The longest session is a number of seconds, from 3600 to 43200.")
+    return {
+        "description": page.form.get("description", "").strip(),
+        "max_session_seconds": int(seconds),
+        "trust_policy": parse_document(written),
+    }
+
+
+async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    acting = page.session.acting
+    assert acting is not None, "the route admits only who acts in a role"
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    principal = f"crn:iam::{acting.account}:service-account/ci"
+    statement = {"effect": "allow", "principals": [principal], "actions": ["iam:AssumeRole"]}
+    example = {"version": "1", "statements": [statement]}
+    return page.show(
+        "account_roles.html",
+        complaint.status,
+        roles=found["roles"],
+        meta=found["meta"],
+        written=page.form.get("trust_policy", written_document(example)),
+        complaint=complaint,
+    )
+
+
+async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    role = (await page.api.get(_api(page)))["role"]
+    path = f"{_api(page)}/assignments"
+    assigned = await unless_refused(
+        page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)
+    )
+    form = page.form
+    return page.show(
+        "account_role.html",
+        complaint.status,
+        role=role,
+        base=_path(page),
+        assigned=assigned,
+        policies=await read_policies(page, role["id"]),
+        written=form.get("trust_policy", written_document(role["trust_policy"])),
+        complaint=complaint,
+    )
+
+
+HANDLERS: Final = (
+    list_account_roles,
+    create_role,
+    show_role,
+    save_role,
+    attach_role_policy,
+    detach_role_policy,
+    assign_role,
+    unassign_role,
+    delete_role,
+)

@@ -1,0 +1,67 @@
+"""The policies of a service account or role: list, attach and detach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cloudcore.errors import NotFound
+from registry.console.control_plane import unless_refused
+from registry.console.page_request import PageRequest
+
+
+class AttachedPolicies(NamedTuple):
+    """What a page shows of the policies of a principal."""
+
+    attached: Sequence[dict[str, Any]] | None
+    """None if the role may not list policies."""
+    others: Sequence[str]
+    """Names of policies that can be attached too: the first of them."""
+
+
+async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicies:
+    """Return the policies of a service account or role."""
+    path = "/v1/policies"
+    found = await unless_refused(page.api.get(path, attached_to=principal_id, limit=200))
+    if found is None:
+        return AttachedPolicies(None, ())
+    attached = found["policies"]
+    every = (await page.api.get(path, limit=200))["policies"]
+    ids = {each["id"] for each in attached}
+    return AttachedPolicies(attached, [each["name"] for each in every if each["id"] not in ids])
+
+
+async def attach(page: PageRequest, kind: str, principal_id: str) -> None:
+    """Attach the policy that a form names.
+
+    Raises:
+        NotFound: there is no such policy.
+        Refused: ``/v1`` does not let it be attached.
+
+    """
+    name = page.form.get("policy", "").strip()
+    marker = None
+    while True:
+        found = await page.api.get("/v1/policies", limit=200, marker=marker)
+        for each in found["policies"]:
+            if each["name"] == name:
+                await page.api.post(f"/v1/policies/{each['id']}/attachments", {kind: principal_id})
+                return
+        marker = found["meta"].get("marker")
+        if marker is None:
+            raise NotFound(f"there is no policy {name}")
+
+
+async def detach(page: PageRequest, kind: str, principal_id: str) -> None:
+    """Detach the policy of the path; do nothing if it is not attached."""
+    path = f"/v1/policies/{page.parameters['policy']}/attachments"
+    marker = None
+    while True:
+        found = await page.api.get(path, limit=200, marker=marker)
+        for each in found["attachments"]:
+            if each[kind] is not None and each[kind]["id"] == principal_id:
+                await page.api.change("DELETE", f"{path}/{each['id']}")
+                return
+        marker = found["meta"].get("marker")
+        if marker is None:
+            return

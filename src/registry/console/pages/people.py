@@ -1,0 +1,123 @@
+"""The people of an organization: members, invitations and new persons.
+
+These pages act as the person who has signed in, since no role manages people.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from litestar import get, post
+
+from registry.console.admission import Needs
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.paths import PEOPLE
+
+_API: Final = "/v1/organizations"
+_ONE: Final = f"{PEOPLE}/{{organization:str}}"
+_PAGE: Final = 50
+_PERSON: Final = {"needs": Needs.PERSON}
+MEMBER_ROLES: Final = ("member", "billing", "owner")
+
+
+@get(PEOPLE, opt=_PERSON)
+async def choose_organization(page: InjectedPage) -> PageResponse:
+    """Redirect to the person's organization; show a choice if there is not exactly one."""
+    found = await page.person.get(_API, limit=200)
+    shared = [each for each in found["organizations"] if not each["is_personal"]]
+    if len(shared) == 1:
+        return page.go(f"{PEOPLE}/{shared[0]['id']}")
+    return page.show("organizations.html", organizations=shared)
+
+
+@get(_ONE, opt=_PERSON)
+async def show_people(page: InjectedPage) -> PageResponse:
+    """Show the members, and to owners the pending invitations."""
+    return await _show(page)
+
+
+@post(f"{_ONE}/users", opt=_PERSON)
+async def add_person(page: InjectedPage) -> PageResponse:
+    """Create a person, and show its one-time password."""
+    body = {
+        "email": page.form.get("email", "").strip(),
+        "organization": page.parameters["organization"],
+    }
+    try:
+        made = await page.person.post("/v1/users", body)
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return show_one_time_password(page, made["user"])
+
+
+@post(f"{_ONE}/invitations", opt=_PERSON)
+async def invite(page: InjectedPage) -> PageResponse:
+    """Invite an address, and show the code to hand over."""
+    body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
+    try:
+        made = await page.person.post(f"{_api(page)}/invitations", body)
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    organization = (await page.person.get(_api(page)))["organization"]
+    return page.show(
+        "invitation.html",
+        organization=organization,
+        invitation=made["invitation"],
+        registry_url=page.console.settings.auth_url,
+    )
+
+
+@get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
+async def leave_secret(page: InjectedPage) -> PageResponse:
+    """Redirect a browser that asks again for a page that was shown once."""
+    return page.go(f"{PEOPLE}/{page.parameters['organization']}")
+
+
+@post(f"{_ONE}/invitations/{{invitation:str}}/delete", opt=_PERSON)
+async def revoke_invitation(page: InjectedPage) -> PageResponse:
+    """Revoke an invitation."""
+    path = f"{_api(page)}/invitations/{page.parameters['invitation']}"
+    await page.person.change("DELETE", path)
+    return page.go(f"{PEOPLE}/{page.parameters['organization']}", "invitation-revoked")
+
+
+def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
+    """Show a new password of a person; no other page ever has it."""
+    back = f"{PEOPLE}/{page.parameters['organization']}"
+    url = page.console.settings.auth_url
+    return page.show("one_time_password.html", user=user, back=back, registry_url=url)
+
+
+def _api(page: PageRequest) -> str:
+    return f"{_API}/{page.parameters['organization']}"
+
+
+async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    api, query = page.person, page.query
+    organization = (await api.get(_api(page)))["organization"]
+    members = await api.get(f"{_api(page)}/members", marker=query.get("marker"), limit=_PAGE)
+    invitations = await unless_refused(
+        api.get(f"{_api(page)}/invitations", marker=query.get("invited"), limit=_PAGE)
+    )
+    return page.show(
+        "people.html",
+        complaint.status,
+        organization=organization,
+        base=f"{PEOPLE}/{organization['id']}",
+        members=members,
+        invitations=invitations,
+        member_roles=MEMBER_ROLES,
+        complaint=complaint,
+    )
+
+
+HANDLERS: Final = (
+    choose_organization,
+    show_people,
+    add_person,
+    invite,
+    leave_secret,
+    revoke_invitation,
+)

@@ -1,0 +1,99 @@
+"""The roles of an account in the console: trust policies, policies, and who has each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from registry.console.paths import ACCOUNT_ROLES
+from tests.integration.console_access import read, refusal, see, send, told
+from tests.integration.console_shop import Shop, open_shop
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path_factory.mktemp("roles") / "data") as shop:
+        yield shop
+
+
+def trust(*principals: str, action: str = "iam:AssumeRole") -> str:
+    statement = {"effect": "allow", "principals": list(principals), "actions": [action]}
+    return json.dumps({"version": "1", "statements": [statement]}, indent=2)
+
+
+async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
+    program = "crn:iam::acme:service-account/anyone"
+    fields = {"name": "releaser", "seconds": "5400", "trust_policy": trust(program)}
+    made = await told(shop, ACCOUNT_ROLES, **fields)
+    assert "The role was saved." in made
+    found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">releaser<', await see(shop, ACCOUNT_ROLES))
+    assert found
+    page = found[1]
+    api = f"/v1/roles/{page.rpartition('/')[2]}"
+    assert (await read(shop, api))["role"]["max_session_seconds"] == 5400
+    assert 'value="5400"' in await see(shop, page)
+    changed = {"seconds": "7200", "description": "Ships", "trust_policy": trust(program)}
+    await told(shop, page, **changed)
+    role = (await read(shop, api))["role"]
+    assert (role["max_session_seconds"], role["description"]) == (7200, "Ships")
+    forged = await shop.browser.post(page, data={"csrf": "x", **changed})
+    assert forged.status_code == 403
+
+    person, token = await shop.served.add_person("releasing")
+    acme = shop.served.acme
+    await refusal(shop, f"{page}/assignments", 404, user="nobody@example.org")
+    await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
+    assert person.email in await told(shop, f"{page}/assignments", user=person.email)
+    await refusal(shop, f"{page}/assignments", 409, user=person.email)
+    left = await told(shop, f"{page}/assignments/{person.id}/delete")
+    assert f"Take it from {person.email}" not in left
+
+    assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
+    assert ">releaser<" not in await told(shop, f"{page}/delete", confirmed="yes")
+
+
+async def test_policies_are_attached_to_a_role(shop: Shop) -> None:
+    token = shop.served.acme.program_token
+    body = {"name": "reading", "template": {"name": "reader", "names": ["*"]}}
+    policy = await shop.served.make("/v1/policies", body, token=token)
+    wanted = {"name": "reader", "trust_policy": json.loads(trust("crn:iam::acme:role/reader"))}
+    role = await shop.served.make("/v1/roles", wanted, token=token)
+    page = f"{ACCOUNT_ROLES}/{role['id']}"
+    assert "so nothing is allowed" in await see(shop, page)
+    assert 'aria-label="Detach reading"' in await told(shop, f"{page}/policies", policy="reading")
+    await refusal(shop, f"{page}/policies", 404, policy="no-such")
+    assert f'href="{page}">reader<' in await see(shop, f"/console/policies/{policy['id']}")
+    assert "so nothing is allowed" in await told(shop, f"{page}/policies/{policy['id']}/detach")
+
+
+async def test_roles_that_cannot_be_keep_their_form(shop: Shop) -> None:
+    good = {"name": "wrong", "seconds": "3600", "trust_policy": trust("*")}
+    for change in (
+        {"name": "Not A Name"},
+        {"seconds": "an hour"},
+        {"seconds": "60"},
+        {"trust_policy": "["},
+        {"trust_policy": trust("crn:iam::acme:role/x", action="registry:PullImage")},
+    ):
+        sent = {**good, "trust_policy": trust("crn:iam::acme:role/x"), **change}
+        await refusal(shop, ACCOUNT_ROLES, 400, **sent)
+    assert ">wrong<" not in await see(shop, ACCOUNT_ROLES)
+    async with shop.browser_that_may("iam:ListRoles", "iam:GetRole") as reader:
+        listed = (await reader.get(ACCOUNT_ROLES)).text
+        found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">', listed)
+        assert found
+        shown = (await reader.get(found[1])).text
+        assert "You may not list who has it." in shown
+        answer = await reader.post(
+            ACCOUNT_ROLES,
+            data={
+                "csrf": "csrf",
+                "name": "a",
+                "seconds": "3600",
+                "trust_policy": good["trust_policy"],
+            },
+        )
+        assert (answer.status_code, "iam:CreateRole" in answer.text) == (403, True)
