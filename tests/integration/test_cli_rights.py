@@ -84,8 +84,9 @@ def test_a_person_is_told_who_they_are_in_a_role_and_without(world: World, owner
     world.done("roles", "assume", "--none", home=owner)
     shown = world.read("whoami", home=owner)
     assert (shown["person"], shown["role"], shown["account"]) == (ADMIN, None, None)
-    (role,) = world.read("roles", "mine", home=owner)
-    assert (role["name"], role["account"]["name"]) == ("admin", "acme")
+    mine = {each["name"]: each for each in world.read("roles", "mine", home=owner)}
+    role = mine["admin"]
+    assert role["account"]["name"] == "acme"
     assumed = world.done("roles", "assume", role["crn"], home=owner)
     assert assumed.text == f"Commands act in the role {role['crn']}\n"
     assert world.read("whoami", home=owner)["role"] == "admin"

@@ -97,7 +97,7 @@ class AuditEventAnswer(ResponseBody):
     plane: str | None
     source_ip: str | None
     user_agent: str | None
-    request_id: str | None
+    request_id: Uuid | None
     details: dict[str, Any]
     """What the action adds, such as the digests before and after."""
 
