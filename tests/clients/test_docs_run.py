@@ -133,7 +133,7 @@ class Reader:
                 self.shell.run("rm -rf " + substituted("/srv/entrepot", self.substitutions))
         elif "/identity-providers" in command:
             self.shell.run(
-                "export ORGANIZATION=$(entrepot organizations list -o json | jq -r '.[0].id') "
+                "export ORGANIZATION=$(entrepot organizations show -o json | jq -r .id) "
                 f"TOKEN=$(jq -r '.[].token.access_token' {CREDENTIALS})"
             )
         elif "/group-assignments" in command:
