@@ -150,3 +150,43 @@ def watched(browser: Browser, world: World, **options: Any) -> Iterator[Watched]
         yield Watched(context.new_page(), world).watch()
     finally:
         context.close()
+
+
+def pages_of(world: World) -> list[str]:
+    """Return the paths of the console's pages, with what `World.set_up_account` made."""
+    base = f"/console/repositories/{world.frontend}"
+    parts = (
+        "",
+        "/tags",
+        "/tags/latest",
+        "/lifecycle",
+        "/storage",
+        "/policy",
+        "/deleted",
+        "/settings",
+    )
+    return [
+        "/console/repositories",
+        "/console/repositories?prefix=shop",
+        "/console/repositories/deleted",
+        "/console/overview",
+        "/console/storage",
+        "/console/storage/collection",
+        "/console/settings",
+        "/console/settings/events",
+        "/console/audit",
+        "/console/service-accounts",
+        "/console/policies",
+        "/console/policies/new",
+        "/console/account-roles",
+        "/console/my-account",
+        "/console/simulator",
+        "/console/roles",
+        "/console/search?text=FRONT",
+        "/console/signed-out",
+        *(base + part for part in parts),
+        f"{base}?tag_status=any",
+        f"/console/repositories/{world.api}/deleted",
+        f"/console/repositories/{world.api}/tags/passing",
+        f"{base}/images/{world.index}",
+    ]

@@ -14,7 +14,7 @@ from cloudcore.identity.authorize_page import (
     new_password_page,
     refusal_page,
 )
-from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, watched
+from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, pages_of, watched
 from tests.clients.console_world import World, serve_world
 from tests.entrepot import ADMIN, PASSWORD
 
@@ -42,45 +42,6 @@ def title(window: Watched, text: str) -> None:
 
 def press(window: Watched, name: str) -> None:
     window.page.get_by_role("button", name=name, exact=True).click()
-
-
-def pages_of(world: World) -> list[str]:
-    base = f"/console/repositories/{world.frontend}"
-    parts = (
-        "",
-        "/tags",
-        "/tags/latest",
-        "/lifecycle",
-        "/storage",
-        "/policy",
-        "/deleted",
-        "/settings",
-    )
-    return [
-        "/console/repositories",
-        "/console/repositories?prefix=shop",
-        "/console/repositories/deleted",
-        "/console/overview",
-        "/console/storage",
-        "/console/storage/collection",
-        "/console/settings",
-        "/console/settings/events",
-        "/console/audit",
-        "/console/service-accounts",
-        "/console/policies",
-        "/console/policies/new",
-        "/console/account-roles",
-        "/console/my-account",
-        "/console/simulator",
-        "/console/roles",
-        "/console/search?text=FRONT",
-        "/console/signed-out",
-        *(base + part for part in parts),
-        f"{base}?tag_status=any",
-        f"/console/repositories/{world.api}/deleted",
-        f"/console/repositories/{world.api}/tags/passing",
-        f"{base}/images/{world.index}",
-    ]
 
 
 def test_a_person_finds_moves_tries_deletes_restores(world: World, browser: Browser) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +11,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from registry.cli.container_clients import login_command
-from tests.databases import ROOT
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world
-from tests.tools import require_tool
 
 
 @pytest.fixture(scope="module")
@@ -141,26 +136,3 @@ def test_a_client_that_is_elsewhere_gets_a_line_to_run_there(world: World) -> No
         f"entrepot docker-login --registry {world.install.url} --print-password | "
         f"/no/crane auth login --username token --password-stdin {world.host}\n"
     ) in ended.err
-
-
-def test_the_documented_requests_give_a_password_without_the_command(
-    world: World, tmp_path: Path
-) -> None:
-    for name in ("curl", "jq"):
-        require_tool(name)
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "logins.md").read_text(), re.DOTALL)
-    (script,) = (block for block in blocks if block.startswith("token="))
-    docker = tmp_path / "docker"
-    docker.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\ncat > {tmp_path}/read\n')
-    docker.chmod(0o755)
-    environ = {
-        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-        "ENTREPOT_REGISTRY": world.install.url,
-        "ENTREPOT_ACCESS_KEY_ID": world.install.access_key_id,
-        "ENTREPOT_SECRET_ACCESS_KEY": world.install.secret,
-    }
-    subprocess.run(["sh", "-euc", script], env=environ, check=True, timeout=60)
-    assert (tmp_path / "said").read_text() == (
-        f"login --username token --password-stdin {world.host}\n"
-    )
-    assert world.admits((tmp_path / "read").read_text().removesuffix("\n"))

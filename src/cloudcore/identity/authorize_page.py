@@ -197,7 +197,9 @@ def _page(title: str, body: str) -> str:
 </head>
 <body>
 <div class="inside">
+<header>
 <p class="brand"><svg viewBox="0 0 24 24" aria-hidden="true"><path d="{_BOX}"/></svg> Entrepot</p>
+</header>
 <main>
 <h1>{title}</h1>
 {body}

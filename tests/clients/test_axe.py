@@ -1,0 +1,72 @@
+"""axe-core finds nothing wrong with the pages of the console and the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, pages_of, watched
+from tests.clients.console_world import World, serve_world
+from tests.clients.programs import attempt
+from tests.tools import missing
+
+PACKAGE: Final = "axe-core@4.14.1"
+_OPEN_ALL: Final = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+_RUN: Final = """async () => {
+  const found = await axe.run(document, {resultTypes: ["violations"]});
+  return found.violations.flatMap((each) => each.nodes.map(
+    (node) => [each.id, node.target.join(" "), node.failureSummary.replaceAll("\\n", " ")]));
+}"""
+
+pytestmark = [pytest.mark.client("chromium"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the source of axe-core, or skip (fail in CI) where it cannot be installed."""
+    folder = tmp_path_factory.mktemp("node")
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder)
+    if attempt("npm", "install", *options, PACKAGE).returncode != 0:
+        missing(f"npm cannot install {PACKAGE}")
+    return (Path(folder) / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
+        made.set_up_account()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.mark.parametrize("look", [DESKTOP, PHONE], ids=["light", "dark-phone"])
+def test_axe_finds_no_violation(
+    world: World, browser: Browser, axe: str, look: dict[str, Any]
+) -> None:
+    with watched(browser, world, **look) as window:
+        found = {}
+        for path in ("/console/sign-in?to=/console", "/v1/reference"):
+            found[path] = violations(window, path, axe)
+        window.sign_in()
+        for path in pages_of(world):
+            found[path] = violations(window, path, axe)
+    told = [f"{path}: {' | '.join(each)}" for path, nodes in found.items() for each in nodes]
+    assert told == [], "\n".join(told)
+
+
+def violations(window: Watched, path: str, axe: str) -> list[list[str]]:
+    """Return what axe-core finds wrong in a page with all its folds open."""
+    window.open(path)
+    window.page.evaluate(_OPEN_ALL)
+    window.page.evaluate(axe)  # not by a script tag, which the pages' policy forbids
+    found: list[list[str]] = window.page.evaluate(_RUN)
+    return found

@@ -1,0 +1,239 @@
+"""The commands of the README and of ``docs/`` are run, in their order, on fresh data.
+
+A command that fails, fails here. What cannot be run here is listed below with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.clients.archives import write_layout
+from tests.clients.containers import Containers
+from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
+from tests.clients.images import Store
+from tests.clients.journey_world import Operator, operated
+from tests.databases import ROOT, program_environment
+from tests.entrepot import ADMIN, PASSWORD, told
+from tests.live import start_registry
+from tests.tools import require_tool
+
+pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
+
+PAGES: Final = (
+    "README.md",
+    "docs/logins.md",
+    "docs/cli.md",
+    "docs/audit-log.md",
+    "docs/sign-in.md",
+    "docs/backup.md",
+)
+"""In the order in which they are run, over one install."""
+
+PAGES_NOT_RUN: Final = {
+    "docs/deploy.md": "needs systemd, a service user and a build of the container image",
+    "docs/upgrade.md": "needs systemd and a released version",
+}
+
+NOT_RUN: Final = {
+    "make dev": "builds .venv out of the package index; the test has one, and starts 'dev'",
+    "make test": "runs this test too",
+    "docker tag IMAGE": "the stand-in for docker pushes one image under each name",
+    "entrepot init": "was run by the fixture, which keeps the secrets it shows",
+    "export ENTREPOT_PUBLIC_URL": "there is no proxy with TLS here",
+    "export ENTREPOT_TRUSTED_PROXIES": "there is no proxy with TLS here",
+    "entrepot serve": "was run by the fixture; it runs until it is stopped",
+    "ln -s /opt/entrepot/bin": "installs into a node of Kubernetes",
+    "install -m 600 /dev/stdin /etc/kubernetes": "installs into a node of Kubernetes",
+    "entrepot docker-login --kubernetes-secret": "needs a cluster; the journeys use the secret",
+    "kubectl": "needs a cluster",
+    "entrepot access-keys create ci --quiet | vault": "needs a vault",
+}
+"""Beginnings of commands, and why they are not run here."""
+
+CREDENTIALS: Final = "~/.config/entrepot/credentials.json"
+
+DOCKER: Final = """\
+# Stands in for docker, which needs a daemon: skopeo, with the file that docker keeps logins in,
+# and plain HTTP, which docker takes on addresses of this machine.
+logins=$HOME/.docker/config.json
+command=$1
+shift
+case $command in
+  login) exec skopeo login --tls-verify=false --authfile "$logins" "$@" ;;
+  push) exec skopeo copy --quiet --dest-tls-verify=false --authfile "$logins" \\
+    "oci:$LAYOUT:latest" "docker://$1" ;;
+  pull) exec skopeo inspect --tls-verify=false --authfile "$logins" "docker://$1" ;;
+esac
+exit 64"""
+
+BROWSER: Final = """\
+import sys, pathlib, httpx
+from tests.entrepot import sign_in_on
+once = pathlib.Path(sys.argv[1])
+words = (once.read_text(), sys.argv[2]) if once.exists() else (sys.argv[2],)
+once.unlink(missing_ok=True)
+httpx.get(sign_in_on(sys.argv[3], *words).headers["location"])
+"""
+"""Signs the admin in on the page it is given, as a person does in a browser."""
+
+
+@dataclass
+class Reader:
+    """Somebody who types what the documentation says."""
+
+    operator: Operator
+    shell: Shell
+    substitutions: list[tuple[str, str]]
+    said: str = ""
+    """What the last command printed."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the access key that ``init`` showed."""
+        made = self.operator.made
+        return told("access key id", made), told("secret access key", made)
+
+    def read(self, page: str) -> set[str]:
+        """Run a page; return which entries of the list were met."""
+        met = set()
+        for command in commands_of(page):
+            reason = [each for each in NOT_RUN if command.startswith(each)]
+            met |= set(reason)
+            if not reason:
+                self.prepare(command)
+                meant = substituted(command, self.substitutions)
+                self.said = self.shell.run(meant, self.typed(command))
+        return met
+
+    def typed(self, command: str) -> str:
+        """Return what a command reads: a secret that was shown before."""
+        return f"{self.key[1]}\n" if "AK" in command and "login" in command else ""
+
+    def prepare(self, command: str) -> None:
+        """Do what the text around a command asks for."""
+        key, secret = self.key
+        if command.startswith(("token=", 'echo \'{"apiVersion"')):
+            self.shell.run(
+                f"export ENTREPOT_REGISTRY={self.operator.url} ENTREPOT_ACCESS_KEY_ID={key} "
+                f"ENTREPOT_SECRET_ACCESS_KEY={secret}"
+            )
+        elif command.startswith("entrepot "):
+            self.shell.run(f"unset ${{!ENTREPOT_*}}; export ENTREPOT_DATA={self.operator.data}")
+            if command.startswith("entrepot restore"):  # which is there twice
+                self.shell.run("rm -rf " + substituted("/srv/entrepot", self.substitutions))
+        elif "/identity-providers" in command:
+            self.shell.run(
+                "export ORGANIZATION=$(entrepot organizations show -o json | jq -r .id) "
+                f"TOKEN=$(jq -r '.[].token.access_token' {CREDENTIALS})"
+            )
+        elif "/group-assignments" in command:
+            provider = json.loads(self.said)["identity_provider"]["id"]
+            self.shell.run(
+                f"export PROVIDER={provider} ROLE=$(entrepot roles show web-reader -o json | "
+                f"jq -r .id) TOKEN=$(jq -r '.[].role_token.access_token' {CREDENTIALS})"
+            )
+
+
+@pytest.fixture
+def reader(workspace: Path) -> Iterator[Reader]:
+    """Return a reader at a machine with the commands, beside the one that serves."""
+    for name in ("curl", "jq", "podman", "skopeo"):
+        require_tool(name)
+    with ExitStack() as stack:
+        operator = stack.enter_context(operated(workspace))
+        dev = start_registry(workspace / "dev")
+        stack.callback(dev.stop)
+        environment = environment_of(workspace, operator)
+        started = stack.enter_context(shell(workspace, environment))
+        key = told("access key id", operator.made)
+        yield Reader(
+            operator,
+            started,
+            [
+                ("127.0.0.1:5000", dev.url.removeprefix("http://")),
+                ("https://registry.example.com", operator.url),
+                ("registry.example.com", operator.host),
+                ("you@example.com", ADMIN),
+                ("AK...", key),
+                ("AK…", key),
+                ("/backup/entrepot", str(workspace / "backup")),
+                ("/srv/entrepot", str(workspace / "restored")),
+                ("/safe/root.key", str(operator.data / "root.key")),
+            ],
+        )
+
+
+def environment_of(folder: Path, operator: Operator) -> dict[str, str]:
+    """Return the environment of a machine with the commands and the stand-ins."""
+    home = folder / "home"
+    for layout in ("layout", "layout-before"):
+        image = Store(folder / f"content-of-{layout}").image([{"a": layout.encode()}])
+        write_layout(image, folder / layout)
+    clients = Containers(home, operator.host).environment
+    del clients["REGISTRY_AUTH_FILE"]
+    (home / ".docker").mkdir()
+    (home / ".docker" / "config.json").write_text("{}")
+    (home / "run").mkdir()
+    programs = folder / "programs"
+    for name, module in (
+        ("entrepot", "registry"),
+        ("docker-credential-entrepot", "registry.cli.credential_helper"),
+        ("entrepot-credential-provider", "registry.cli.credential_provider"),
+    ):
+        write_program(programs, name, f'exec {sys.executable} -m {module} "$@"')
+    write_program(programs, "docker", DOCKER)
+    (folder / "browser.py").write_text(BROWSER)
+    (folder / "one-time").write_text(told("one-time password", operator.made))
+    write_program(
+        programs,
+        "browser",
+        f"exec {sys.executable} {folder}/browser.py {folder}/one-time '{PASSWORD}' \"$1\"",
+    )
+    kept = {
+        name: text
+        for name, text in program_environment().items()
+        if not name.startswith(("ENTREPOT_", "XDG_", "DOCKER_"))
+    }
+    return {
+        **kept,
+        **clients,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "BROWSER": str(programs / "browser"),
+        "LAYOUT": str(folder / "layout"),
+    }
+
+
+def test_the_documented_commands_work_in_their_order(reader: Reader) -> None:
+    met = set()
+    for page in PAGES:
+        if page == "docs/cli.md":
+            push_app(reader)
+        met |= reader.read(page)
+    assert met == NOT_RUN.keys()
+    assert len(reader.shell.done) > len(NOT_RUN)
+
+
+def push_app(reader: Reader) -> None:
+    """Push the repository that the page of the command speaks of."""
+    app = f"{reader.operator.host}/acme/app:1.4.2"
+    reader.shell.run(f"LAYOUT=$LAYOUT-before docker push {app}")  # is untagged by the next
+    reader.shell.run(f"docker push {app}")
+    rules = re.findall(r"```json\n(.*?)```", (ROOT / "docs/cli.md").read_text(), re.DOTALL)[0]
+    assert json.loads(rules).keys() == {"rules"}
+    (reader.shell.folder / "work" / "rules.json").write_text(rules)
+
+
+def test_every_page_with_commands_is_run_or_listed() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    with_commands = {str(page.relative_to(ROOT)) for page in pages if "```sh\n" in page.read_text()}
+    assert with_commands == {*PAGES} | PAGES_NOT_RUN.keys()
