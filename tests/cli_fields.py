@@ -77,6 +77,7 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     "gc": {"status": "GarbageCollectionStatus", "run, runs": "GarbageCollectionRun"},
     "settings": {"show, update": "SettingsAnswer"},
     "events": {"list, create": "EventRuleAnswer"},
+    "audit": {"list, export": "AuditEventAnswer"},
 }
 """The schemas of what the commands of each noun print, by command."""
 

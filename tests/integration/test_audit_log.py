@@ -22,9 +22,8 @@ from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
 from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.acting_persons import EMAIL, assume, bearer, set_password
 from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served
-from tests.integration.test_audit_operations import set_password
-from tests.integration.test_sources import EMAIL, assume, bearer
 
 PATH: Final = "/v1/audit-events"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"

@@ -13,10 +13,10 @@ from cloudcore.audit.tables import audit_events
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.passwords import Cost, hash_password
-from cloudcore.identity.tables import users
+from tests.integration.acting_persons import set_password
 from tests.integration.id_places import RULE, STATEMENT, Place, filled
+from tests.integration.keyed_requests import DOCUMENT, Asked, asked, end_runs
 from tests.integration.served_world import Served
-from tests.integration.test_idempotent_operations import DOCUMENT, Asked, asked, end_runs
 from tests.spec.operations import OPERATIONS, Operation
 
 CHANGES: Final = {
@@ -37,14 +37,6 @@ _LAST: Final = Statement(
         .order_by(_e.occurred_at)
     )
 )
-_SET_PASSWORD: Final = Statement(
-    users.update().where(users.c.id == bindparam("user_id")).values(password=bindparam("hashed"))
-)
-
-
-def set_password(tx: Connection, user_id: str, hashed: str) -> None:
-    """Give a person a password that is known."""
-    tx.execute(_SET_PASSWORD, user_id=user_id, hashed=hashed)
 
 
 async def count(served: Served) -> int:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from cloudcore.identity.names import iam_crn
 from registry.oci.media_types import OCI_MANIFEST
+from tests.integration.acting_persons import EMAIL, assume, bearer
 from tests.integration.served_world import Served, open_served
-
-EMAIL = "owner-of-acme@example.org"
 
 
 @dataclass
@@ -51,21 +49,6 @@ class Visitor:
     async def bearer(self, *actions: str) -> str:
         """Return a bearer for acme/app."""
         return await bearer(self.served, self.login, *actions)
-
-
-async def bearer(served: Served, login: str, *actions: str) -> str:
-    answer = await served.ask(
-        "GET",
-        f"/v2/token?scope=repository:acme/app:{','.join(actions)}",
-        headers={"Authorization": httpx.BasicAuth("token", login)._auth_header},
-    )
-    return str(answer.json()["token"])
-
-
-async def assume(served: Served, token: str, role: str, **more: object) -> str:
-    answer = await served.ask("POST", "/v1/assume-role", {"role": role, **more}, token=token)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["access_token"])
 
 
 async def visit(served: Served, **more: object) -> Visitor:
