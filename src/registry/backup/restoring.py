@@ -97,6 +97,11 @@ async def _begin_anew(settings: Settings) -> None:
         await renew_generation(process.ctx, process.store)
 
 
+def is_interrupted(data: Path) -> bool:
+    """Return True if a restoration into this data folder has begun and not ended."""
+    return (data / _UNDER_WAY).exists()
+
+
 def _check_empty(settings: Settings, manifest: Manifest) -> None:
     """Raise RestoreRefused unless the data folder is absent, empty, or of this restoration."""
     data = settings.data
