@@ -278,7 +278,7 @@ def test_until_the_next_backup_is_complete_the_last_one_stays(
 
 
 def test_an_interrupted_restoration_is_continued(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.serve(pushed(LAYER), site.data)
     assert site.back_up() == 0
@@ -290,6 +290,8 @@ def test_an_interrupted_restoration_is_continued(
         interrupted.setattr("registry.backup.restoring.prepare", dying)
         assert site.restore() == 130
     (site.restored / "metadata.db-wal").write_bytes(b"of before")
+    assert main(["serve", "--data", str(site.restored)]) == 2
+    assert "run the same 'entrepot restore' again" in capsys.readouterr().err
 
     async def dying_late(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         await renew_generation(ctx, sweeper)
@@ -339,6 +341,23 @@ def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed
     assert site.back_up() == 0
     assert site.manifest().damaged == []
     assert object_file(site.target / "objects", LAYER).exists()
+
+
+def test_a_blob_that_a_push_has_healed_is_copied_again(site: Site) -> None:
+    rotten = LAYER[:-1] + b"?"
+    site.serve(pushed(LAYER), site.data)
+    stored = object_file(site.data / "blobs" / "objects", LAYER)
+    stored.write_bytes(rotten)
+    assert site.back_up() == 0  # nobody has seen it
+    copy = object_file(site.target / "objects", rotten)
+    healed = stored.with_name("healed")
+    healed.write_bytes(LAYER)
+    healed.replace(stored)
+    assert site.back_up() == 0
+    assert copy.read_bytes() == LAYER
+    stored.write_bytes(rotten)  # damage never replaces what is whole
+    assert site.back_up() == 0
+    assert copy.read_bytes() == LAYER
 
 
 def test_links_share_the_bytes(site: Site) -> None:
