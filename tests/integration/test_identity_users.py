@@ -135,6 +135,16 @@ async def test_an_owner_resets_a_password(identity: World) -> None:
         assert (await identity.ask("POST", path, token=token)).status_code == 409
 
 
+async def test_who_resets_a_password_gains_no_account(identity: World) -> None:
+    """Else the owner could sign in as the person and own what the person owns."""
+    ada = await identity.person("ada")
+    await identity.join("ada")
+    await identity.make("/v1/accounts", {"handle": "adas"}, token="ada")
+    answer = await identity.ask("POST", f"{USERS}/{ada.id}/reset-password", token="person")
+    assert answer.status_code == 409
+    assert "the person owns accounts" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/v1/roles", "/v1/policies", "/v1/service-accounts"])
 async def test_a_person_without_a_role_calls_no_account_service(identity: World, path: str) -> None:
     """A person acts in an account by a role alone."""

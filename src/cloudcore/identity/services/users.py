@@ -139,10 +139,13 @@ def reset_password(
 
     Raises:
         NotFound: the organization has no such member.
-        Conflict: the person is a member of another organization too.
+        Conflict: the person is a member of another organization too, or owns accounts.
 
     """
     user = _governed(tx, organization_id, user_id)
+    organizations.lock_if_there(tx, user.organization_id)
+    if is_any_account_of(tx, user.organization_id):
+        raise Conflict("the person owns accounts, which the organization may not take over")
     user = user._replace(password=password, must_change_password=True, updated_at=now)
     users.update_user(tx, user)
     revoke_other_sessions(tx, user_id, "", now)
