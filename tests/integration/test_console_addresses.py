@@ -124,6 +124,8 @@ async def test_a_browser_is_led_to_the_page_of_a_reference(shop: Shop) -> None:
     assert (led.status_code, led.headers["location"]) == (303, f"/console/{NAME}:1.0")
     shown = await shop.browser.get(led.headers["location"])
     assert (shown.status_code, ">History<" in shown.text) == (200, True)
+    led = await shop.browser.get("/console-team/app:1", headers=HTML)  # a handle may begin so
+    assert (led.status_code, led.headers["location"]) == (303, "/console/console-team/app:1")
 
 
 async def test_an_id_leads_to_the_name(shop: Shop) -> None:

@@ -174,7 +174,7 @@ def _routed_path(page: PageRequest) -> str:
     path = page.path if page.address is None else page.address.routed
     if path == "/console/":
         return "/console"
-    if not page.path.startswith(CONSOLE):
+    if page.path != CONSOLE and not page.path.startswith(f"{CONSOLE}/"):
         return "/"
     is_crooked = "//" in path or (len(path) > 1 and path.endswith("/"))
     return _NOWHERE if is_crooked else path

@@ -51,10 +51,10 @@ async def show_audit_log(page: InjectedPage) -> PageResponse:
 def _midnight(date: str, *, days: int = 0) -> str:
     """Return the beginning of a day in UTC, or of one some `days` later; other text as it is."""
     try:
-        day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
+        day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=days)
+    except (ValueError, OverflowError):  # `/v1` says what is wrong with it
         return date
-    return (day + timedelta(days=days)).isoformat()
+    return day.isoformat()
 
 
 HANDLERS: Final = (show_audit_log,)
