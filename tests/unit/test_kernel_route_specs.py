@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
 
-from cloudcore.web.app import ControlPlane, Routes
+from cloudcore.web.app import ControlPlane, Needs, Routes, family_routes
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.route_spec import RouteError
 from tests.things import Weather
@@ -92,3 +92,15 @@ def route_of(path: str) -> HTTPRouteHandler:
         return None
 
     return answer
+
+
+@get("/v1/forecast", opt={"action": None, "public": True})
+async def forecast(needs: Needs[Weather]) -> Weather:
+    return needs
+
+
+def test_a_family_without_its_dependencies_keeps_the_server_from_starting() -> None:
+    routes = Routes([family_routes("weather", [forecast], has_platform=False)])
+    ControlPlane(routes, needs={"weather": Weather(is_fine=True)})
+    with pytest.raises(RouteError, match="dependencies of the family weather are missing"):
+        ControlPlane(routes)

@@ -80,7 +80,9 @@ def family_routes(
         return alone(scope)
 
     provide = Provide(after_context if has_platform else alone, sync_to_thread=False)
-    return Router("/", route_handlers=handlers, dependencies={"needs": provide})
+    return Router(
+        "/", route_handlers=handlers, dependencies={"needs": provide}, opt={"family": name}
+    )
 
 
 class Routes:
@@ -159,7 +161,8 @@ class ControlPlane:
         is what policies can name.
 
         Raises:
-            RouteError: a route that is not public, without a platform.
+            RouteError: a route that is not public, without a platform; a route of a family that
+                has no dependencies here.
 
         """
         self._routes: Final = routes
@@ -174,6 +177,11 @@ class ControlPlane:
             if platform is None and not route.spec.public:
                 raise RouteError(
                     f"{route.spec.operation}: without a platform, no caller can be authenticated"
+                )
+            family = route.spec.family
+            if family is not None and family not in self.needs:
+                raise RouteError(
+                    f"{route.spec.operation}: the dependencies of the family {family} are missing"
                 )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -57,6 +57,7 @@ _OPTIONAL: Final[dict[str, type]] = {
     "tail": str,
     "takes_stream": bool,
     "max_stream_bytes": int,
+    "family": str,
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns its policy, or None."""
@@ -89,6 +90,8 @@ class RouteSpec:
     tail: str | None = None
     takes_stream: bool = False
     max_stream_bytes: int | None = None
+    family: str | None = None
+    """The family whose dependencies it may take as ``needs``."""
     id_parameters: tuple[str, ...] = ()
     body: Any = None
     """The type of its JSON body, or None."""
