@@ -243,7 +243,7 @@ def test_a_policy_from_its_creation_to_its_end(
     assert attached.text == f"{bot} has the policy {name}\n"
     world.done("policies", "attach", name, "--role", "admin")
     table = world.done("policies", "attachments", name).lines
-    assert {line.rpartition(" 20")[0] for line in table[1:]} == {
+    assert {line.rsplit(" ", 2)[0] for line in table[1:]} == {
         f"{bot} service account",
         "admin role",
     }
