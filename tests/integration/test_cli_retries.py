@@ -12,7 +12,6 @@ from typing import Final
 
 import pytest
 
-from registry.cli import transport
 from registry.cli.api import ApiClient
 from registry.cli.failure import CommandFailure
 from registry.cli.transport import Lost, Transport
@@ -102,14 +101,11 @@ def test_what_might_be_done_twice_is_not(method: str) -> None:
     ("method", "advice"),
     [("GET", "try again later"), ("DELETE", "check whether it was done nevertheless")],
 )
-def test_what_is_not_answered_in_time_may_have_been_done(
-    monkeypatch: pytest.MonkeyPatch, method: str, advice: str
-) -> None:
-    monkeypatch.setattr(transport, "_TIMEOUT_SECONDS", 0.05)
+def test_what_is_not_answered_in_time_may_have_been_done(method: str, advice: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never reads
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(CommandFailure) as told:
-            Transport(url).send(method, "/v1/x", {})
+            Transport(url, timeout_seconds=0.05).send(method, "/v1/x", {})
     assert str(told.value) == f"no answer of {url} in time; {advice}"
 
 

@@ -53,7 +53,7 @@ class _Answer(dict[str, Any]):
 class Transport:
     """Sends requests to one base URL; redirects are not followed, so credentials go to one host."""
 
-    def __init__(self, url: str, *, timeout_seconds: int = _TIMEOUT_SECONDS) -> None:
+    def __init__(self, url: str, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self.url = base_url(url)
         self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
