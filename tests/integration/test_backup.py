@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import pwd
 import secrets
 import shutil
 from collections.abc import Callable
@@ -338,6 +339,22 @@ def test_the_next_backup_begins_by_deleting_what_a_killed_one_left_and_nothing_e
         assert site.back_up() == 130
     assert site.back_up() == 0
     assert {each.name for each in site.target.iterdir()} >= others
+
+
+def test_a_backup_by_another_user_than_the_owner_of_the_data_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite's files beside the database would be that user's, and `serve` could not open them."""
+    site.serve(pushed(LAYER), site.data)
+    before = {each.name for each in site.data.iterdir()}
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert site.back_up() == 2
+    told = capsys.readouterr().err
+    assert f"belongs to {owner}, and" in told
+    assert f"runuser -u {owner} -- entrepot backup" in told
+    assert {each.name for each in site.data.iterdir()} == before
+    assert not site.target.exists()
 
 
 def test_an_interrupted_restoration_is_continued(

@@ -6,6 +6,8 @@ copied database names is still there (`registry.blobstore.deletion_lock`). Pushe
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -80,7 +82,8 @@ def take_backup(
     there stays whole; what it alone needed is deleted after that.
 
     Raises:
-        BackupRefused: `target` has other files, or the backup of another registry.
+        BackupRefused: `target` has other files, or the backup of another registry; or the data is
+            another user's.
         BackupUnusable: `target` has a backup that this program cannot read.
         FolderBusy: another process works on `target`.
         HeldByAnother: another backup of this registry is under way.
@@ -159,14 +162,30 @@ def _registry_of(settings: Settings) -> str:
     """Return the id of the registry's first account, which tells registries apart.
 
     Raises:
-        BackupRefused: there is no account.
+        BackupRefused: there is no account, or the database is another user's: reading it may create
+            SQLite's files beside it, which its owner could not open then.
 
     """
-    with reading_live(sqlite_path(settings.database)) as tx:
+    path = sqlite_path(settings.database)
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise BackupRefused(
+            f"{path} belongs to {_user_name(owner)}, and files that SQLite creates beside it must"
+            f" too: run this as that user, such as 'runuser -u {_user_name(owner)} -- entrepot"
+            " backup …'"
+        )
+    with reading_live(path) as tx:
         account_id = first_account(tx)
     if account_id is None:
         raise BackupRefused("there is no account, so there is nothing to back up")
     return account_id
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def _copy_database(settings: Settings, target: Path, tell: Tell) -> None:
