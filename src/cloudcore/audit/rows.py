@@ -99,7 +99,7 @@ _ADD_REFUSALS: Final = Statement(
                 name: _NEW.excluded[name]
                 for name in (
                     *("last_at", "resource", "source_ip", "user_agent", "request_id"),
-                    *("plane", "details"),
+                    *("source_name", "session_name", "plane", "details"),
                 )
             },
         },
