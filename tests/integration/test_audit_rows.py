@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -234,6 +235,12 @@ async def test_a_refusal_that_cannot_be_written_holds_up_no_other(
 
 
 async def test_details_are_bounded(database: Database) -> None:
-    await add(database, event(1)._replace(details={"text": "x" * rows.MAX_DETAILS}))
+    deleted = {f"sha256:{number:064}": [f"v{number}"] for number in range(1000)}
+    details = {"deleted": deleted, "deleted_count": 1000, "not_deleted_count": 3}
+    await add(database, event(1)._replace(details=details))
     row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
-    assert row.details == '{"dropped":"too long"}'
+    found = json.loads(row.details)
+    assert rows.MAX_DETAILS - 2048 < len(row.details) <= rows.MAX_DETAILS
+    kept = found.pop("deleted")
+    assert list(kept.items()) == list(deleted.items())[: len(kept)]
+    assert found == {"cut": {"deleted": 1000}, "deleted_count": 1000, "not_deleted_count": 3}
