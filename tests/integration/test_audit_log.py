@@ -6,7 +6,8 @@ import html
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import Cost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.web.run_once import RunOnce
@@ -47,6 +49,12 @@ async def events(served: Served, tenant: Tenant, **query: str | int) -> list[dic
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["events"]
     return found
+
+
+async def events_of(served: Served, answer: httpx.Response) -> list[dict[str, Any]]:
+    """Return acme's events of the request that had this answer."""
+    found = await events(served, served.acme, limit=200)
+    return [each for each in found if each["request_id"] == answer.headers["x-request-id"]]
 
 
 async def of_organization(served: Served, tenant: Tenant, **query: str) -> list[dict[str, Any]]:
@@ -128,6 +136,69 @@ async def test_a_repository_that_a_push_creates_is_an_event(served: Served) -> N
     resource = f"crn:registry:local:{served.globex.account_id}:repository/fresh"
     found = await events(served, served.globex, resource=resource)
     assert [each["action"] for each in found] == ["registry:PushImage", "registry:CreateRepository"]
+
+
+class _Conflict(Exception):
+    """A serialization failure of the database, after which a change runs again."""
+
+
+@contextmanager
+def conflict(
+    served: Served, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Awaitable[object]]
+) -> Iterator[None]:
+    """Roll back each first try of a change, and run it again after what others did `meanwhile`."""
+    write, events = served.database.write, [meanwhile]
+
+    async def conflicting(change: Callable[..., object], *args: object, **kwargs: object) -> object:
+        def lost(tx: Connection) -> None:
+            change(tx, *args, **kwargs)
+            raise _Conflict
+
+        with suppress(_Conflict):
+            await write(lost)
+        with monkeypatch.context() as others:
+            others.setattr(served.database, "write", write)
+            while events:
+                await events.pop()()
+        return await write(change, *args, **kwargs)
+
+    with monkeypatch.context() as conflicting_writes:
+        conflicting_writes.setattr(served.database, "write", conflicting)
+        yield
+
+
+async def test_an_event_tells_of_the_try_that_was_committed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier try found, others may have done since."""
+    acme, token = served.acme, await served.bearer(served.acme, "repository:acme/app:pull,push")
+    _, digest = await push(served, token, "acme/app/manifests/retried", "retried")
+
+    async def point(tag: str, to: str) -> None:
+        path = f"/v1/repositories/{acme.ids['/v1/repositories/{}']}/tags/{tag}"
+        answer = await served.ask("PUT", path, {"digest": to}, token=acme.program_token)
+        assert answer.is_success, answer.text
+
+    body = (await served.ask("GET", f"/v2/acme/app/manifests/{digest}", token=token)).content
+    kind = {"Content-Type": OCI_MANIFEST}
+    path = f"/v2/acme/app/manifests/{digest}?tag=first-try&tag=second-try"
+    with conflict(served, monkeypatch, lambda: point("first-try", digest)):
+        answer = await served.ask("PUT", path, body, token=token, headers=kind)
+    assert answer.status_code == 201, answer.text
+    (pushed,) = await events_of(served, answer)
+    assert pushed["details"]["tags"] == {"second-try": {"from": None, "to": digest}}
+
+    async def delete() -> None:
+        path = f"/v1/repositories/{acme.ids['/v1/repositories/{}']}/tags/first-try"
+        assert (await served.ask("DELETE", path, token=acme.program_token)).is_success
+
+    batch = f"/v1/repositories/{acme.ids['/v1/repositories/{}']}/images/batch-delete"
+    wanted = {"tags": ["first-try", "second-try"]}
+    with conflict(served, monkeypatch, delete):
+        answer = await served.ask("POST", batch, wanted, token=acme.program_token)
+    assert answer.status_code == 200, answer.text
+    (deleted,) = await events_of(served, answer)
+    assert deleted["details"]["tags"] == {"second-try": {"from": digest, "to": None}}
 
 
 async def token_of(served: Served, secret: str) -> httpx.Response:

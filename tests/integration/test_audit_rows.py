@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import pytest
 
@@ -12,8 +14,9 @@ from cloudcore.audit.log import AuditLog
 from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage
 from cloudcore.audit.tables import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import Source
 from tests.databases import on_both_databases, opened
@@ -164,7 +167,80 @@ async def test_a_flood_of_refusals_is_one_row_an_hour(database: Database) -> Non
     assert (second.times, second.outcome) == (1, "refused")
 
 
+async def test_persons_who_are_refused_in_one_role_are_told_apart(database: Database) -> None:
+    log = AuditLog(database)
+    refused = event(1)._replace(outcome="refused", id="")
+    bob = Source("crn:iam::o:user/bob", "bob@example.com", "bob")
+    for source in (ANN, bob, ANN, None, bob._replace(session_name="friday")):
+        log.note_refusal(refused._replace(source=source))
+    await log.flush()
+    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
+    assert {(row.source_name, row.session_name, row.times) for row in found} == {
+        ("ann@example.com", "ann@example.com", 2),
+        ("bob@example.com", "friday", 2),
+        (None, None, 1),
+    }
+
+
+class AwayDatabase:
+    """Fails the writes numbered in `fails`, and calls `meanwhile` before it does."""
+
+    def __init__(self, database: Database, fails: dict[int, Exception]) -> None:
+        self._database = database
+        self._fails = fails
+        self._written = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def write_relaxed(self, change: Callable[..., object], *args: object) -> object:
+        """Write, or fail."""
+        self._written += 1
+        if error := self._fails.get(self._written):
+            self.meanwhile()
+            raise error
+        return await self._database.write_relaxed(change, *args)
+
+
+async def test_refusals_wait_while_the_database_is_away(database: Database) -> None:
+    away = AwayDatabase(database, {1: Unavailable("away"), 3: OutcomeUnknown("broke")})
+    log = AuditLog(cast("Database", away))
+    refused = event(1)._replace(outcome="refused", id="")
+
+    def note(name: str) -> None:
+        log.note_refusal(refused._replace(action=f"iam:{name}"))
+
+    for name in ("One", "Two", "Two", "Three"):
+        note(name)
+    away.meanwhile = lambda: note("Three")
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await log.flush()
+    await log.flush()
+    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
+    times = {row.action: row.times for row in found}
+    assert times == {"iam:One": 1, "iam:Two": 2, "iam:Three": 3}
+    assert {row.occurred_at for row in found} == {START + 1}
+
+
+async def test_a_refusal_that_cannot_be_written_holds_up_no_other(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(cast("Database", AwayDatabase(database, {1: ValueError("no such text")})))
+    refused = event(1)._replace(outcome="refused", id="")
+    for name in ("One", "Two", "Three"):
+        log.note_refusal(refused._replace(action=f"iam:{name}"))
+    await log.flush()
+    assert "refusals of iam:Three could not be recorded" in caplog.text
+    found = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows
+    assert {row.action for row in found} == {"iam:One", "iam:Two"}
+
+
 async def test_details_are_bounded(database: Database) -> None:
-    await add(database, event(1)._replace(details={"text": "x" * rows.MAX_DETAILS}))
+    deleted = {f"sha256:{number:064}": [f"v{number}"] for number in range(1000)}
+    details = {"deleted": deleted, "deleted_count": 1000, "not_deleted_count": 3}
+    await add(database, event(1)._replace(details=details))
     row = (await database.read(rows.list_events, OWNER, AuditFilter(), None, 9)).rows[0]
-    assert row.details == '{"dropped":"too long"}'
+    found = json.loads(row.details)
+    assert rows.MAX_DETAILS - 2048 < len(row.details) <= rows.MAX_DETAILS
+    kept = found.pop("deleted")
+    assert list(kept.items()) == list(deleted.items())[: len(kept)]
+    assert found == {"cut": {"deleted": 1000}, "deleted_count": 1000, "not_deleted_count": 3}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import pwd
 import secrets
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
 from registry.backup import files
 from registry.backup.manifest import Manifest, read_manifest
 from registry.backup.objects import Progress
@@ -277,6 +280,83 @@ def test_until_the_next_backup_is_complete_the_last_one_stays(
     site.serve(pulled(LAYER), site.restored)
 
 
+def test_a_backup_that_fails_leaves_no_copy_of_the_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    (site.data / "root.key").write_bytes(b"a secret")
+    options = BackupOptions(includes_root_key=True)
+    for fails in (OSError(errno.ENOSPC, "full"), KeyboardInterrupt()):
+
+        def failing(*_: object, fails: BaseException = fails, **__: object) -> None:
+            raise fails
+
+        for place in ("pages", "copy_objects", "sha256_of", "write_manifest"):
+            tell = failing if place == "pages" else lambda _: None
+            with monkeypatch.context() as faulty:
+                if place != "pages":
+                    faulty.setattr(f"registry.backup.taking.{place}", failing)
+                with pytest.raises(type(fails)):
+                    take_backup(site.settings, site.target, tell, options)
+            left = {each.name for each in site.target.iterdir()}
+            assert left == {"backup.lock", "objects"}, place
+
+
+def test_a_backup_whose_manifest_is_written_stays_whatever_fails_then(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+
+    def dying(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.manifest.flush_folder", dying)
+        assert site.back_up() == 130
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
+
+
+def test_the_next_backup_begins_by_deleting_what_a_killed_one_left_and_nothing_else(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    before = {each.name for each in site.target.iterdir()}
+    left = f"metadata-{uuid7()}.db"
+    for name in (left, f"{left}-journal", f"{left}-wal", f"{left}-shm", "root.key.part"):
+        (site.target / name).write_bytes(b"half")
+    others = {"metadata-mine.db", f"{left}.bak", f"old-{left}"}
+    for name in others:
+        (site.target / name).write_bytes(b"kept by somebody")
+
+    def dying(*_: object) -> None:
+        assert {each.name for each in site.target.iterdir()} == before | others
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("registry.backup.taking.copy_database", dying)
+        assert site.back_up() == 130
+    assert site.back_up() == 0
+    assert {each.name for each in site.target.iterdir()} >= others
+
+
+def test_a_backup_by_another_user_than_the_owner_of_the_data_is_refused(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite's files beside the database would be that user's, and `serve` could not open them."""
+    site.serve(pushed(LAYER), site.data)
+    before = {each.name for each in site.data.iterdir()}
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert site.back_up() == 2
+    told = capsys.readouterr().err
+    assert f"belongs to {owner}, and" in told
+    assert f"runuser -u {owner} -- entrepot backup" in told
+    assert {each.name for each in site.data.iterdir()} == before
+    assert not site.target.exists()
+
+
 def test_an_interrupted_restoration_is_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,6 +470,9 @@ def test_a_backup_is_refused_where_it_would_do_harm(
     other.target = site.target
     assert other.back_up() == 2
     assert "has the backup of another registry" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as copying:
+        copying.setattr("registry.backup.taking.copy_database", None)  # not even a copy is made
+        assert other.back_up() == 2
     with files.locked(site.target / "backup.lock"):
         assert site.back_up() == 1
         assert "is under way" in capsys.readouterr().err

@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from registry.console.pages.contents import MAX_SHOWN, shown
+from registry.console.pages.contents import MAX_SHOWN, indented_length, shown
 from registry.console.pages.image_rows import natural
 from registry.console.pages.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
@@ -186,6 +189,38 @@ def test_each_kind_is_pulled_by_its_own_program(kind: str, tags: list[str], comm
 
 def test_a_large_document_is_cut() -> None:
     assert shown(b"{}").is_whole
+    assert shown(b'{"a":[1]}').text == '{\n  "a": [\n    1\n  ]\n}'
     cut = shown(b"[" + b"1," * 100_000)
     assert (len(cut.text), cut.size, cut.is_whole) == (MAX_SHOWN, 200_001, False)
     assert shown(b'{"a": "\xff').text == '{"a": "\ufffd'
+
+
+def test_a_document_that_grows_too_much_is_not_indented(monkeypatch: pytest.MonkeyPatch) -> None:
+    formatted: list[int] = []
+
+    def counting(document: bytes, *, indent: int) -> bytes:
+        formatted.append(len(document))
+        return document
+
+    monkeypatch.setattr("registry.console.pages.contents.msgspec.json.format", counting)
+    deep = b"[" * 900 + b",".join([b"1"] * 31_000) + b"]" * 900  # 60 MB once it is indented
+    assert len(deep) <= MAX_SHOWN
+    for document in (deep, b"[" * MAX_SHOWN, b'{"' * (MAX_SHOWN // 2)):
+        found = shown(document)
+        assert (found.text, found.is_whole, found.is_indented) == (document.decode(), True, False)
+        assert formatted == []
+    assert shown(b'{"text":"' + b"[{,:" * 1000 + b'\\""}').is_indented
+    assert len(formatted) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers(-9, 9) | st.text(max_size=5),
+        lambda part: st.lists(part) | st.dictionaries(st.text(max_size=5), part),
+        max_leaves=20,
+    )
+)
+def test_the_length_of_indented_json_is_told_before_it_is_made(value: object) -> None:
+    document = msgspec.json.encode(value)
+    indented = msgspec.json.format(document, indent=2)
+    assert len(indented) <= indented_length(document) <= 3 * len(indented)

@@ -160,7 +160,7 @@ async def list_audit_events(
     """List the account's events, newest first: each change, sign-in and refusal.
 
     An owner of an organization lists the events of that, with `organization_id`. Refusals are
-    counted, so that there is at most one event for each principal, action and hour.
+    counted, so that there is at most one event for each principal, source, action and hour.
     """
     query = ctx.query(AuditQuery)
     owner_id = await _owner(ctx, needs, query.organization_id)

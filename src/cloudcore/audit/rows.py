@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
+from cloudcore.audit.details import cut_details
 from cloudcore.audit.tables import IS_REFUSAL, audit_events
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
@@ -28,7 +29,7 @@ from cloudcore.iam.audit import AuditEvent
 WINDOW: Final = 2000
 """The most events that one read looks at for those that match a filter."""
 MAX_DETAILS: Final = 16_384
-"""The most characters of an event's details as JSON; longer ones are dropped."""
+"""The most characters of an event's details as JSON; longer ones are cut."""
 
 _e = audit_events.c
 _END: Final = 2**62
@@ -99,7 +100,7 @@ _ADD_REFUSALS: Final = Statement(
                 name: _NEW.excluded[name]
                 for name in (
                     *("last_at", "resource", "source_ip", "user_agent", "request_id"),
-                    *("plane", "details"),
+                    *("source_name", "session_name", "plane", "details"),
                 )
             },
         },
@@ -273,9 +274,11 @@ def _values(event: AuditEvent) -> Mapping[str, object]:
 
 
 def _details(details: Mapping[str, object]) -> str:
-    """Return the details as JSON, or a mark that they were too long."""
+    """Return the details as JSON, cut if they are too long."""
     encoded = _json(details)
-    return encoded if len(encoded) <= MAX_DETAILS else '{"dropped":"too long"}'
+    if len(encoded) <= MAX_DETAILS:
+        return encoded
+    return _json(cut_details(msgspec.json.decode(encoded, type=dict[str, Any]), MAX_DETAILS))
 
 
 def _json(value: object) -> str:

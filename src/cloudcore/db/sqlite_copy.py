@@ -55,3 +55,10 @@ def reading(path: Path) -> Iterator[Connection]:
     )
     with closing(raw):
         yield SqliteConnection(raw)
+
+
+@contextmanager
+def reading_live(path: Path) -> Iterator[Connection]:
+    """Open a database that other processes may write to, for queries on this thread."""
+    with closing(connect(path, "ro")) as raw:
+        yield SqliteConnection(raw)

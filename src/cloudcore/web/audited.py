@@ -15,8 +15,12 @@ from cloudcore.db.base import Connection, Database, P, T
 class AuditedDatabase:
     """Records one event with the first write of a request; relaxed writes are bookkeeping."""
 
-    def __init__(self, database: Database, record: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, database: Database, begin: Callable[[], None], record: Callable[[Connection], None]
+    ) -> None:
+        """Record the changes of `database`; `begin` is called before each try of the first one."""
         self._database = database
+        self._begin = begin
         self._record = record
         self._is_recorded = False
 
@@ -34,6 +38,7 @@ class AuditedDatabase:
             return await self._database.write(change, *args, **kwargs)
 
         def recorded(tx: Connection) -> T:
+            self._begin()
             result = change(tx, *args, **kwargs)
             self._record(tx)
             return result

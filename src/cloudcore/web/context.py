@@ -132,8 +132,12 @@ class RequestContext:
         self._database: Database = platform.database
         self.database: Database = platform.database
         """Its writes record the change of an operation with an action, in their transaction."""
+        self.details: dict[str, object] = {}
+        """What the change adds to its event in the audit log; emptied before each try."""
         if is_change and action is not None and platform.auditor is not None:
-            self.database = AuditedDatabase(platform.database, self._record_change)
+            self.database = AuditedDatabase(
+                platform.database, self.details.clear, self._record_change
+            )
         self.clock: Clock = platform.clock
         self.new_id: Callable[[], str] = platform.new_id
         self.keyring: Keyring = platform.keyring
@@ -159,8 +163,6 @@ class RequestContext:
         self.is_committed = False
         self.event_owner: str | None = None
         """The account or organization whose audit log has the change; None: the resource's."""
-        self.details: dict[str, object] = {}
-        """What the change adds to its event in the audit log; it may run more than once."""
         self.asked: tuple[str, str] | None = None
         """The last pair of action and resource that `authorize` was asked for."""
         self._user_agent = user_agent
@@ -217,11 +219,13 @@ class RequestContext:
         *args: *Ts,
         wrap: Callable[[T], B],
         location: Callable[[T], str] | None = None,
+        told: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
         """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
 
         `wrap` turns the result of `change` into the body; like `change` it may run more than once.
-        The response has the route's status.
+        The response has the route's status. `told` returns what the result adds to the details of
+        the event in the audit log; or None if nothing was changed, so that there is no event.
 
         Raises:
             InProgress: another attempt has taken over; nothing was changed.
@@ -231,10 +235,15 @@ class RequestContext:
         assert not self.is_committed, "a request has only one outcome"
 
         def run(connection: Connection) -> Reply[B]:
+            self.details.clear()
             result = change(connection, *args)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
-            self._record_change(connection, {} if where is None else {"location": where})
+            more = told(result) if told else {}
+            if more is not None:
+                self._record_change(
+                    connection, more if where is None else {**more, "location": where}
+                )
             reply: Reply[B] = Reply(self._status, body, where)
             if self.claim is not None:
                 self._complete(connection, self.claim, reply)

@@ -6,7 +6,11 @@ copied database names is still there (`registry.blobstore.deletion_lock`). Pushe
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -15,8 +19,10 @@ from typing import Final, Literal
 
 from cloudcore.clock import uuid7
 from cloudcore.db.opening import sqlite_path
-from cloudcore.db.sqlite_copy import copy_database, reading
+from cloudcore.db.sqlite_copy import copy_database, reading, reading_live
+from cloudcore.uuids import UUID_PATTERN
 from registry.backup.files import (
+    PART,
     copy_file,
     is_same_file_system,
     locked,
@@ -30,6 +36,7 @@ from registry.backup.manifest import (
     NAME,
     OBJECTS,
     ROOT_KEY,
+    BackupUnusable,
     DatabaseFile,
     Manifest,
     read_manifest,
@@ -45,6 +52,8 @@ from registry.metadata.collector.backups import NamedObject, first_account
 from registry.settings import Settings
 
 _NONE: Final[frozenset[str]] = frozenset()
+_COPY: Final = re.compile(rf"(metadata-{UUID_PATTERN}\.db)(-journal|-wal|-shm)?")
+"""The name of a database copy, or of the file that SQLite keeps beside it."""
 
 
 class BackupRefused(Exception):
@@ -73,16 +82,21 @@ def take_backup(
     there stays whole; what it alone needed is deleted after that.
 
     Raises:
-        BackupRefused: `target` has other files, or the backup of another registry.
+        BackupRefused: `target` has other files, or the backup of another registry; or the data is
+            another user's.
         BackupUnusable: `target` has a backup that this program cannot read.
         FolderBusy: another process works on `target`.
         HeldByAnother: another backup of this registry is under way.
 
     """
     _check_place(settings, target)
+    registry = _registry_of(settings)
     make_folder(target)
     with locked(target / LOCK):
         before = read_manifest(target)
+        if before is not None and before.registry != registry:
+            raise BackupRefused(f"{target} has the backup of another registry; name another folder")
+        _remove_strays(target, before)
         make_shards(target / OBJECTS, SHARDS)
         if options.links and not is_same_file_system(settings.blobs, target / OBJECTS):
             raise BackupRefused(
@@ -91,41 +105,41 @@ def take_backup(
             )
         backup_id, begun_at = uuid7(), _now()
         name = f"metadata-{backup_id}.db"
-        with (
-            closing(DiskFiles(settings.blobs)) as store,
-            deletions_held(settings.blobs, options.patience_seconds),
-        ):
-            generation = store.generation()
-            _copy_database(settings, target / name, tell)
-            with reading(target / name) as tx:
-                registry = _check_registry(first_account(tx), before, target)
-                copied = copy_objects(
-                    tx,
-                    settings.blobs / OBJECTS,
-                    target / OBJECTS,
-                    tell,
-                    suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
-                    links=options.links,
-                    verifies=options.verifies,
-                    prepare=lambda row: _take_back(store, row),
-                )
-        manifest = Manifest(
-            format=FORMAT,
-            id=backup_id,
-            registry=registry,
-            begun_at=begun_at,
-            finished_at=_now(),
-            version=metadata.version("entrepot"),
-            generation=generation,
-            database=DatabaseFile(name, size_of(target / name) or 0, sha256_of(target / name)),
-            objects=copied.objects,
-            object_bytes=copied.object_bytes,
-            root_key=_keep_root_key(settings, target, is_asked=options.includes_root_key),
-            is_verified=options.verifies,
-            damaged=copied.damaged,
-        )
-        flush_folder(str(target))
-        write_manifest(target, manifest)
+        with _kept_if_complete(target):
+            with (
+                closing(DiskFiles(settings.blobs)) as store,
+                deletions_held(settings.blobs, options.patience_seconds),
+            ):
+                generation = store.generation()
+                _copy_database(settings, target / name, tell)
+                with reading(target / name) as tx:
+                    copied = copy_objects(
+                        tx,
+                        settings.blobs / OBJECTS,
+                        target / OBJECTS,
+                        tell,
+                        suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
+                        links=options.links,
+                        verifies=options.verifies,
+                        prepare=lambda row: _take_back(store, row),
+                    )
+            manifest = Manifest(
+                format=FORMAT,
+                id=backup_id,
+                registry=registry,
+                begun_at=begun_at,
+                finished_at=_now(),
+                version=metadata.version("entrepot"),
+                generation=generation,
+                database=DatabaseFile(name, size_of(target / name) or 0, sha256_of(target / name)),
+                objects=copied.objects,
+                object_bytes=copied.object_bytes,
+                root_key=_keep_root_key(settings, target, is_asked=options.includes_root_key),
+                is_verified=options.verifies,
+                damaged=copied.damaged,
+            )
+            flush_folder(str(target))
+            write_manifest(target, manifest)
         _remove_rest(target, manifest)
     return manifest, copied
 
@@ -144,18 +158,34 @@ def _check_place(settings: Settings, target: Path) -> None:
             raise BackupRefused(f"{target} has other files; name an empty folder, or a backup")
 
 
-def _check_registry(account_id: str | None, before: Manifest | None, target: Path) -> str:
-    """Return the id of the first account.
+def _registry_of(settings: Settings) -> str:
+    """Return the id of the registry's first account, which tells registries apart.
 
     Raises:
-        BackupRefused: there is no account, or the backup there is of another registry.
+        BackupRefused: there is no account, or the database is another user's: reading it may create
+            SQLite's files beside it, which its owner could not open then.
 
     """
+    path = sqlite_path(settings.database)
+    owner = path.stat().st_uid
+    if owner != os.geteuid():
+        raise BackupRefused(
+            f"{path} belongs to {_user_name(owner)}, and files that SQLite creates beside it must"
+            f" too: run this as that user, such as 'runuser -u {_user_name(owner)} -- entrepot"
+            " backup …'"
+        )
+    with reading_live(path) as tx:
+        account_id = first_account(tx)
     if account_id is None:
         raise BackupRefused("there is no account, so there is nothing to back up")
-    if before is not None and before.registry != account_id:
-        raise BackupRefused(f"{target} has the backup of another registry; name another folder")
     return account_id
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def _copy_database(settings: Settings, target: Path, tell: Tell) -> None:
@@ -184,13 +214,36 @@ def _keep_root_key(
     return "kept elsewhere" if settings.root_key.exists() else "none"
 
 
+@contextmanager
+def _kept_if_complete(target: Path) -> Iterator[None]:
+    """Delete the database copy of a block that raises, unless the manifest names it already."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, BackupUnusable):  # the next backup deletes it
+            _remove_strays(target, read_manifest(target))
+        raise
+
+
+def _remove_strays(target: Path, manifest: Manifest | None) -> None:
+    """Delete copies of databases and root keys that no manifest names.
+
+    They are of earlier backups, or of interrupted ones. Files of other names stay; `target` must be
+    locked.
+    """
+    database = None if manifest is None else manifest.database.file
+    keys = {ROOT_KEY, f"{ROOT_KEY}{PART}"}
+    if manifest is not None and manifest.root_key == "included":
+        keys.remove(ROOT_KEY)
+    for path in target.iterdir():
+        copy = _COPY.fullmatch(path.name)
+        if path.name in keys or (copy and copy[1] != database and path.is_file()):
+            path.unlink()
+
+
 def _remove_rest(target: Path, manifest: Manifest) -> None:
     """Delete what only earlier backups needed, or interrupted ones left."""
-    if manifest.root_key != "included":
-        (target / ROOT_KEY).unlink(missing_ok=True)
-    for path in target.glob("metadata-*.db*"):
-        if path.name != manifest.database.file:
-            path.unlink()
+    _remove_strays(target, manifest)
     with reading(target / manifest.database.file) as tx:
         remove_others(tx, target / OBJECTS)
 

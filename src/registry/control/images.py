@@ -178,7 +178,7 @@ async def batch_delete_images(
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(
-        change, found, data.digests, data.tags, change_of(ctx), wrap=batch_answer
+        change, found, data.digests, data.tags, change_of(ctx), wrap=batch_answer, told=batch_counts
     )
 
 
@@ -188,6 +188,13 @@ def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
         deleted=[DeletedImage(digest=each.digest, tags=each.tags) for each in outcome.deleted],
         failures=[_failure_answer(each) for each in outcome.failures],
     )
+
+
+def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
+    """Return what the audit log tells of a batch, or None if nothing was deleted."""
+    if not outcome.deleted:
+        return None
+    return {"deleted_count": len(outcome.deleted), "not_deleted_count": len(outcome.failures)}
 
 
 def _failure_answer(failure: BatchFailure) -> FailedDeletion:

@@ -20,6 +20,7 @@ from registry.control.images import (
     DeleteImageQuery,
     ImageAnswer,
     batch_answer,
+    batch_counts,
     image_answer,
 )
 from registry.control.visible_repositories import authorized_own, authorized_visible_repository
@@ -113,7 +114,15 @@ async def delete_image_with_children(
     force = ctx.query(DeleteImageQuery).force
     only = None if data.digests is None else frozenset(data.digests)
     change = partial(index_deletion.delete_with_children, force=force)
-    return await ctx.commit(change, found, digest, only, change_of(ctx), wrap=_answer)
+    return await ctx.commit(
+        change,
+        found,
+        digest,
+        only,
+        change_of(ctx),
+        wrap=_answer,
+        told=lambda outcome: batch_counts(outcome.batch),
+    )
 
 
 def _answer(outcome: TreeOutcome) -> IndexDeletion:

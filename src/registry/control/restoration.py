@@ -226,7 +226,12 @@ async def restore_images(
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
-        restoration.restore_images, repository, data.digests, change_of(ctx), wrap=_outcome
+        restoration.restore_images,
+        repository,
+        data.digests,
+        change_of(ctx),
+        wrap=_outcome,
+        told=_counts,
     )
 
 
@@ -301,6 +306,13 @@ def _outcome(batch: RestorationBatch) -> RestoreOutcome:
             for each in batch.failures
         ],
     )
+
+
+def _counts(batch: RestorationBatch) -> dict[str, object] | None:
+    """Return what the audit log tells of a batch, or None if nothing was restored."""
+    if not batch.restored:
+        return None
+    return {"restored_count": len(batch.restored), "not_restored_count": len(batch.failures)}
 
 
 def _image(found: Tombstone) -> DeletedImageAnswer:

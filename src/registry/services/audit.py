@@ -19,7 +19,9 @@ from registry.services.changes import Change
 def record_change(
     tx: Connection, change: Change, action: str, repository: Repository, **details: object
 ) -> None:
-    """Record a change of a repository in its transaction, with what the change told meanwhile.
+    """Record a change of a repository in its transaction, with what was told since it began.
+
+    A transaction that tells calls `Change.begin` first: after a conflict it runs again.
 
     Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
     the registry's own runs are recorded when they end.

@@ -32,8 +32,16 @@ class Change(NamedTuple):
     details: MutableMapping[str, Any] | None = None
     """What the change's event in the audit log tells besides."""
 
+    def begin(self) -> None:
+        """Forget what was told: the transaction begins, perhaps again after a conflict.
+
+        On ``/v1``, the kernel does it.
+        """
+        if self.details is not None:
+            self.details.clear()
+
     def tell(self, kind: str, name: str, value: object) -> None:
-        """Add to the details that `value` became of the thing `name`; again is the same."""
+        """Add to the details that `value` became of the thing `name`."""
         if self.details is not None:
             self.details.setdefault(kind, {})[str(name)] = value
 

@@ -21,16 +21,22 @@ class Layer(NamedTuple):
 
 MAX_SHOWN: Final = 64 * 1024
 """Maximum bytes of a document that a page shows; the page of one of 4 MiB would take seconds."""
+MAX_INDENTED: Final = 4 * MAX_SHOWN
+"""Maximum bytes of the indented text; one that would be longer is shown as it was stored."""
+_INDENT: Final = 2
+_QUOTE, _BACKSLASH = b'"\\'
+_OPENING, _CLOSING, _BETWEEN = b"[{", b"]}", b",:"
 
 
 class RawDocument(NamedTuple):
     """A JSON document as a page shows it."""
 
     text: str
-    """Indented, if it is JSON; cut to `MAX_SHOWN`."""
+    """Indented, if it is JSON and not too long for it; cut to `MAX_SHOWN`."""
     size: int
     """Bytes of the whole document."""
     is_whole: bool
+    is_indented: bool
 
 
 async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> bytes:
@@ -44,12 +50,44 @@ def contents_of(manifest: bytes) -> ManifestContents:
 
 
 def shown(document: bytes) -> RawDocument:
-    """Return a document as a page shows it."""
-    cut = document[:MAX_SHOWN]
-    if len(cut) == len(document):
+    """Return a document as a page shows it.
+
+    Indenting multiplies the length of what is deeply nested: 64 KiB can become 60 MB. So the length
+    is counted first.
+    """
+    text, size = document[:MAX_SHOWN], len(document)
+    is_indented = False
+    if size <= MAX_SHOWN and indented_length(document) <= MAX_INDENTED:
         with suppress(ValueError, RecursionError):
-            cut = msgspec.json.format(document, indent=2)
-    return RawDocument(cut.decode("utf-8", "replace"), len(document), len(document) <= MAX_SHOWN)
+            text, is_indented = msgspec.json.format(document, indent=_INDENT), True
+    return RawDocument(text.decode("utf-8", "replace"), size, size <= MAX_SHOWN, is_indented)
+
+
+def indented_length(document: bytes) -> int:
+    """Return at least the length of a JSON document once it is indented.
+
+    White space that it has already is counted too. A document that is no JSON has any length.
+    """
+    length, depth, is_text, is_escaped = len(document), 0, False, False
+    for byte in document:
+        if is_text:
+            if is_escaped:
+                is_escaped = False
+            elif byte == _BACKSLASH:
+                is_escaped = True
+            elif byte == _QUOTE:
+                is_text = False
+        elif byte == _QUOTE:
+            is_text = True
+        elif byte in _OPENING:
+            depth += 1
+            length += 1 + _INDENT * depth
+        elif byte in _CLOSING:
+            depth = max(0, depth - 1)
+            length += 1 + _INDENT * depth
+        elif byte in _BETWEEN:
+            length += 1 + _INDENT * depth
+    return length
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:

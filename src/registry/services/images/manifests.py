@@ -125,6 +125,7 @@ def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) 
         ManifestUnknown, NameUnknown.
 
     """
+    change.begin()
     repository = lock_named_repository(tx, name)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     manifest = manifests.find_manifest(tx, repository.id, canonical) if canonical else None
@@ -161,6 +162,7 @@ def _put(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
+    change.begin()
     repository = lock_known_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest

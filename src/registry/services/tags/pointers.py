@@ -195,6 +195,7 @@ def delete_tag(
         NameUnknown: there is no repository of this name.
 
     """
+    change.begin()
     if isinstance(place, Name):
         repository = lock_named_repository(tx, place)
     else:
