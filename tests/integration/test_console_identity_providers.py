@@ -150,6 +150,18 @@ async def test_only_owners_see_providers_and_logs(shop: Shop) -> None:
         sign_in(shop, acme.person_token)
 
 
+async def test_an_owner_in_a_role_sees_who_is_suspended(shop: Shop) -> None:
+    people = f"{PEOPLE}/{shop.served.acme.organization_id}"
+    await send(shop, f"{people}/users", email="leaving@example.org")
+    row = re.compile(r'href="([^"]*)">leaving@example.org</a>(.*?)</tr>', re.DOTALL)
+    ((page, before),) = row.findall(await see(shop, people))
+    assert '<span class="mark">active</span>' in before
+    await told(shop, f"{page}/status", status="suspended")
+    ((_, after),) = row.findall(await see(shop, people))
+    assert '<span class="mark has">suspended</span>' in after
+    assert "leaving@" not in await told(shop, f"{page}/delete", confirmed="yes")
+
+
 async def test_a_role_is_given_to_a_group_and_taken(shop: Shop) -> None:
     role_id = shop.served.acme.ids["/v1/roles/{}"]
     role = f"{ACCOUNT_ROLES}/{role_id}"
