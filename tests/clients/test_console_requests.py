@@ -277,6 +277,16 @@ def test_tokens_are_renewed_once_for_all_who_ask_at_once(visitor: Visitor) -> No
     assert admin.http.get(HOME).status_code == 200
 
 
+def test_a_page_that_calls_as_the_person_too_renews_that_token(visitor: Visitor) -> None:
+    visitor.sign_in()
+    visitor.keep(msgspec.structs.replace(visitor.session, person=Token("over", 1)))
+    assert visitor.http.get(HOME).status_code == 200
+    assert visitor.session.person.value == "over"  # the role's token is enough
+    page = visitor.http.get("/console/audit")
+    assert (page.status_code, "Organization main" in page.text) == (200, True)
+    assert visitor.session.person.value != "over"
+
+
 def test_signing_out_ends_every_copy(visitor: Visitor) -> None:
     admin = visitor
     admin.sign_in()
