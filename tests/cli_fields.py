@@ -60,9 +60,11 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, rename, accept": "OrganizationRecord",
         "members, set-role": "MemberRecord",
     },
+    "identity-providers": {"list, show, create, update": "ProviderRecord"},
     "roles": {
         "list, show, create, update": "RoleRecord",
         "assign, assignments": "AssignmentRecord",
+        "assign-group, groups": "GroupAssignmentRecord",
         "mine": "MyRole",
     },
     "policies": {

@@ -148,6 +148,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.rights.access_keys",
                 "registry.cli.rights.users",
                 "registry.cli.rights.organizations",
+                "registry.cli.rights.identity_providers",
                 "registry.cli.rights.roles",
                 "registry.cli.rights.policies",
                 "registry.cli.rights.simulation",

@@ -16,11 +16,12 @@ from tests.clients.console_visitors import HOME, Site, Visitor, serve_site
 from tests.clients.containers import Containers
 from tests.clients.docker_engine import docker
 from tests.clients.images import Store
+from tests.clients.node_provider import library
 from tests.clients.remote import Remote
 from tests.live import LiveRegistry
 from tests.live_signed_in import SignedIn, serving
 
-__all__ = ["browser", "docker"]
+__all__ = ["browser", "docker", "library"]
 
 
 @pytest.fixture(scope="session", autouse=True)

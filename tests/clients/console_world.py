@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +25,11 @@ SIGNATURE: Final = "application/vnd.cncf.notary.signature"
 SBOM: Final = "application/spdx+json"
 ATTESTATION: Final = "application/vnd.in-toto+json"
 
+_OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
+_VERIFIER: Final = "v" * 43
+_CHALLENGE: Final = (
+    base64.urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).decode().rstrip("=")
+)
 _PATIENCE: Final = 60.0
 """Seconds."""
 _MOMENTS: Final = {
@@ -231,6 +239,55 @@ class World:
         """Return where it answers."""
         return self.install.url
 
+    @cached_property
+    def people(self) -> str:
+        """Return the address of the organization's people, who have an identity provider."""
+        self.pusher.forget_attempts()
+        headers = {"Authorization": f"Bearer {self._person_token()}"}
+        http = self.pusher.http
+        found = http.get("/v1/organizations", headers=headers).raise_for_status().json()
+        (own,) = [each for each in found["organizations"] if not each["is_personal"]]
+        provider = {
+            "name": "The login of a company with a rather long name and several divisions",
+            "issuer": "https://login.a-company-with-a-rather-long-name.example/realms/everyone",
+            "client_id": "entrepot",
+            "client_secret": "a secret",
+            "email_domains": ["a-company-with-a-rather-long-name.example", "company.example"],
+        }
+        path = f"/v1/organizations/{own['id']}/identity-providers"
+        made = http.post(path, json=provider, headers=headers).raise_for_status().json()
+        group = {"identity_provider": made["identity_provider"]["id"], "group": "a-long-name/" * 9}
+        self.pusher.call("POST", self._groups, group)
+        return f"/console/people/{own['id']}"
+
+    @property
+    def provider(self) -> str:
+        """Return the address of the identity provider's page."""
+        people = self.people
+        row = self.pusher.call("GET", self._groups)["group_assignments"][0]
+        return f"{people}/identity-providers/{row['identity_provider']}"
+
+    @cached_property
+    def role(self) -> str:
+        """Return the id of a role, which a group of the identity provider has."""
+        return str(self.pusher.call("GET", "/v1/roles")["roles"][0]["id"])
+
+    @property
+    def _groups(self) -> str:
+        return f"/v1/roles/{self.role}/group-assignments"
+
+    def _person_token(self) -> str:
+        code = fetch_code(_authorize_page(self.url), PASSWORD)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "code_verifier": _VERIFIER,
+            "client_id": "cli",
+            "redirect_uri": _OUT_OF_BAND,
+        }
+        answer = self.pusher.http.post("/v1/oauth/token", data=form).raise_for_status()
+        return str(answer.json()["access_token"])
+
     def set_up_account(self) -> None:
         """Give the account settings and event rules, and the collector something to do."""
         call = self.pusher.call
@@ -284,8 +341,8 @@ def _authorize_page(url: str) -> str:
     query = {
         "response_type": "code",
         "client_id": "cli",
-        "redirect_uri": "urn:ietf:wg:oauth:2.0:oob",
-        "code_challenge": "x" * 43,
+        "redirect_uri": _OUT_OF_BAND,
+        "code_challenge": _CHALLENGE,
         "code_challenge_method": "S256",
     }
     return str(httpx.URL(f"{url}/v1/oauth/authorize", params=query))

@@ -7,11 +7,13 @@ import shutil
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import httpx
 
 from cloudcore.clock import MICROSECONDS
 from tests.clients.archives import write_layout
@@ -64,6 +66,8 @@ class Operator:
     made: str
     """What ``entrepot init`` showed."""
     registry: LiveRegistry
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the server."""
 
     @property
     def url(self) -> str:
@@ -87,7 +91,7 @@ class Operator:
 
     def serve(self) -> None:
         """Start the server again."""
-        self.registry = _served(self.data, self.port)
+        self.registry = _served(self.data, self.port, self.environment)
 
     def run(self, steps: Steps, *arguments: str) -> str:
         """Run a command on this machine, which must succeed; return what it printed."""
@@ -135,10 +139,16 @@ class Machine:
 
     def sign_in(self, steps: Steps, email: str, one_time_password: str, password: str) -> str:
         """Sign a person and skopeo in, choosing a password on the page; return what was printed."""
-        steps.done.append("entrepot login URL --docker --client skopeo")
         steps.forms += 2
+        return self.sign_in_by(
+            steps, lambda page: sign_in_on(page, one_time_password, password, email=email)
+        )
+
+    def sign_in_by(self, steps: Steps, browse: Callable[[str], httpx.Response]) -> str:
+        """Sign a person and skopeo in by a browser, given the page; return what was printed."""
+        steps.done.append("entrepot login URL --docker --client skopeo")
         waiting = Waiting(self.home, self.operator.url, "--docker", "--client", "skopeo")
-        shown = sign_in_on(waiting.page, one_time_password, password, email=email)
+        shown = browse(waiting.page)
         assert shown.status_code in _REDIRECTED, shown.text
         code = shown.text.partition('<output id="code">')[2].partition("<")[0]
         ended = waiting.give(code)
@@ -184,14 +194,14 @@ class Machine:
 
 
 @contextmanager
-def operated(folder: Path) -> Iterator[Operator]:
-    """Make an install, and serve it on one port meanwhile."""
+def operated(folder: Path, **environment: str) -> Iterator[Operator]:
+    """Make an install, and serve it on one port meanwhile, with these variables set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     data = folder / "data"
     made = initialized(data)
-    operator = Operator(data, port, made, _served(data, port))
+    operator = Operator(data, port, made, _served(data, port, environment), environment)
     try:
         yield operator
     finally:
@@ -203,5 +213,5 @@ def first_password(operator: Operator) -> str:
     return told("one-time password", operator.made)
 
 
-def _served(data: Path, port: int) -> LiveRegistry:
-    return start_registry(data, "--port", str(port), command="serve")
+def _served(data: Path, port: int, environment: Mapping[str, str]) -> LiveRegistry:
+    return start_registry(data, "--port", str(port), command="serve", env=environment)

@@ -32,6 +32,8 @@ _PAGES = (
     "/console/my-account",
     "/console/simulator",
 )
+_OF_PEOPLE = ("", "/identity-providers", "/audit")
+"""Ends of the addresses of pages about the organization."""
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
@@ -64,7 +66,22 @@ def admin(visitor: Visitor, signed_in: str) -> Visitor:
     ],
 )
 def test_each_answer_defends_itself(admin: Visitor, path: str, status: int) -> None:
-    answer = admin.http.get(path)
+    check_defence(admin.http.get(path), status)
+
+
+def test_pages_about_people_defend_themselves(admin: Visitor) -> None:
+    for path in pages_about_people(admin):
+        check_defence(admin.http.get(path), 200)
+
+
+def pages_about_people(admin: Visitor) -> list[str]:
+    """Return the addresses of the pages about the person's organization."""
+    people = admin.http.get("/console/people").headers["location"]
+    return [people + end for end in _OF_PEOPLE]
+
+
+def check_defence(answer: httpx.Response, status: int) -> None:
+    """Check the headers of an answer."""
     assert answer.status_code == status
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self';")
@@ -82,7 +99,7 @@ def test_no_page_and_no_cookie_shows_a_token(admin: Visitor) -> None:
     assert session.acting is not None
     secrets = (session.person.value, session.refresh_token, session.acting.token.value)
     raw = admin.http.cookies.get(COOKIE) or ""
-    pages = [admin.http.get(path).text for path in _PAGES]
+    pages = [admin.http.get(path).text for path in (*_PAGES, *pages_about_people(admin))]
     for secret in secrets:
         assert secret not in raw
         assert not any(secret in page for page in pages)
@@ -258,6 +275,16 @@ def test_tokens_are_renewed_once_for_all_who_ask_at_once(visitor: Visitor) -> No
     assert admin.http.get(HOME).status_code == 200
     admin.keep(old)
     assert admin.http.get(HOME).status_code == 200
+
+
+def test_a_page_that_calls_as_the_person_too_renews_that_token(visitor: Visitor) -> None:
+    visitor.sign_in()
+    visitor.keep(msgspec.structs.replace(visitor.session, person=Token("over", 1)))
+    assert visitor.http.get(HOME).status_code == 200
+    assert visitor.session.person.value == "over"  # the role's token is enough
+    page = visitor.http.get("/console/audit")
+    assert (page.status_code, "Organization main" in page.text) == (200, True)
+    assert visitor.session.person.value != "over"
 
 
 def test_signing_out_ends_every_copy(visitor: Visitor) -> None:

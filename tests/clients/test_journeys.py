@@ -9,15 +9,18 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from tests.clients.journey_world import Machine, Operator, Steps, first_password, operated
+from tests.clients.node_provider import provider_with_client, sign_in_at_provider
 from tests.entrepot import ADMIN, told
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
@@ -28,7 +31,11 @@ ANOTHER: Final = "another password of my own"
 
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with operated(tmp_path_factory.mktemp("journeys")) as made:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        provider = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    settings = {"ENTREPOT_OIDC_INTERNAL_ORIGINS": provider}
+    with operated(tmp_path_factory.mktemp("journeys"), **settings) as made:
         yield made
 
 
@@ -174,6 +181,40 @@ def test_clean_up_by_policy(owner: Machine, place: Path) -> None:
     assert sorted(gone) == sorted(f"web/old@{digest}" for digest in digests[:2])
     for n in range(3):
         assert owner.pull(None, f"web/old:{n}").returncode == 0
+
+
+@pytest.mark.client("oidc-provider")
+def test_people_of_an_identity_provider(owner: Machine, place: Path, library: Path) -> None:
+    steps = Steps("Let the people of an identity provider in, with the role of their group")
+    url = owner.operator.environment["ENTREPOT_OIDC_INTERNAL_ORIGINS"]
+    secret = "a secret of the client"
+    add = ("identity-providers", "create", "Acme", "--issuer", url, "--client-id", "entrepot")
+    people = ("--email-domain", "acme.example", "--creates-people")
+    scopes = ("--scope", "email", "--scope", "groups")
+    shown = owner.run(steps, *add, *people, *scopes, stdin=f"{secret}\n")
+    owner.run(steps, "roles", "create", "developer", "--push", "team/*")
+    owner.run(steps, "roles", "assign-group", "developer", "devs")
+    zoe = {"email": "zoe@acme.example", "email_verified": True, "groups": ["devs"]}
+    redirect_uri = shown.split()[-1]
+    with provider_with_client(library, place, url, redirect_uri, secret, zoe=zoe):
+        machine = Machine(place / "zoe", owner.operator)
+
+        def browse(page: str) -> httpx.Response:
+            answer, forms = sign_in_at_provider(page, "zoe")
+            steps.forms += forms
+            return answer
+
+        assert "developer of acme" in machine.sign_in_by(steps, browse)
+        machine.pushed(steps, "team/app:1", "of zoe")
+        steps.check(commands=5, forms=2, prompts=1)
+
+    assert is_denied(machine.push(None, "web/frontend:3", machine.image("elsewhere")))
+    who = machine.read(None, "whoami")
+    assert (who["person"], who["role"]) == ("zoe@acme.example", "developer")
+    signed_in = ("--organization", "main", "--action", "iam:SignIn", "--who", "zoe@acme.example")
+    assert owner.read(None, "audit", "list", *signed_in)
+    owner.run(None, "identity-providers", "delete", "Acme", "--yes")
+    assert machine.refused("repositories", "list")
 
 
 def test_a_lost_password(owner: Machine) -> None:

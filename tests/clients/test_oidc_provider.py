@@ -22,8 +22,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from cloudcore.clock import system_clock
 from tests.clients.chromium import fill, title
+from tests.clients.node_provider import SCRIPT
 from tests.clients.oauth_server import serve_oauth
-from tests.clients.programs import attempt, daemon
+from tests.clients.programs import daemon
 from tests.inprocess import ManualClock
 from tests.integration.oauth_world import authorization_query
 from tests.integration.provider_world import (
@@ -35,24 +36,11 @@ from tests.integration.provider_world import (
 )
 from tests.integration.served_world import URL, open_served
 from tests.scripted_provider import SECRET
-from tests.tools import missing, require_tool
+from tests.tools import require_tool
 
-PACKAGE: Final = "oidc-provider@8.8.1"
-SCRIPT: Final = Path(__file__).with_name("oidc_provider.mjs")
 CALLBACK: Final = f"{URL}{AUTHORIZE}/callback"
 _ACTION: Final = re.compile(r'<form[^>]* action="([^"]*)"')
 _HIDDEN: Final = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)"')
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the provider, or skip (fail in CI) where that cannot be."""
-    folder = tmp_path_factory.mktemp("oidc-provider")
-    options = ("--no-audit", "--no-fund", "--ignore-scripts", "--prefix", folder)
-    done = attempt("npm", "install", *options, PACKAGE)
-    if done.returncode != 0:
-        missing(f"npm cannot install {PACKAGE}")
-    return folder / "node_modules" / "oidc-provider" / "lib" / "index.js"
 
 
 @dataclass

@@ -236,6 +236,9 @@ def ask(console: Console, method: str, path: str) -> httpx.Response:
         ("POST", f"{HOME}/{ID}/images/sha256:00/pins/prod/delete"),
         ("GET", "/console/settings/events"),
         ("GET", "/console/audit"),
+        ("GET", f"/console/people/{ID}/audit"),
+        ("GET", f"/console/people/{ID}/identity-providers"),
+        ("POST", f"/console/people/{ID}/identity-providers/{ID}/delete"),
     ],
 )
 def test_a_page_asks_a_stranger_to_sign_in(console: Console, method: str, path: str) -> None:
@@ -265,6 +268,9 @@ def test_a_page_asks_a_stranger_to_sign_in(console: Console, method: str, path: 
             )
         ),
         ("GET", "/console//"),
+        ("GET", "/console/people/x/identity-providers"),
+        ("GET", f"/console/people/{ID}/identity-providers/x"),
+        ("POST", f"/console/account-roles/{ID}/groups/x/delete"),
         ("GET", f"/console/x/r/{ID}/tags/a"),
         ("POST", f"{HOME}/{ID}/images/sha256:00"),
         ("PUT", HOME),

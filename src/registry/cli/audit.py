@@ -1,4 +1,4 @@
-"""``entrepot audit``: who did what in the account, when and from where."""
+"""``entrepot audit``: who did what in the account or organization, when and from where."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from registry.cli.api import PAGE_ROWS, Record, open_client
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.options import Verbs, add_noun, add_registry, add_verb
 from registry.cli.output import Column, column, echo, time_text, write_records
+from registry.cli.rights.people import find_organization, open_person
 
 _PATH: Final = "/v1/audit-events"
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
@@ -40,7 +41,7 @@ _COLUMNS: Final = (
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``audit`` and its commands."""
-    verbs = add_noun(commands, "audit", "who did what in the account")
+    verbs = add_noun(commands, "audit", "who did what in the account, or an organization")
     listing = add_verb(verbs, "list", _list, "list changes, sign-ins and refusals, newest first")
     _add_filter(listing)
     listing.add_argument(
@@ -58,6 +59,11 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--organization",
+        metavar="NAME",
+        help="one that you own, by name or id: its people, and their sign-ins (the account)",
+    )
     parser.add_argument(
         "--who", metavar="NAME", help="e-mail address, name of a service account, or CRN"
     )
@@ -101,7 +107,11 @@ def _events(options: argparse.Namespace) -> Iterator[Record]:
         "until": moment(options.until, now),
         "limit": PAGE_ROWS,
     }
-    return open_client(options).rows(_PATH, "events", query)
+    if options.organization is None:
+        return open_client(options).rows(_PATH, "events", query)
+    client = open_person(options)
+    organization_id = find_organization(client, options)["id"]
+    return client.rows(_PATH, "events", {**query, "organization_id": organization_id})
 
 
 def moment(text: str | None, now: datetime) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -19,6 +20,7 @@ from registry.cli.failure import CommandFailure
 from registry.cli.options import Verbs
 from registry.cli.references import repository_path
 from registry.cli.rights.lookup import POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
+from registry.cli.rights.people import ORGANIZATIONS, providers_of
 from registry.cli.sign_in import SignIn, choose_registry
 from registry.cli.transport import Transport
 
@@ -33,6 +35,7 @@ KINDS: Final = {
     "ROLE": "role",
     "POLICY": "policy",
     "EMAIL": "person",
+    "IDENTITY-PROVIDER": "identity-provider",
 }
 """What is offered for an argument, by its metavar."""
 
@@ -42,6 +45,10 @@ _NAMED: Final = {
     "policy": POLICY,
     "person": USER,
 }
+_OF_PEOPLE: Final = "identity-provider"
+"""The kind that is asked for as the person, also by who acts in a role."""
+_PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
+"""What no shell expands: bash would run a command that stood between backticks."""
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 
@@ -59,12 +66,11 @@ def _print(options: argparse.Namespace) -> int:
         path = credentials_path(os.environ)
         url = choose_registry(None, os.environ, path)
         transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
-        found = candidates(
-            ApiClient(transport, SignIn(transport, path)), options.kind, options.word
-        )
+        tokens = SignIn(transport, path, in_role=options.kind != _OF_PEOPLE)
+        found = candidates(ApiClient(transport, tokens), options.kind, options.word)
     except (CommandFailure, PlatformError, OSError):
         return 0
-    sys.stdout.writelines(f"{each}\n" for each in found if each.isprintable())
+    sys.stdout.writelines(f"{each}\n" for each in found if _PLAIN.fullmatch(each))
     return 0
 
 
@@ -72,6 +78,8 @@ def candidates(client: ApiClient, kind: str, word: str) -> Sequence[str]:
     """Return up to 100 names that begin with a word; of images, references by tag."""
     if kind in _NAMED:
         return _names(client, _NAMED[kind], word)
+    if kind == _OF_PEOPLE:
+        return _providers(client, word)
     name, colon, prefix = word.partition(":")
     if kind == "image" and colon:
         return _tags(client, name, prefix)
@@ -93,3 +101,10 @@ def _tags(client: ApiClient, repository: str, prefix: str) -> Sequence[str]:
 def _names(client: ApiClient, kind: Kind, word: str) -> Sequence[str]:
     rows = client.call("GET", kind.path, query={"limit": _MOST})[kind.fields]
     return [str(row[kind.name]) for row in rows if row[kind.name].startswith(word)]
+
+
+def _providers(client: ApiClient, word: str) -> Sequence[str]:
+    """Return the identity providers of the organizations that the person owns."""
+    rows = client.call("GET", ORGANIZATIONS, query={"limit": _MOST})["organizations"]
+    owned = [row["id"] for row in rows if row["role"] == "owner" and not row["is_personal"]]
+    return [name for each in owned for name in _names(client, providers_of(each), word)]

@@ -34,6 +34,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "user": parse_uuid,
     "organization": parse_uuid,
     "invitation": parse_uuid,
+    "provider": parse_uuid,
+    "assignment": parse_uuid,
     "digest": _DIGEST.fullmatch,
     "tag": is_tag,
     "pin": _PIN.fullmatch,
@@ -48,6 +50,7 @@ class Needs(Enum):
     NOTHING = "anyone"
     PERSON = "who has signed in"
     ROLE = "who acts in a role"
+    PERSON_IN_ROLE = "who acts in a role, on a page that also calls as the person"
 
 
 async def admit(request: Request[Any, Any, Any]) -> None:
@@ -81,9 +84,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     session = page.known_session
     if request.method == "POST" and session is not None:
         _check_own_form(page, session)
-    sessions = page.console.sessions
-    renew = sessions.live_person if needs is Needs.PERSON else sessions.live
-    page.known_session = await renew(page.client, session)
+    page.known_session = await _renewed(page, needs)
     if page.known_session != session:
         page.keep(page.known_session)
     if is_named:
@@ -93,6 +94,15 @@ async def admit(request: Request[Any, Any, Any]) -> None:
         page.allowed = frozenset((await page.api.get(path))["actions"])
     elif "repository" in parameters and request.method == "GET":
         await _leave_id(page)
+
+
+async def _renewed(page: PageRequest, needs: Needs) -> ConsoleSession:
+    """Return the session, with those tokens renewed that the page calls with."""
+    sessions, session = page.console.sessions, page.known_session
+    if needs is Needs.ROLE:
+        return await sessions.live(page.client, session)
+    person = await sessions.live_person(page.client, session)
+    return person if needs is Needs.PERSON else await sessions.live(page.client, person)
 
 
 async def find_repository(page: PageRequest) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from registry.console.pages import (
     deleted,
     event_rules,
     garbage_collection,
+    identity_providers,
     image_selection,
     images,
     index_deletion,
@@ -87,6 +88,7 @@ ROUTES: Final = [
     *account_roles.HANDLERS,
     *people.HANDLERS,
     *members.HANDLERS,
+    *identity_providers.HANDLERS,
     *my_account.HANDLERS,
     *simulator.HANDLERS,
 ]

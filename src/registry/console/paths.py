@@ -17,6 +17,7 @@ ACCOUNT_ROLES: Final = "/console/account-roles"
 PEOPLE: Final = "/console/people"
 MY_ACCOUNT: Final = "/console/my-account"
 SIMULATOR: Final = "/console/simulator"
+AUDIT: Final = "/console/audit"
 
 REPOSITORY: Final = f"{HOME}/{{repository:str}}"
 IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"

@@ -15,6 +15,7 @@ from registry.cli.api import ApiClient, Record
 from registry.cli.credentials import Credential, credentials_path, load
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import printable
+from registry.cli.rights.lookup import Kind
 from registry.cli.rights.token_claims import claims_of
 from registry.cli.sign_in import SignIn, choose_registry
 from registry.cli.transport import Transport
@@ -147,6 +148,17 @@ def add_organization(parser: argparse.ArgumentParser) -> None:
 def members_path(organization: Record) -> str:
     """Return the path of an organization's members."""
     return f"{ORGANIZATIONS}/{organization['id']}/members"
+
+
+def providers_of(organization_id: str) -> Kind:
+    """Return where ``/v1`` has the identity providers of an organization."""
+    return Kind(
+        "identity-providers",
+        "identity provider",
+        f"{ORGANIZATIONS}/{organization_id}/identity-providers",
+        "identity_provider",
+        "identity_providers",
+    )
 
 
 def find_member(client: ApiClient, organization: Record, written: str) -> Record:

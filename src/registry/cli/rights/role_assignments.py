@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from registry.cli.api import ApiClient, open_client
+from registry.cli.api import open_client
 from registry.cli.credentials import changing, credentials_path
-from registry.cli.failure import CommandFailure, Missing
+from registry.cli.failure import Missing
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_registry, add_verb
 from registry.cli.output import TABLE, Column, column, duration_text, echo, printable, time_text
 from registry.cli.rights.lookup import ROLE, add_named, find, path_of
 from registry.cli.rights.people import StoredSignIn, open_person
+from registry.cli.rights.trust import admit, is_trusted
 from registry.cli.sign_in import assume_role
-from registry.cli.transport import RequestRefused, Transport
+from registry.cli.transport import Transport
 
 _COLUMNS: Final = (
     Column("E-MAIL", lambda row: row["user"]["name"]),
@@ -71,39 +71,14 @@ def _assign(options: argparse.Namespace) -> int:
     made = client.create(f"{path}/assignments", {"user": options.user})["assignment"]
     name, crn = made["user"]["name"], made["user"]["crn"]
     words = f"{name} has the role {role['name']}"
-    if not _is_trusted(role["trust_policy"], crn):
+    if not is_trusted(role["trust_policy"], crn):
         if options.keep_trust:
             words += ", but its trust policy does not admit them yet"
         else:
-            _trust(client, path, role["trust_policy"], crn)
+            admit(client, path, role["trust_policy"], crn)
             words += "; its trust policy admits them now, which ended its open sessions"
     echo(words, options.output, made)
     return 0
-
-
-def _is_trusted(policy: Mapping[str, Any], crn: str) -> bool:
-    """Return True if a trust policy allows a principal by its CRN, or everyone."""
-    return any(
-        statement["effect"] == "allow" and {"*", crn} & set(statement["principals"])
-        for statement in policy["statements"]
-    )
-
-
-def _trust(client: ApiClient, path: str, policy: Mapping[str, Any], crn: str) -> None:
-    """Let the trust policy of the role at a path admit a principal too.
-
-    Raises:
-        CommandFailure: the caller may not change it, or it would be too large.
-
-    """
-    statement = {"effect": "allow", "principals": [crn]}
-    changed = {**policy, "statements": [*policy["statements"], statement]}
-    try:
-        client.call("PATCH", path, {"trust_policy": changed})
-    except RequestRefused as error:
-        raise CommandFailure(
-            f"assigned, but of no use before the role's trust policy admits {crn}: {error}"
-        ) from None
 
 
 def _unassign(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``entrepot roles``; the module `role_assignments` adds more commands to it."""
+"""``entrepot roles``; the modules `role_assignments` and `group_roles` add commands to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from registry.cli.output import (
     write_record,
     write_records,
 )
-from registry.cli.rights import role_assignments
+from registry.cli.rights import group_roles, role_assignments
 from registry.cli.rights.grants import Grant, add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, ROLE, USER, add_named, find, path_of
 from registry.cli.rights.people import StoredSignIn
@@ -76,6 +76,7 @@ def add_parsers(commands: Verbs) -> None:
     add_named(deletion, ROLE)
     add_confirmation(deletion)
     role_assignments.add_parsers(verbs)
+    group_roles.add_parsers(verbs)
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:

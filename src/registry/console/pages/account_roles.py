@@ -1,4 +1,4 @@
-"""The roles of the account: trust policy, policies, session length, and who has each."""
+"""The roles of the account: trust policy, policies, session length, people and groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 from litestar import get, post
 
 from cloudcore.errors import NotFound
+from registry.console.admission import Needs
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.attached_policies import attach, detach, read_policies
@@ -16,11 +17,14 @@ from registry.console.pages.policy_documents import (
     written_document,
 )
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.pages.role_groups import assign_group, read_groups, unassign_group
 from registry.console.paths import ACCOUNT_ROLES
 
 _API: Final = "/v1/roles"
 _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _KIND: Final = "role"
+_SHOWN: Final = {"needs": Needs.PERSON_IN_ROLE}
+"""Of what may show a role's page, where owners choose among identity providers."""
 _PAGE: Final = 50
 
 
@@ -44,13 +48,13 @@ async def create_role(page: InjectedPage) -> PageResponse:
     return page.go(f"{ACCOUNT_ROLES}/{made['role']['id']}", "role-saved")
 
 
-@get(_ONE)
+@get(_ONE, opt=_SHOWN)
 async def show_role(page: InjectedPage) -> PageResponse:
     """Show a role."""
     return await _show(page)
 
 
-@post(_ONE)
+@post(_ONE, opt=_SHOWN)
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
     written = page.form.get("trust_policy", "")
@@ -63,7 +67,7 @@ async def save_role(page: InjectedPage) -> PageResponse:
     return page.go(_path(page), "role-saved")
 
 
-@post(f"{_ONE}/policies")
+@post(f"{_ONE}/policies", opt=_SHOWN)
 async def attach_role_policy(page: InjectedPage) -> PageResponse:
     """Attach a policy."""
     try:
@@ -82,7 +86,7 @@ async def detach_role_policy(page: InjectedPage) -> PageResponse:
     return page.go(_path(page), "policy-detached")
 
 
-@post(f"{_ONE}/assignments")
+@post(f"{_ONE}/assignments", opt=_SHOWN)
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization."""
     body = {"user": page.form.get("user", "").strip()}
@@ -98,6 +102,23 @@ async def unassign_role(page: InjectedPage) -> PageResponse:
     """Take the role from a person."""
     await page.api.change("DELETE", f"{_api(page)}/assignments/{page.parameters['user']}")
     return page.go(_path(page), "role-unassigned")
+
+
+@post(f"{_ONE}/groups", opt=_SHOWN)
+async def assign_role_to_group(page: InjectedPage) -> PageResponse:
+    """Assign the role to a group of an identity provider."""
+    try:
+        await assign_group(page, page.parameters[_KIND])
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(_path(page), "group-assigned")
+
+
+@post(f"{_ONE}/groups/{{assignment:str}}/delete")
+async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
+    """Take the role from a group."""
+    await unassign_group(page, page.parameters[_KIND], page.parameters["assignment"])
+    return page.go(_path(page), "group-unassigned")
 
 
 @post(f"{_ONE}/delete")
@@ -165,6 +186,7 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         role=role,
         base=_path(page),
         assigned=assigned,
+        groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
         written=form.get("trust_policy", written_document(role["trust_policy"])),
         complaint=complaint,
@@ -180,5 +202,7 @@ HANDLERS: Final = (
     detach_role_policy,
     assign_role,
     unassign_role,
+    assign_role_to_group,
+    unassign_role_from_group,
     delete_role,
 )

@@ -1,34 +1,52 @@
-"""The audit log: who did what in the account, filtered by a form that works without script."""
+"""The audit log: who did what, filtered by a form that works without script.
+
+That of the account is read by the role, those of organizations by the persons who own them.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from litestar import get
 
-from registry.console.control_plane import Refused
-from registry.console.page_request import InjectedPage, PageResponse
+from registry.console.admission import Needs
+from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.paths import AUDIT, PEOPLE
 
-_PATH: Final = "/console/audit"
 _PAGE: Final = 50
 _FIELDS: Final = ("who", "action", "resource", "outcome", "since", "until")
 
 
-@get(_PATH)
+@get(AUDIT, opt={"needs": Needs.PERSON_IN_ROLE})
 async def show_audit_log(page: InjectedPage) -> PageResponse:
-    """Show the events that match the form, the newest first."""
+    """Show the account's events that match the form, the newest first."""
+    return await _show(page, page.api)
+
+
+@get(f"{PEOPLE}/{{organization:str}}/audit", opt={"needs": Needs.PERSON})
+async def show_organization_log(page: InjectedPage) -> PageResponse:
+    """Show an organization's events: its people and their sign-ins, for its owners."""
+    return await _show(page, page.person, page.parameters["organization"])
+
+
+async def _show(
+    page: PageRequest, api: ControlPlaneClient, organization_id: str = ""
+) -> PageResponse:
+    """Show the events of the account, or of an organization."""
     asked = {name: page.query.get(name, "").strip() for name in _FIELDS}
     wanted = {
         **asked,
+        "organization_id": organization_id,
         "since": _midnight(asked["since"]),
         "until": _midnight(asked["until"], days=1),
     }
     marker = page.query.get("marker")
     complaint, events, older = "", [], ""
     try:
-        found = await page.api.get("/v1/audit-events", limit=_PAGE, marker=marker, **wanted)
+        found = await api.get("/v1/audit-events", limit=_PAGE, marker=marker, **wanted)
     except Refused as error:
         if error.status != 400:
             raise
@@ -45,7 +63,16 @@ async def show_audit_log(page: InjectedPage) -> PageResponse:
         complaint=complaint,
         events=events,
         older=older,
+        organization_id=organization_id,
+        owned=await _owned(page),
     )
+
+
+async def _owned(page: PageRequest) -> list[dict[str, Any]]:
+    """Return the organizations that the person owns, but for the personal one."""
+    found = await unless_refused(page.person.get("/v1/organizations", limit=200))
+    every = [] if found is None else found["organizations"]
+    return [each for each in every if each["role"] == "owner" and not each["is_personal"]]
 
 
 def _midnight(date: str, *, days: int = 0) -> str:
@@ -57,4 +84,4 @@ def _midnight(date: str, *, days: int = 0) -> str:
     return day.isoformat()
 
 
-HANDLERS: Final = (show_audit_log,)
+HANDLERS: Final = (show_audit_log, show_organization_log)

@@ -5,6 +5,7 @@ These pages act as the person who has signed in, since no role manages people.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from litestar import get, post
@@ -105,12 +106,28 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         "people.html",
         complaint.status,
         organization=organization,
+        statuses=await _statuses(page),
         base=f"{PEOPLE}/{organization['id']}",
         members=members,
         invitations=invitations,
         member_roles=MEMBER_ROLES,
         complaint=complaint,
     )
+
+
+async def _statuses(page: PageRequest) -> Mapping[str, str]:
+    """Return who is active and who is suspended, by id, of the people of the role's organization.
+
+    ``/v1`` tells a person without a role only about the organization its session works in. Nobody
+    is in the answer if the role may not list people, and of more than 200 people the first.
+    """
+    if page.session.acting is None:
+        return {}
+    try:
+        found = await page.api.get("/v1/users", limit=200)
+    except Refused:  # also if the role's token is over, which a page of the person does not renew
+        return {}
+    return {each["id"]: each["status"] for each in found["users"]}
 
 
 HANDLERS: Final = (
