@@ -230,34 +230,6 @@ async def test_an_address_that_proves_nothing_signs_nobody_in(world: ProviderWor
         assert words in complaint(await world.sign_in()), (email, claims)
 
 
-async def test_a_person_of_another_organization_too_is_not_taken_by_address(
-    world: ProviderWorld,
-) -> None:
-    served, acme = world.served, world.served.acme
-    body = {"email": "ann@example.org", "organization": acme.organization_id}
-    ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
-    world.says("subject-ann", "ann@example.org")
-    person = await world.redeem(await world.sign_in())
-    assert person["id"] == ann["id"]
-    globex = served.globex
-    await served.join(
-        globex.organization_id, "ann@example.org", person["token"], by=globex.person_token
-    )
-    # The link stays hers.
-    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
-    about = {
-        "name": "Another",
-        "issuer": world.provider.url,
-        "client_id": "entrepot",
-        "client_secret": "a secret: of+the/client",
-        "email_domains": ["example.org"],
-    }
-    path = f"/v1/organizations/{globex.organization_id}/identity-providers"
-    world.row = await served.make(path, about, token=globex.person_token)
-    world.says("subject-x", "ann@example.org")
-    assert "not this organization's alone" in complaint(await world.sign_in())
-
-
 async def test_who_may_not_sign_in(world: ProviderWorld) -> None:
     served, acme = world.served, world.served.acme
     await world.change(creates_people=False)

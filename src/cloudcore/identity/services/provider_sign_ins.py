@@ -1,8 +1,9 @@
 """Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
 
 A person is who its provider's subject was linked to. An e-mail address links a subject only if the
-provider is the authority of its domain and the person was added by the provider's organization and
-has joined no other: an organization speaks for its own people only.
+provider is the authority of its domain and the person was added by the provider's organization.
+Linked or not, the person is a member of that organization, has joined no other and owns no account,
+at each sign-in: an organization speaks for its own people only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
+from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
@@ -23,7 +24,7 @@ from cloudcore.identity.rows.roles import Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.roles import unassign_role
-from cloudcore.identity.services.users import create_user, find_salt
+from cloudcore.identity.services.users import create_user, find_salt, lock_own_person
 from cloudcore.keyring import Keyring
 
 STATE_SECONDS: Final = 3600
@@ -66,8 +67,6 @@ def sign_in(
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
     user = _person(tx, keyring, provider, profile, new, now)
-    users.lock_user(tx, user.id)
-    user = users.find_user(tx, user.id) or user
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     _give_roles(tx, provider, user.id, profile, now)
@@ -85,10 +84,7 @@ def _person(
 ) -> User:
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
-        member = users.find_user_of(tx, provider.organization_id, user_id)
-        if member is None:
-            raise AccessDenied("this person has left the organization; an owner can invite again")
-        return member
+        return _linked(tx, provider, user_id)
     user = _known_by_email(tx, provider, profile)
     if user is None:
         user = _create(tx, keyring, provider, profile, new, now)
@@ -100,19 +96,43 @@ def _person(
     return user
 
 
+def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
+    """Lock and return the person that a subject is linked to, if the organization still may."""
+    try:
+        return lock_own_person(tx, provider.organization_id, user_id)
+    except NotFound:
+        raise AccessDenied(
+            "this person has left the organization; an owner can invite again"
+        ) from None
+    except Conflict:
+        raise AccessDenied(
+            "this person has joined another organization or owns accounts, so this organization's "
+            "provider may no longer sign the person in; sign in with the password, or ask the "
+            "operator for one (entrepot reset-password)"
+        ) from None
+
+
 def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile) -> User | None:
+    """Lock and return the member of a profile's e-mail address, or None."""
     if profile.email is None:
         return None
-    user = users.find_user_of_email(tx, provider.organization_id, profile.email)
-    if user is None:
+    found = users.find_user_of_email(tx, provider.organization_id, profile.email)
+    if found is None:
         return None
-    is_own = user.home_organization_id == provider.organization_id
-    if not is_own or users.is_member_elsewhere(tx, user.id, provider.organization_id):
-        raise AccessDenied(
-            "the person of this e-mail address is not this organization's alone; sign in with the "
-            "password"
-        )
+    try:
+        user = lock_own_person(tx, provider.organization_id, found.id)
+    except Conflict:
+        raise _not_alone() from None
+    if user.home_organization_id != provider.organization_id:
+        raise _not_alone()
     return user
+
+
+def _not_alone() -> AccessDenied:
+    return AccessDenied(
+        "the person of this e-mail address is not this organization's alone; sign in with the "
+        "password"
+    )
 
 
 def _create(
