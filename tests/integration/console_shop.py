@@ -121,19 +121,7 @@ class Shop:
         attached = {"service_account": program["id"]}
         await make(f"/v1/policies/{policy['id']}/attachments", attached)
         key = await make(f"/v1/service-accounts/{program['id']}/access-keys", {})
-        answer = await self.served.ask(
-            "POST",
-            "/v1/oauth/token",
-            b"grant_type=client_credentials",
-            headers={
-                "Authorization": httpx.BasicAuth(
-                    key["access_key_id"], key["secret_access_key"]
-                )._auth_header,
-                "Content-Type": "application/x-www-form-urlencoded",
-            },
-        )
-        assert answer.status_code == 200, answer.text
-        limited = answer.json()["access_token"]
+        limited = await self.served.program_token(key["access_key_id"], key["secret_access_key"])
         async with browser_with(self.served, self.app, limited) as browser:
             yield browser
 
