@@ -20,6 +20,7 @@ from registry.backup.restoring import is_interrupted
 from registry.cli.output import write_now
 from registry.cli.run_server import serve_application
 from registry.cli.server_commands import DEFAULT_DATA
+from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.served import create_app
@@ -46,9 +47,10 @@ def run_serve(settings: Settings) -> int:
 
 
 def _greet(settings: Settings, url: str) -> None:
-    """Print the URL of the registry and of its console."""
+    """Print the URL of the registry and of its console, and tell systemd that it is ready."""
     shown = settings.url if settings.public_url or settings.hosts else url
     write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    tell_ready()
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
