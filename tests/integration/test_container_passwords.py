@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -143,6 +144,60 @@ def test_a_damaged_file_of_passwords_is_left_alone(world: World, home: Home) -> 
     kept(home).write_text("something else")
     assert world.admits(given(home, world.host))
     assert kept(home).read_text() == "something else"
+
+
+def keep(home: Home, url: str, password: str, registry: str) -> None:
+    """Sign in to a registry that is not there, and keep a password for it."""
+    home.credentials.parent.mkdir(parents=True, exist_ok=True)
+    signed_in = home.stored() if home.credentials.exists() else {}
+    token = {"access_token": "x", "expires_at": int(time.time()) + 3600}
+    home.credentials.write_text(json.dumps({**signed_in, url: {"token": token}}))
+    all_kept = json.loads(kept(home).read_bytes()) if kept(home).exists() else {}
+    now = time.time()
+    all_kept[url] = {
+        "username": "token",
+        "password": password,
+        "registry": registry,
+        "issued_at": now,
+        "expires_at": now + 3600,
+    }
+    kept(home).write_text(json.dumps(all_kept))
+
+
+@pytest.mark.parametrize(
+    ("asked", "password"),
+    [
+        ("r.example.com", "https"),
+        ("R.example.com:443", "https"),
+        ("r.example.com:80", "http"),
+        ("r.example.com:5000", "port"),
+        ("https://r.example.com", "https"),
+        ("http://r.example.com/v2/", "http"),
+        ("http://r.example.com:5000", "port"),
+        ("https://r.example.com:5000", "port"),  # a client may put any scheme before it
+        ("other.example.com", "alias"),
+        ("only-known.example.com", "liar"),
+    ],
+)
+def test_of_several_sign_ins_the_nearest_gives_the_password(
+    tmp_path: Path, asked: str, password: str
+) -> None:
+    """In the file, each comes after one that fits less."""
+    home = Home(tmp_path / "home", {"HOME": str(tmp_path)})
+    keep(home, "http://127.0.0.1:5000", "liar", "only-known.example.com")
+    keep(home, "http://127.0.0.1:5001", "alias-of-r", "r.example.com")
+    keep(home, "http://r.example.com", "http", "r.example.com")
+    keep(home, "https://r.example.com", "https", "r.example.com")
+    keep(home, "http://r.example.com:5000", "port", "other.example.com")
+    keep(home, "https://other.example.com", "alias", "other.example.com")
+    assert given(home, asked) == password
+
+
+@pytest.mark.parametrize("asked", ["r.example.com:444", "https://", "example.com", "http://[r"])
+def test_a_password_goes_to_no_host_that_only_looks_alike(tmp_path: Path, asked: str) -> None:
+    home = Home(tmp_path / "home", {"HOME": str(tmp_path)})
+    keep(home, "https://r.example.com", "https", "r.example.com")
+    assert helper(home, "get", stdin=asked) == (1, NOT_FOUND, "")
 
 
 @pytest.mark.parametrize(

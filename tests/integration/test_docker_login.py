@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from registry.cli.container_clients import login_command
+from registry.cli.container_clients import login_commands
 from tests.entrepot import Home, mode_of
 from tests.integration.cli_world import World, cli_world
 
@@ -123,10 +123,23 @@ def test_docker_login_names_the_helper_and_keeps_the_rest(world: World, tmp_path
     ],
 )
 def test_each_client_is_told_in_its_own_words(program: str, words: str) -> None:
-    told = login_command("http://r:1", program, "token", "r:1")
+    *_, told = login_commands("http://r:1", program, "token", "r:1")
     assert told == [program, *words.split(), "r:1"]
-    secure = login_command("https://r", program, "token", "r")
+    (secure,) = login_commands("https://r", program, "token", "r")
     assert not {"--plain-http", "--tls-verify=false"} & set(secure)
+
+
+def test_regctl_is_told_first_that_there_is_no_tls(world: World, tmp_path: Path) -> None:
+    """Its login has no option for that, and fails without."""
+    regctl = tmp_path / "regctl"
+    regctl.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/told; cat >>{tmp_path}/given\n')
+    regctl.chmod(0o755)
+    assert world.run("docker-login", "--client", str(regctl)).status == 0
+    assert (tmp_path / "told").read_text().splitlines() == [
+        f"registry set --tls disabled {world.host}",
+        f"registry login --user token --pass-stdin {world.host}",
+    ]
+    assert world.admits((tmp_path / "given").read_text())
 
 
 def test_a_client_that_is_elsewhere_gets_a_line_to_run_there(world: World) -> None:

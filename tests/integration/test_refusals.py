@@ -60,6 +60,24 @@ async def test_a_stranger_is_told_the_rule(install: Install, own: Statement) -> 
     assert "repository's own policy too" in words
 
 
+async def test_a_head_request_is_told_in_a_warning(install: Install) -> None:
+    """Its answer has no body. An anonymous one is only told to sign in: clients repeat it then."""
+    program = await install.add_program(await install.add_account("acme"), "ci")
+    token = await install.exchange(await install.login(program), SCOPE)
+    path = "/v2/acme/r/manifests/1"
+    async with install.connect() as client:
+        denied = await client.head(path, headers=bearer(token))
+        told = await client.get(path, headers=bearer(token))
+        anonymous = await client.head(path)
+    words = f"none of your policies allows {PULL} on acme/r"
+    assert (denied.status_code, denied.content) == (403, b"")
+    assert denied.headers["warning"] == f'299 - "{words}"'
+    assert words in told.text
+    assert "warning" not in told.headers
+    assert anonymous.status_code == 401
+    assert "warning" not in anonymous.headers
+
+
 async def test_the_catalog_says_which_action_it_takes(install: Install) -> None:
     program = await install.add_program(await install.add_account("acme"), "ci")
     token = await install.exchange(await install.login(program), "registry:catalog:*")

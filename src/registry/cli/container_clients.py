@@ -20,6 +20,8 @@ class _LoginCommand(NamedTuple):
     password: str = "--password-stdin"  # noqa: S105 - an option
     plain_http: tuple[str, ...] = ()
     """Options for a registry without TLS; docker and crane need none on loopback."""
+    before_plain_http: tuple[str, ...] = ()
+    """What is run first for a registry without TLS; the host follows."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -33,16 +35,26 @@ _COMMANDS: Final[Mapping[str, _LoginCommand]] = {
     "oras": _LoginCommand(plain_http=("--plain-http",)),
     "crane": _LoginCommand(("auth", "login")),
     "helm": _LoginCommand(("registry", "login"), plain_http=("--plain-http",)),
-    "regctl": _LoginCommand(("registry", "login"), "--user", "--pass-stdin"),
+    "regctl": _LoginCommand(
+        ("registry", "login"),
+        "--user",
+        "--pass-stdin",
+        before_plain_http=("registry", "set", "--tls", "disabled"),
+    ),
 }
 CLIENTS: Final = tuple(_COMMANDS)
 
 
-def login_command(url: str, program: str, username: str, host: str) -> list[str]:
-    """Return the command that logs a client in; an unknown one is told as docker is."""
+def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
+    """Return the commands that log a client in; an unknown one is told as docker is.
+
+    The last one takes the password on its standard input.
+    """
     how = _COMMANDS.get(Path(program).name, _DOCKER)
-    options = how.plain_http if url.startswith("http://") else ()
-    return [program, *how.words, how.username, username, how.password, *options, host]
+    is_plain = url.startswith("http://")
+    before = [[program, *how.before_plain_http, host]] if is_plain and how.before_plain_http else []
+    options = how.plain_http if is_plain else ()
+    return [*before, [program, *how.words, how.username, username, how.password, *options, host]]
 
 
 def log_in(url: str, program: str, login: ContainerPassword) -> None:
@@ -52,16 +64,23 @@ def log_in(url: str, program: str, login: ContainerPassword) -> None:
         CommandFailure: the client cannot be run, or fails.
 
     """
-    command = login_command(url, program, login.username, login.registry)
+    *before, last = login_commands(url, program, login.username, login.registry)
     try:
-        ended = subprocess.run(  # noqa: S603 - the program the person named
-            command, input=login.password, text=True, check=False
-        )
+        for command in before:
+            _run(program, command, "")
+        _run(program, last, login.password)
     except OSError as error:
         by_hand = f"entrepot docker-login --registry {shlex.quote(url)} --print-password"
+        lines = [*map(shlex.join, before), f"{by_hand} | {shlex.join(last)}"]
         raise CommandFailure(
             f"cannot run {program}: {error.strerror}; name another client with --client, "
-            f"or run where it is: {by_hand} | {shlex.join(command)}"
+            f"or run where it is: {'; '.join(lines)}"
         ) from None
+
+
+def _run(program: str, command: list[str], given: str) -> None:
+    ended = subprocess.run(  # noqa: S603 - the program the person named
+        command, input=given, text=True, check=False
+    )
     if ended.returncode != 0:
         raise CommandFailure(f"{program} did not sign in; this command is signed in nevertheless")

@@ -117,7 +117,7 @@ def _expiry(made: ContainerPassword) -> str:
 
 def _name_helper(client: ApiClient) -> int:
     """Try the sign-in, and name the helper for the registry's host."""
-    source = find_source(client.host, os.environ)
+    source = find_source(client.url, os.environ)
     if source is None:
         raise CommandFailure(f"nothing makes passwords for {client.host}; sign in to it first")
     made = current_password(source, os.environ)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -23,6 +23,8 @@ from registry.cli.failure import CommandFailure
 
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"
+_ELSEWHERE: Final = 4
+"""Distance of a source that is of another host."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -68,14 +70,30 @@ def new_password(client: ApiClient) -> ContainerPassword:
     )
 
 
-def find_source(host: str, environ: Mapping[str, str]) -> Source | None:
-    """Return what makes passwords for a host, with its port if it has one; None if nothing does.
+def find_source(server: str, environ: Mapping[str, str]) -> Source | None:
+    """Return what makes passwords for a server; None if nothing does.
+
+    `server` is what a client asks for: a URL, or a host with its port if it has one. Of several
+    sources, the nearest one wins: that of the same URL, then one of the same host, by HTTPS first,
+    then one whose registry calls itself by that host.
 
     Raises:
         CommandFailure: the access key in the environment is incomplete, or a file is damaged.
 
     """
-    return next((each for each in _sources(environ) if _is_of(each, host, environ)), None)
+    try:
+        asked = urlsplit(server if "://" in server else f"//{server}")
+    except ValueError:
+        return None
+    if not asked.netloc:
+        return None
+    kept = _load(environ)
+    nearest, found = _ELSEWHERE, None
+    for each in _sources(environ):
+        distance = _distance(each, asked, kept.get(each.key))
+        if distance < nearest:
+            nearest, found = distance, each
+    return found
 
 
 def list_hosts(environ: Mapping[str, str]) -> list[str]:
@@ -96,17 +114,21 @@ def _sources(environ: Mapping[str, str]) -> list[Source]:
     return found
 
 
-def _is_of(source: Source, host: str, environ: Mapping[str, str]) -> bool:
-    """Return True for the host of the URL, and for the one that the registry calls its own."""
-    if _plain(source.client.host, source.client.url) == _plain(host, source.client.url):
-        return True
-    kept = _load(environ).get(source.key)
-    return kept is not None and kept.registry == host
+def _distance(source: Source, asked: SplitResult, kept: ContainerPassword | None) -> int:
+    """Return how far a source is from what is asked for: from 0 to `_ELSEWHERE`."""
+    own = urlsplit(source.client.url)
+    if _plain(own.netloc, own.scheme) == _plain(asked.netloc, own.scheme):
+        if asked.scheme == own.scheme:
+            return 0
+        return 1 if own.scheme == "https" else 2
+    if kept is not None and kept.registry.lower() == asked.netloc.lower():
+        return 3
+    return _ELSEWHERE
 
 
-def _plain(host: str, url: str) -> str:
-    """Return a host in lower case, without the default port of the URL's scheme."""
-    default = _DEFAULT_PORTS[urlsplit(url).scheme]
+def _plain(host: str, scheme: str) -> str:
+    """Return a host in lower case, without the default port of the scheme."""
+    default = _DEFAULT_PORTS[scheme]
     return host.lower().removesuffix(f":{default}")
 
 

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -121,11 +120,7 @@ def _source(server: str, environ: Mapping[str, str]) -> tuple[str, Source | None
     """Return the server as it was named, and what makes passwords for it."""
     if not server:
         raise CommandFailure(_NO_SERVER)
-    try:
-        host = urlsplit(server if "://" in server else f"//{server}").netloc
-    except ValueError:
-        host = ""
-    return server, find_source(host, environ) if host else None
+    return server, find_source(server, environ)
 
 
 def _read() -> bytes:

@@ -16,7 +16,7 @@ from cloudcore.errors import MethodNotAllowed, PlatformError
 from cloudcore.serving.body import Receive, Scope, Send
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
-from registry.distribution.errors import internal_error, render
+from registry.distribution.errors import head_warning, internal_error, render
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
@@ -103,6 +103,8 @@ class DataPlane:
             response = await self._answer(scope, receive)
         except PlatformError as error:
             response = render(error)
+            if scope["method"] == "HEAD":
+                response.headers.extend(head_warning(error))
             if response.status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
         except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent

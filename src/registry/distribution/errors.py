@@ -10,7 +10,7 @@ import msgspec
 from cloudcore import errors as platform
 from cloudcore.serving.body import Scope, Send
 from registry import errors as registry
-from registry.distribution.response import Response, json_headers, send_response
+from registry.distribution.response import Headers, Response, json_headers, send_response
 
 CODES: Final = frozenset(
     {
@@ -85,6 +85,16 @@ def render(error: platform.PlatformError) -> Response:
     headers = json_headers(body)
     headers.extend(_extra_headers(error))
     return Response(status, headers, body)
+
+
+def head_warning(error: platform.PlatformError) -> Headers:
+    """Return why a HEAD request is denied, as a warning (distribution-spec, "Warnings").
+
+    Its response has no body, and clients that begin a push with it show no other words.
+    """
+    if isinstance(error, registry.TokenDenied):
+        return [(b"warning", f'299 - "{error.message}"'.encode())]
+    return []
 
 
 def internal_error() -> Response:
