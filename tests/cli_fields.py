@@ -87,7 +87,8 @@ _HEAD: Final = """\
 # Fields of `--output json`
 
 What each command prints with `--output json`, `jsonl` or `yaml`: the records of the API, whole.
-A list is a list of such records. Fields may be added; the change log names those that are removed
+A list is a list of such records; with `jsonl` a line for each, written page by page as they come.
+Fields may be added; the change log names those that are removed
 or renamed. Times are RFC 3339 in UTC, sizes bytes. This page is generated from the declarations of
 the operations: `python -m tests.cli_fields`.
 """

@@ -39,6 +39,13 @@ async def refusal(shop: Shop, path: str, status: int, /, **fields: str) -> str:
     return html.unescape(found[1])
 
 
+def hidden(page: str, name: str) -> str:
+    """Return the value of the first hidden field of a name."""
+    found = re.search(rf'<input type="hidden" name="{name}" value="([^"]*)">', page)
+    assert found, page
+    return html.unescape(found[1])
+
+
 async def read(shop: Shop, path: str) -> Any:  # noqa: ANN401 - JSON
     """Return the JSON of `/v1` at a path."""
     answer = await shop.served.ask("GET", path, token=shop.served.acme.program_token)

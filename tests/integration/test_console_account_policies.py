@@ -11,7 +11,7 @@ import pytest
 from registry.console.pages.policy_documents import line_of
 from registry.console.pages.policy_vocabulary import matches
 from registry.console.paths import POLICIES
-from tests.integration.console_access import read, refusal, see, send, told
+from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 
 _NEW = f"{POLICIES}/new"
@@ -67,6 +67,24 @@ async def test_a_policy_is_written_corrected_changed_and_deleted(shop: Shop) -> 
     assert "Delete hand-made?" in (await send(shop, f"{page}/delete")).text
     assert ">hand-made<" not in await told(shop, f"{page}/delete", confirmed="yes")
     await see(shop, page, 404)
+
+
+async def test_a_document_that_was_saved_meanwhile_is_not_overwritten(shop: Shop) -> None:
+    await told(shop, _NEW, name="shared", document=written("registry:PullImage"))
+    found = re.search(rf'href="({POLICIES}/[^"]*)">shared<', await see(shop, POLICIES))
+    assert found
+    page = found[1]
+    drawn = hidden(await see(shop, page), "revision")
+    await told(shop, page, document=written("registry:DescribeImages"), revision=drawn)
+    mine = {"document": written("registry:PushImage")}
+    complaint = await refusal(shop, page, 409, **mine, revision=drawn)
+    assert complaint.startswith("This has changed since you opened the page")
+    refused = (await send(shop, page, **mine, revision=drawn)).text
+    assert "registry:PushImage" in refused
+    assert "registry:DescribeImages" in refused.partition("What is saved now")[2]
+    await told(shop, page, **mine, revision=hidden(refused, "revision"))
+    policy = (await read(shop, f"/v1{page.removeprefix('/console')}"))["policy"]
+    assert policy["document"]["statements"][0]["actions"] == ["registry:PushImage"]
 
 
 async def test_a_ready_made_policy_is_filled_with_names(shop: Shop) -> None:

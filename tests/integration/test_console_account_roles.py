@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from registry.console.paths import ACCOUNT_ROLES
-from tests.integration.console_access import read, refusal, see, send, told
+from tests.integration.console_access import hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 
 
@@ -53,6 +53,24 @@ async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
 
     assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
     assert ">releaser<" not in await told(shop, f"{page}/delete", confirmed="yes")
+
+
+async def test_a_trust_policy_that_was_saved_meanwhile_is_not_overwritten(shop: Shop) -> None:
+    theirs, mine = (trust(f"crn:iam::acme:service-account/{name}") for name in ("they", "me"))
+    fields = {"name": "trusting", "seconds": "5400", "trust_policy": trust("acme")}
+    await told(shop, ACCOUNT_ROLES, **fields)
+    found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">trusting<', await see(shop, ACCOUNT_ROLES))
+    assert found
+    page = found[1]
+    drawn = hidden(await see(shop, page), "drawn")
+    await told(shop, page, seconds="5400", trust_policy=theirs, drawn=drawn)
+    refused = await send(shop, page, seconds="5400", trust_policy=mine, drawn=drawn)
+    assert refused.status_code == 409
+    assert "service-account/they" in refused.text.partition("What is saved now")[2]
+    fresh = hidden(refused.text, "drawn")
+    await told(shop, page, seconds="5400", trust_policy=mine, drawn=fresh)
+    role = (await read(shop, f"/v1/roles/{page.rpartition('/')[2]}"))["role"]
+    assert "service-account/me" in str(role["trust_policy"])
 
 
 async def test_policies_are_attached_to_a_role(shop: Shop) -> None:

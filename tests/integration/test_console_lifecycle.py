@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from registry.console.pages.lifecycle_form import SUGGESTED, are_same, row_of, rows_of, rule_of
+from tests.integration.console_access import hidden
 from tests.integration.console_shop import Shop, open_shop
 
 RULES: list[dict[str, Any]] = [
@@ -95,6 +97,26 @@ async def test_only_what_was_previewed_is_run(shop: Shop) -> None:
     assert (await shop.call("GET", "/lifecycle-policy/runs"))["runs"] == []
     begun = await shop.told("/lifecycle/run", revision=str(int(revision[1]) + 1))
     assert "A run has begun." in begun
+
+
+async def test_rules_that_were_saved_meanwhile_are_not_overwritten(shop: Shop) -> None:
+    """Though the draft was previewed in between, on a page that shows the newer revision."""
+    await shop.call("PUT", "/lifecycle-policy", {"rules": RULES})
+    drawn = hidden(await shop.see("/lifecycle"), "revision")
+    theirs = [{"priority": 7, "selector": "untagged"}]
+    await shop.call("PUT", "/lifecycle-policy", {"rules": theirs})
+    mine = json.dumps([{"priority": 9, "selector": "untagged"}])
+    previewed = (await shop.send("/lifecycle/preview", rules=mine, revision=drawn)).text
+    assert hidden(previewed, "revision") == drawn
+    refused = await shop.send("/lifecycle", rules=mine, revision=drawn)
+    assert refused.status_code == 409
+    assert "This has changed since you opened the page" in refused.text
+    assert "What is saved now" in refused.text
+    kept = (await shop.call("GET", "/lifecycle-policy"))["lifecycle_policy"]["rules"]
+    assert [each["priority"] for each in kept] == [7]
+    await shop.told("/lifecycle", rules=mine, revision=hidden(refused.text, "revision"))
+    kept = (await shop.call("GET", "/lifecycle-policy"))["lifecycle_policy"]["rules"]
+    assert [each["priority"] for each in kept] == [9]
 
 
 async def test_a_row_that_cannot_be_keeps_its_fields(shop: Shop) -> None:

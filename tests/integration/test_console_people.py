@@ -11,7 +11,7 @@ import pytest
 from registry.console.cookies import CookieJar
 from registry.console.paths import MY_ACCOUNT, PEOPLE
 from registry.console.sessions import COOKIE, ConsoleSession, Token
-from tests.integration.console_access import check_secret, read, refusal, see, send, told
+from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import HOUR, URL
 
@@ -72,6 +72,22 @@ async def test_an_owner_adds_a_person_and_manages_it(
     assert again not in await see(shop, member)
     assert "Delete new@example.org?" in (await send(shop, f"{member}/delete")).text
     assert ">new@example.org<" not in await told(shop, f"{member}/delete", confirmed="yes")
+
+
+async def test_a_form_that_is_sent_again_makes_no_second_password_or_code(shop: Shop) -> None:
+    people = f"{PEOPLE}/{shop.served.acme.organization_id}"
+    form = {"email": "twice@example.org", "once": hidden(await see(shop, people), "once")}
+    first, again = [secret_in(await send(shop, f"{people}/users", **form)) for _ in range(2)]
+    assert first == again
+    found = re.search(r'href="([^"]*)">twice@example.org<', await see(shop, people))
+    assert found
+    asked = (await send(shop, f"{found[1]}/password")).text
+    form = {"confirmed": "yes", "once": hidden(asked, "once")}
+    reset, again = [secret_in(await send(shop, f"{found[1]}/password", **form)) for _ in range(2)]
+    assert first != reset == again
+    form = {"email": "called@example.org", "role": "member", "once": form["once"]}
+    first, again = [secret_in(await send(shop, f"{people}/invitations", **form)) for _ in range(2)]
+    assert first == again
 
 
 async def test_invitations_are_shown_once_and_revoked(shop: Shop) -> None:

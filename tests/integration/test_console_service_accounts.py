@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from registry.console.paths import SERVICE_ACCOUNTS
-from tests.integration.console_access import check_secret, read, refusal, see, send, told
+from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 
 _SECRET = re.compile(r"<span class=\"label\">Secret</span>\s*<div class=\"copyable\"><code>([^<]+)")
@@ -59,6 +59,32 @@ async def test_one_form_makes_a_bot_and_shows_its_secret_once(
     assert again.status_code == 409
     assert _SECRET.search(again.text) is None
     assert 'value="web/*, api"' in again.text
+
+
+async def test_a_form_that_is_sent_again_makes_no_second_key(shop: Shop) -> None:
+    """A reload sends it again, as does a second click."""
+    once = hidden(await see(shop, SERVICE_ACCOUNTS), "once")
+    bot = {"name": "twice", "template": "", "key": "on", "once": once}
+    first, second = [await send(shop, SERVICE_ACCOUNTS, **bot) for _ in range(2)]
+    secret = _SECRET.search(first.text)
+    assert secret
+    check_secret(second, secret[1])
+    page = await page_named(shop, "twice")
+    api = f"/v1{page.removeprefix('/console')}/access-keys"
+    assert len((await read(shop, api))["access_keys"]) == 1
+
+    shown = await see(shop, page)
+    again = {"description": "rotated", "once": hidden(shown, "once")}
+    assert again["once"] != once
+    secrets = [_SECRET.search((await send(shop, f"{page}/keys", **again)).text) for _ in range(2)]
+    assert secrets[0]
+    assert secrets[1]
+    assert secrets[0][1] == secrets[1][1] != secret[1]
+    assert len((await read(shop, api))["access_keys"]) == 2
+    complaint = await refusal(shop, f"{page}/keys", 409, description="other", once=again["once"])
+    assert complaint.startswith("This form was sent before with something else in it")
+    forged = await refusal(shop, f"{page}/keys", 400, description="other", once="\u2603\r\n")
+    assert "Idempotency-Key" in forged
 
 
 async def test_forms_that_cannot_be_name_their_fault(shop: Shop) -> None:

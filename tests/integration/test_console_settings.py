@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from registry.console.page_request import PageRequest
+from registry.console.pages import repository_settings
 from registry.console.pages.repository_settings import closed, opened
 from registry.console.paths import HOME
+from tests.integration.console_access import hidden
 from tests.integration.console_shop import NAME, Shop, open_shop
 
 PARTNER = {"effect": "allow", "principals": ["globex"], "actions": ["registry:PullImage"]}
@@ -79,13 +84,71 @@ async def test_a_repository_is_public_only_after_a_warning(shop: Shop) -> None:
     document = (await shop.call("GET", "/policy"))["policy"]["document"]
     assert [each["effect"] for each in document["statements"]] == ["allow", "deny"]
     await shop.call("DELETE", "/policy")
-    await shop.told("/settings/public", confirmed="yes", revision="")
+    await shop.told("/settings/public", confirmed="yes", revision="0")
     revision = re.search(
         r'name="revision" value="([0-9]+)"', (await shop.send("/settings/private")).text
     )
     assert revision
     await shop.told("/settings/private", confirmed="yes", revision=revision[1])
     assert (await shop.call("GET", ""))["repository"]["visibility"] == "private"
+
+
+async def test_a_policy_that_changes_meanwhile_is_not_overwritten(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what was saved since the page was drawn, nor what is in the same moment."""
+    await shop.call("PUT", "/policy", policy(PARTNER))
+    read_policy = repository_settings._read_policy
+
+    async def meddled(page: PageRequest) -> dict[str, Any] | None:
+        found = await read_policy(page)
+        await shop.call("PUT", "/policy", policy(PARTNER, DENIAL))
+        return found
+
+    for path in ("/settings/public", "/settings/private"):
+        revision = hidden((await shop.send(path)).text, "revision")
+        with monkeypatch.context() as meddling:
+            meddling.setattr(repository_settings, "_read_policy", meddled)
+            refused = await shop.send(path, confirmed="yes", revision=revision)
+        assert refused.status_code == 409
+        assert "someone has changed the policy since" in refused.text.lower()
+        kept = (await shop.call("GET", "/policy"))["policy"]["document"]["statements"]
+        assert [each["effect"] for each in kept] == ["allow", "deny"]
+    await shop.call("DELETE", "/policy")
+
+
+async def test_the_editor_of_a_policy_shows_what_was_saved_since(shop: Shop) -> None:
+    await shop.call("PUT", "/policy", policy(DENIAL))
+    await shop.call("DELETE", "/policy")
+    drawn = hidden(await shop.see("/policy"), "revision")
+    assert drawn == "0"
+    await shop.call("PUT", "/policy", policy(DENIAL))
+    mine = json.dumps(policy(PARTNER))
+    for _ in range(2):  # as long as it is not looked at
+        refused = await shop.send("/policy", document=mine, revision=drawn)
+        assert refused.status_code == 409
+    assert "This has changed since you opened the page" in refused.text
+    assert html.escape(mine, quote=True).replace("&quot;", "&#34;") in refused.text
+    assert "What is saved now" in refused.text
+    assert "registry:PushImage" in refused.text
+    assert "globex" in str((await shop.call("GET", "/policy"))["policy"]["document"])
+    seen = hidden(refused.text, "revision")
+    await shop.told("/policy", document=mine, revision=seen)
+    kept = (await shop.call("GET", "/policy"))["policy"]
+    assert [each["effect"] for each in kept["document"]["statements"]] == ["allow"]
+    unread = await shop.send("/policy", document="[", revision=seen)
+    path = f"/v1/repositories/{shop.repository_id}/policy?revision=0"
+    refused = await shop.served.ask("DELETE", path, token=shop.served.acme.program_token)
+    assert (refused.status_code, refused.json()["error"]["params"]) == (
+        409,
+        {"revision": int(seen) + 1},
+    )
+    await shop.call("DELETE", f"/policy?revision={int(seen) + 1}")
+    gone = await shop.send("/policy", document=mine, revision=seen)
+    assert (gone.status_code, "Nothing: it was deleted." in gone.text) == (409, True)
+    await shop.call("PUT", "/policy?revision=0", policy(PARTNER))
+    assert hidden(unread.text, "revision") == seen  # what it was drawn from, not what is there now
+    await shop.call("DELETE", "/policy")
 
 
 async def test_what_a_role_may_not_do_is_not_shown(shop: Shop) -> None:

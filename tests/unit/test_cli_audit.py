@@ -1,13 +1,17 @@
-"""Times as ``entrepot audit`` takes them."""
+"""``entrepot audit``: the times it takes, and JSON lines that flow."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from registry.cli.api import ApiClient
 from registry.cli.audit import moment
 from registry.cli.failure import Misuse
+from registry.cli.main import make_parser
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -32,3 +36,27 @@ def test_a_time_is_absolute_or_so_long_ago(text: str | None, told: str | None) -
 def test_another_text_is_no_time(text: str) -> None:
     with pytest.raises(Misuse):
         moment(text, NOW)
+
+
+@pytest.mark.parametrize(
+    "words", [("list", "--limit", "0", "-o", "jsonl"), ("export", "-o", "jsonl"), ("export",)]
+)
+def test_json_lines_are_written_page_by_page(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When a page is asked for, all of those before it are written: none is kept."""
+    written: list[int] = []
+
+    def call(_client: ApiClient, *_: object) -> dict[str, Any]:
+        lines = capsys.readouterr().out.splitlines()
+        written.extend(json.loads(line)["number"] for line in lines)
+        begun = len(written)
+        more = {"marker": "next"} if begun < 4 else {}
+        return {"events": [{"number": begun}, {"number": begun + 1}], "meta": more}
+
+    monkeypatch.setattr(ApiClient, "call", call)
+    monkeypatch.setattr("registry.cli.audit.open_client", lambda _: object.__new__(ApiClient))
+    options = make_parser().parse_args(["audit", *words])
+    assert options.run(options) == 0
+    assert written == [0, 1, 2, 3]
+    assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [4, 5]

@@ -10,13 +10,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from registry.cli.acting import by_column
 from registry.cli.api import PAGE_ROWS, Record, open_client
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.options import Verbs, add_noun, add_registry, add_verb
-from registry.cli.output import Column, column, echo, time_text, write_records
+from registry.cli.output import (
+    Column,
+    column,
+    document_text,
+    echo,
+    time_text,
+    write_records,
+)
 from registry.cli.rights.people import find_organization, open_person
 
 _PATH: Final = "/v1/audit-events"
@@ -55,7 +60,10 @@ def add_parsers(commands: Verbs) -> None:
     add_registry(export)
     _add_filter(export)
     export.add_argument("--to", type=Path, metavar="FILE", help="a new file (standard output)")
-    export.set_defaults(run=_export, output="json")
+    export.add_argument(
+        "--output", "-o", choices=("jsonl",), default="jsonl", help="JSON lines, the only way"
+    )
+    export.set_defaults(run=_export)
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +91,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    lines = (msgspec.json.encode(event).decode() + "\n" for event in _events(options))
+    lines = (document_text(event, options.output) for event in _events(options))
     if options.to is None:
         sys.stdout.writelines(lines)
         return 0

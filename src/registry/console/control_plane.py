@@ -5,7 +5,7 @@ All permissions, rules and errors are those of the control plane; the console de
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -66,9 +66,14 @@ class ControlPlaneClient:
         """Return the bytes at a path."""
         return await self._send("GET", path, query)
 
-    async def post(self, path: str, body: object = None, **query: str | int | None) -> Any:  # noqa: ANN401
-        """Post a JSON body, or none; return the JSON of the answer."""
-        return await self._change("POST", path, body, query)
+    async def post(
+        self, path: str, body: object = None, *, once: str = "", **query: str | int | None
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Post a JSON body, or none; return the JSON of the answer.
+
+        The same again with the same `once`, the ``Idempotency-Key``, has the same answer.
+        """
+        return await self._change("POST", path, body, query, [(b"idempotency-key", once)])
 
     async def change(
         self,
@@ -83,7 +88,8 @@ class ControlPlaneClient:
 
         With `if_match`, only if the resource still has this entity tag.
         """
-        return await self._change(method, path, body, query, if_match)
+        match = f'"{if_match}"' if if_match else ""
+        return await self._change(method, path, body, query, [(b"if-match", match)])
 
     async def _change(
         self,
@@ -91,10 +97,10 @@ class ControlPlaneClient:
         path: str,
         body: object,
         query: Mapping[str, str | int | None],
-        if_match: str = "",
+        headers: Sequence[tuple[bytes, str]],
     ) -> Any:  # noqa: ANN401 - JSON
         content = b"" if body is None else msgspec.json.encode(body)
-        answer = await self._send(method, path, query, content, b"application/json", if_match)
+        answer = await self._send(method, path, query, content, b"application/json", headers)
         return msgspec.json.decode(answer) if answer else None
 
     async def post_form(self, path: str, fields: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
@@ -110,7 +116,7 @@ class ControlPlaneClient:
         query: Mapping[str, str | int | None],
         body: bytes = b"",
         content_type: bytes = b"",
-        if_match: str = "",
+        more_headers: Sequence[tuple[bytes, str]] = (),
     ) -> bytes:
         outer, request_id = self._scope, self._scope["state"]["request_id"]
         headers = [(b"host", host_of(outer).encode("latin-1"))]
@@ -120,8 +126,7 @@ class ControlPlaneClient:
             headers.append((b"authorization", b"Bearer " + self._bearer.encode()))
         if body:
             headers.append((b"content-type", content_type))
-        if if_match:
-            headers.append((b"if-match", f'"{if_match}"'.encode()))
+        headers += [(name, value.encode()) for name, value in more_headers if value]
         headers.append((b"content-length", b"%d" % len(body)))
         given = {name: value for name, value in query.items() if value not in (None, "")}
         scope = {

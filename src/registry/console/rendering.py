@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import version
+from secrets import token_urlsafe
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +59,7 @@ def template_engine() -> JinjaTemplateEngine:
         bar=drawing.bar,
         series=drawing.series,
         at=_at,
+        once=lambda: token_urlsafe(18),
         product=f"entrepot {version('entrepot')}",
     )
     return JinjaTemplateEngine.from_environment(environment)

@@ -13,6 +13,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.jobs.runs import Run, count_runs, list_runs
+from cloudcore.revisions import RevisionQuery
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -208,7 +209,14 @@ async def get_lifecycle_policy(
     return _one(ctx, repository, await ctx.database.read(get_policy, repository.id))
 
 
-@put(_PATH, opt={"action": "registry:PutLifecyclePolicy"})
+@put(
+    _PATH,
+    opt={
+        "action": "registry:PutLifecyclePolicy",
+        "query": RevisionQuery,
+        "statuses": (409,),
+    },
+)
 async def put_lifecycle_policy(
     repository_id: FromPath[str],
     data: JSONBody[PutLifecyclePolicy],
@@ -221,6 +229,7 @@ async def put_lifecycle_policy(
         repository.id,
         data.rules,
         ctx.clock(),
+        ctx.query(RevisionQuery).revision,
         wrap=partial(_one, ctx, repository),
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.iam.decision import Caller
+from cloudcore.revisions import RevisionQuery
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
@@ -28,7 +28,7 @@ from registry.services.repositories.policies import (
 _PATH: Final = f"{PATH}/policy"
 
 
-class PutPolicyQuery(msgspec.Struct):
+class PutPolicyQuery(RevisionQuery):
     """Options of setting a policy."""
 
     force: bool = False
@@ -106,25 +106,34 @@ async def put_repository_policy(
     A policy that denies the caller an action it has without it is refused, unless `force` is set.
     """
     repository = await authorized_repository(ctx, repository_id)
-    force = ctx.query(PutPolicyQuery).force
+    query = ctx.query(PutPolicyQuery)
     return await ctx.commit(
         put_resource_policy,
         repository.id,
         repository.account_id,
         data["policy"] if data.keys() == {"policy"} else data,
         ctx.clock(),
-        None if force else _setter(ctx, repository),
+        None if query.force else _setter(ctx, repository),
+        query.revision,
         wrap=partial(_one, ctx, repository),
     )
 
 
-@delete(_PATH, opt={"action": "registry:DeleteRepositoryPolicy"})
+@delete(
+    _PATH,
+    opt={
+        "action": "registry:DeleteRepositoryPolicy",
+        "query": RevisionQuery,
+        "statuses": (409,),
+    },
+)
 async def delete_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a repository's policy; from then on only its own account's policies count."""
     repository = await authorized_repository(ctx, repository_id)
-    await ctx.database.write(delete_resource_policy, repository.id)
+    revision = ctx.query(RevisionQuery).revision
+    await ctx.database.write(delete_resource_policy, repository.id, revision)
 
 
 HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)

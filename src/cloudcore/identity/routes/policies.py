@@ -33,6 +33,7 @@ from cloudcore.identity.rows.policies import (
 from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
+from cloudcore.revisions import RevisionQuery
 from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -247,7 +248,10 @@ async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestConte
     return _one(await _authorized(ctx, policy_id))
 
 
-@patch("/v1/policies/{policy_id:str}", opt={"action": "iam:UpdatePolicy"})
+@patch(
+    "/v1/policies/{policy_id:str}",
+    opt={"action": "iam:UpdatePolicy", "query": RevisionQuery, "statuses": (409,)},
+)
 async def update_policy(
     policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
 ) -> Reply[OnePolicy]:
@@ -261,6 +265,7 @@ async def update_policy(
         policy.id,
         changes_of(data),
         ctx.clock(),
+        ctx.query(RevisionQuery).revision,
         wrap=_one,
     )
 

@@ -14,6 +14,7 @@ from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import Attached, Attachment, PolicyRow
 from cloudcore.identity.services.roles import get_role
 from cloudcore.identity.services.service_accounts import get_service_account
+from cloudcore.revisions import require_revision
 
 MAX_ATTACHMENTS: Final = 10
 """Maximum number of policies of a service account or role."""
@@ -38,16 +39,24 @@ def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:
 
 
 def update_policy(
-    tx: Connection, account_id: str, policy_id: str, changes: dict[str, Any], now: int
+    tx: Connection,
+    account_id: str,
+    policy_id: str,
+    changes: dict[str, Any],
+    now: int,
+    revision: int | None = None,
 ) -> PolicyRow:
-    """Change the given fields of a policy; a new document increments its revision.
+    """Change the given fields of a policy, if it has this `revision`.
+
+    A new document increments its revision.
 
     Raises:
-        Conflict: a principal would have too many bytes of policies.
+        Conflict: a principal would have too many bytes of policies; or it has another revision.
 
     """
     increment_revision(tx, account_id)
     policy = get_policy(tx, account_id, policy_id)
+    require_revision(policy.revision, revision)
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):

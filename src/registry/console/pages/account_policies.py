@@ -14,7 +14,12 @@ from registry.console.pages.policy_documents import (
     written_document,
 )
 from registry.console.pages.policy_vocabulary import FIND, read_vocabulary
-from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.pages.refusals import (
+    NO_COMPLAINT,
+    Complaint,
+    complaint_of,
+    is_outdated,
+)
 from registry.console.paths import POLICIES
 
 _API: Final = "/v1/policies"
@@ -76,10 +81,12 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
     description = form.get("description", "").strip()
     try:
         changes = {"document": parse_document(written), "description": description}
-        await page.api.change("PATCH", _api(page), changes)
+        await page.api.change("PATCH", _api(page), changes, revision=form.get("revision"))
     except ValueError as error:
         return await _show(page, Complaint(400, str(error), "document"))
     except Refused as error:
+        if is_outdated(error):
+            return await _show(page, complaint_of(error), outdated=True)
         return await _show(page, complaint_about(error, written))
     return page.go(f"{POLICIES}/{page.parameters['policy']}", "policy-saved")
 
@@ -126,8 +133,11 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
     )
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show(
+    page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
+) -> PageResponse:
     policy = (await page.api.get(_api(page)))["policy"]
+    revision = str(policy["revision"])
     path = f"{_api(page)}/attachments"
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(
@@ -139,6 +149,8 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         find_field=FIND,
         description=page.form.get("description", policy["description"]),
         written=page.form.get("document", written_document(policy["document"])),
+        saved=written_document(policy["document"]) if outdated else "",
+        revision=revision if outdated else page.form.get("revision", revision),
         complaint=complaint,
     )
 

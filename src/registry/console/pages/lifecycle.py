@@ -20,6 +20,7 @@ from registry.console.pages.lifecycle_form import (
     rows_of,
     rule_of,
 )
+from registry.console.pages.refusals import NOTHING_SAVED, OUTDATED, is_outdated
 from registry.console.pages.repository_paths import (
     api_path,
     path_of,
@@ -87,8 +88,10 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _page(page, 400, draft=draft, complaint=draft.complaint)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", path, {"rules": draft.rules})
+        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_drawn(page))
     except Refused as error:
+        if is_outdated(error):
+            return await _page(page, 409, draft=draft, complaint=OUTDATED, outdated=True)
         return await _told(page, draft, error)
     return page.go(path_of(page).tab("lifecycle"), "policy-saved")
 
@@ -189,6 +192,11 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page).tab("lifecycle"))
 
 
+def _drawn(page: PageRequest) -> str:
+    """Return the revision of the policy from which the form began; empty if it was not known."""
+    return page.form.get("revision", "")
+
+
 async def _told(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
     """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
@@ -204,6 +212,7 @@ async def _page(
     found: dict[str, Any] | None = None,
     complaint: str = "",
     spare: int = 1,
+    outdated: bool = False,
 ) -> PageResponse:
     """Return the page with the draft, else with the saved policy, in its form."""
     path = f"{api_path(page)}/lifecycle-policy"
@@ -218,6 +227,7 @@ async def _page(
         is_hidden = False
     runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
     saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
+    revision = "" if is_hidden else str(policy["revision"] if policy else 0)
     if draft is None or (not draft.rows and draft.complaint):
         rules = saved or [dict(rule) for rule in SUGGESTED]
         rows = [row_of(rule) for rule in rules]
@@ -234,6 +244,8 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
+        saved=(_written(saved) if saved else NOTHING_SAVED) if outdated else "",
+        revision=revision if outdated else _drawn(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},

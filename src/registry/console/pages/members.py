@@ -42,7 +42,8 @@ async def reset_password(page: InjectedPage) -> PageResponse:
     if "confirmed" not in page.form:
         return await _ask(page, "password")
     try:
-        made = await page.person.post(f"{_user_api(page)}/reset-password")
+        path, once = f"{_user_api(page)}/reset-password", page.form.get("once", "")
+        made = await page.person.post(path, once=once)
     except Refused as error:
         return await _show(page, complaint_of(error))
     return show_one_time_password(page, made["user"])

@@ -47,7 +47,7 @@ async def add_person(page: InjectedPage) -> PageResponse:
         "organization": page.parameters["organization"],
     }
     try:
-        made = await page.person.post("/v1/users", body)
+        made = await page.person.post("/v1/users", body, once=page.form.get("once", ""))
     except Refused as error:
         return await _show(page, complaint_of(error))
     return show_one_time_password(page, made["user"])
@@ -58,7 +58,8 @@ async def invite(page: InjectedPage) -> PageResponse:
     """Invite an address, and show the code to hand over."""
     body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
     try:
-        made = await page.person.post(f"{_api(page)}/invitations", body)
+        path, once = f"{_api(page)}/invitations", page.form.get("once", "")
+        made = await page.person.post(path, body, once=once)
     except Refused as error:
         return await _show(page, complaint_of(error))
     organization = (await page.person.get(_api(page)))["organization"]

@@ -9,6 +9,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.refusals import NOTHING_SAVED, OUTDATED, is_outdated
 from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import REPOSITORY
 
@@ -38,12 +39,17 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         complaint = f"The policy is no JSON object: {error}"
         return await _page(page, 400, written=written, complaint=complaint)
     force = "true" if "force" in form else None
+    path, revision = f"{api_path(page)}/policy", form.get("revision")
     try:
-        await page.api.change("PUT", f"{api_path(page)}/policy", document, force=force)
+        await page.api.change("PUT", path, document, force=force, revision=revision)
     except Refused as error:
         if error.status not in (400, 409):
             raise
-        return await _page(page, error.status, written=written, complaint=error.message)
+        outdated = is_outdated(error)
+        complaint = OUTDATED if outdated else error.message
+        return await _page(
+            page, error.status, written=written, complaint=complaint, outdated=outdated
+        )
     return page.go(path_of(page).tab("policy"), "policy-saved")
 
 
@@ -60,6 +66,7 @@ async def _page(
     *,
     written: str = "",
     complaint: str = "",
+    outdated: bool = False,
 ) -> PageResponse:
     repository = await read_repository(page)
     try:
@@ -68,6 +75,7 @@ async def _page(
         if error.status != 404:
             raise
         policy = None
+    revision = policy["revision"] if policy else 0
     document = policy["document"] if policy else EXAMPLE
     shown = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     return page.show(
@@ -76,6 +84,8 @@ async def _page(
         repository=repository,
         policy=policy,
         written=written or shown,
+        saved=(shown if policy else NOTHING_SAVED) if outdated else "",
+        revision=revision if outdated else page.form.get("revision", revision),
         complaint=complaint,
     )
 

@@ -7,6 +7,10 @@ from typing import Final, NamedTuple
 from registry.console.control_plane import Refused
 
 _INLINE: Final = (400, 403, 404, 409)
+_SENT_BEFORE: Final = (
+    "This form was sent before with something else in it, and has made something then: look for it"
+    " on this page. To make another, fill in the form again."
+)
 
 
 class Complaint(NamedTuple):
@@ -20,6 +24,13 @@ class Complaint(NamedTuple):
 
 
 NO_COMPLAINT: Final = Complaint()
+NOTHING_SAVED: Final = "Nothing: it was deleted."
+"""What is saved now, if there is no document any more."""
+OUTDATED: Final = (
+    "This has changed since you opened the page, so nothing was saved. What you wrote is still in"
+    " the form, and what is saved now is shown below it. Bring the two together and save again:"
+    " that replaces what is saved now."
+)
 
 
 def complaint_of(error: Refused) -> Complaint:
@@ -29,6 +40,15 @@ def complaint_of(error: Refused) -> Complaint:
         Refused: `error` itself, which is not the form's: a 401, a 429 or a failure.
 
     """
+    if error.code == "IDEMPOTENCY_KEY_REUSED":
+        return Complaint(409, _SENT_BEFORE)
     if error.status not in _INLINE:
         raise error
+    if is_outdated(error):
+        return Complaint(error.status, OUTDATED)
     return Complaint(error.status, error.sentence, str(error.params.get("field", "")))
+
+
+def is_outdated(error: Refused) -> bool:
+    """Return True if a document has changed since the page was drawn that was sent back."""
+    return error.status == 409 and "revision" in error.params

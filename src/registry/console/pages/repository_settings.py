@@ -11,6 +11,7 @@ from litestar import get, post
 from cloudcore.errors import Conflict
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.refusals import is_outdated
 from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import REPOSITORY
 
@@ -72,7 +73,7 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
     policy = await _read_policy(page)
     document = policy["document"] if policy else None
     changed = opened(document) if is_public else closed(document)
-    revision = str(policy["revision"]) if policy else ""
+    revision = str(policy["revision"]) if policy else "0"
     if "confirmed" not in page.form:
         return page.show(
             "repository_visibility.html",
@@ -83,14 +84,24 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             revision=revision,
         )
     if page.form.get("revision", "") != revision:
-        raise Conflict("the policy has changed since it was shown; go back, reload, look again")
+        raise _changed()
     path = f"{api_path(page)}/policy"
-    if changed is not None:
-        await page.api.change("PUT", path, changed)
-    elif document is not None:
-        await page.api.change("DELETE", path)
+    try:
+        if changed is not None:
+            await page.api.change("PUT", path, changed, revision=revision)
+        elif document is not None:
+            await page.api.change("DELETE", path, revision=revision)
+    except Refused as error:
+        raise _changed() if is_outdated(error) else error from None
     said = "repository-public" if is_public else "repository-private"
     return page.go(path_of(page).tab("settings"), said)
+
+
+def _changed() -> Conflict:
+    return Conflict(
+        "someone has changed the policy since it was shown, so nothing was saved; go back to the"
+        " settings and choose again, to see the policy as it is now"
+    )
 
 
 def opened(document: Mapping[str, Any] | None) -> Document:

@@ -23,7 +23,7 @@ async def create_key(page: InjectedPage) -> PageResponse:
     description = page.form.get("description", "").strip()
     body = {"description": description, **end_of_form(page.form)}
     try:
-        made = await page.api.post(_api(page), body)
+        made = await page.api.post(_api(page), body, once=page.form.get("once", ""))
     except Refused as error:
         return await show(page, complaint_of(error))
     return show_new_key(page, made["access_key"], path_of(page))

@@ -40,7 +40,7 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     if "key" in form:
         body["access_key"] = end_of_form(form)
     try:
-        made = await page.api.post(_API, body)
+        made = await page.api.post(_API, body, once=form.get("once", ""))
     except Refused as error:
         return await _list(page, complaint_of(error))
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"

@@ -7,6 +7,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
+from cloudcore.revisions import require_revision
 from registry.metadata.lifecycle import policies as lifecycle
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.services.lifecycle.rules import DAY, LifecycleRule, check_rules
@@ -16,20 +17,28 @@ RUN_EVERY: Final = DAY
 
 
 def put_policy(
-    tx: Connection, repository_id: str, rules: Sequence[LifecycleRule], now: int
+    tx: Connection,
+    repository_id: str,
+    rules: Sequence[LifecycleRule],
+    now: int,
+    revision: int | None = None,
 ) -> StoredLifecyclePolicy:
-    """Set or replace a repository's policy.
+    """Set or replace a repository's policy, if it has this `revision`.
 
     The first run starts a day later, so that there is time for a preview. Replacing a policy keeps
     its schedule, and stops a run of the old one.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
+        Conflict: it has another revision.
         NotFound: there is no such repository.
 
     """
     document = check_rules(rules)
     lock_existing_repository(tx, repository_id)
+    if revision is not None:
+        stored = lifecycle.find_policy(tx, repository_id)
+        require_revision(stored.revision if stored else 0, revision)
     return lifecycle.store_policy(tx, repository_id, document, now, now + RUN_EVERY)
 
 

@@ -16,6 +16,7 @@ from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
 from cloudcore.identity.documents import stored_document
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
+from cloudcore.revisions import require_revision
 from registry.metadata.repositories import policies
 from registry.metadata.repositories.policies import NewPolicy, StoredResourcePolicy
 from registry.services.repositories.locks import lock_existing_repository
@@ -53,8 +54,9 @@ def put_resource_policy(
     document: Any,  # noqa: ANN401 - JSON, not yet checked
     now: int,
     setter: Setter | None = None,
+    revision: int | None = None,
 ) -> StoredResourcePolicy:
-    """Set or replace the policy of a repository of `account_id`.
+    """Set or replace the policy of a repository of `account_id`, if it has this `revision`.
 
     The ids of the named principals are stored with it, so that a later principal of the same name
     gets no rights.
@@ -62,11 +64,12 @@ def put_resource_policy(
     Raises:
         InvalidInput: with ``field`` and ``reason``; also if a named principal of the repository's
             own account does not exist.
-        Conflict: it would lock out the `setter`, if one is given.
+        Conflict: it would lock out the `setter`, if one is given; or it has another revision.
         NotFound: the repository was deleted meanwhile.
 
     """
     lock_existing_repository(tx, repository_id)
+    _require(tx, repository_id, revision)
     stored = stored_document(tx, document, REPOSITORY_RULES, account_id)
     policy = stored.policy
     names = {name for each in policy.statements for name in each.principals}
@@ -89,16 +92,24 @@ def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePol
     return stored
 
 
-def delete_resource_policy(tx: Connection, repository_id: str) -> None:
-    """Delete a repository's policy.
+def delete_resource_policy(tx: Connection, repository_id: str, revision: int | None = None) -> None:
+    """Delete a repository's policy, if it has this `revision`.
 
     Raises:
+        Conflict: it has another revision.
         NotFound: it has none, or was deleted meanwhile.
 
     """
     lock_existing_repository(tx, repository_id)
+    _require(tx, repository_id, revision)
     if not policies.remove_policy(tx, repository_id):
         raise _no_policy()
+
+
+def _require(tx: Connection, repository_id: str, revision: int | None) -> None:
+    if revision is not None:
+        stored = policies.find_policy(tx, repository_id)
+        require_revision(stored.revision if stored else 0, revision)
 
 
 def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: Setter) -> None:
