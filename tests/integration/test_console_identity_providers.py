@@ -199,6 +199,14 @@ async def test_a_role_is_given_to_a_group_and_taken(shop: Shop) -> None:
     assert "at Acme Login, since" in shown
     assert "is assigned to this group" in await refusal(shop, f"{role}/groups", 409, **given)
     await refusal(shop, f"{role}/groups", 400, **{**given, "identity_provider": "x"})
+    crn = f"crn:iam::{shop.served.acme.organization_id}:identity-provider/{provider}"
+    assert crn not in shown
+    for group in "xy":  # the second finds that the provider is trusted
+        trusted = await told(shop, f"{role}/groups", **{**given, "group": group}, trust="on")
+        assert trusted.count(crn) == 1
+    for row in (await read(shop, f"/v1/roles/{role_id}/group-assignments"))["group_assignments"]:
+        if row["group"] in "xy":
+            await told(shop, f"{role}/groups/{row['id']}/delete")
     api = f"/v1/roles/{role_id}/group-assignments"
     (row,) = (await read(shop, api))["group_assignments"]
     assert row["identity_provider"] == provider
