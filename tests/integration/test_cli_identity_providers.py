@@ -129,6 +129,9 @@ def test_a_role_is_given_to_a_group_and_taken(world: World, owner: Home, name: s
     shown = world.done("roles", "groups", role, home=owner).lines
     assert shown[1].startswith(f"ops {name} 20")
     assert world.done("roles", "groups", role).lines[1].startswith(f"ops {provider['id']} 20")
+    world.done("roles", "assign", role, ADMIN, "--keep-trust")
+    (line,) = world.done("roles", "assignments", role).lines[1:]
+    assert line.split()[3] == "no"  # by hand, not by a group
     rows = world.read("roles", "groups", role)
     assert {each["identity_provider"] for each in rows} == {provider["id"]}
     gone = world.done("roles", "unassign-group", role, "devs", home=owner)

@@ -150,6 +150,30 @@ async def test_only_owners_see_providers_and_logs(shop: Shop) -> None:
         sign_in(shop, acme.person_token)
 
 
+async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
+    role = f"{ACCOUNT_ROLES}/{shop.served.acme.ids['/v1/roles/{}']}"
+    log = f"{PEOPLE}/{shop.served.acme.organization_id}/audit"
+
+    async def costs() -> list[int]:
+        found = []
+        for path in (providers_of(shop), role, log):
+            shop.calls.clear()
+            await see(shop, path)
+            found.append(len(shop.calls))
+        return found
+
+    before = await costs()
+    made = [await send(shop, providers_of(shop), **{**FIELDS, "name": name}) for name in "abc"]
+    for each in made:
+        given = {"identity_provider": each.headers["location"].rpartition("/")[2], "group": "x"}
+        await told(shop, f"{role}/groups", **given)
+    # The providers. The role, its people, its groups, the account and its organization's providers,
+    # the policies it has and the others. The events, and the organizations.
+    assert (await costs(), before) == ([1, 7, 2], [1, 7, 2])
+    for each in made:
+        await told(shop, f"{each.headers['location']}/delete", confirmed="yes")
+
+
 async def test_an_owner_in_a_role_sees_who_is_suspended(shop: Shop) -> None:
     people = f"{PEOPLE}/{shop.served.acme.organization_id}"
     await send(shop, f"{people}/users", email="leaving@example.org")
@@ -175,6 +199,14 @@ async def test_a_role_is_given_to_a_group_and_taken(shop: Shop) -> None:
     assert "at Acme Login, since" in shown
     assert "is assigned to this group" in await refusal(shop, f"{role}/groups", 409, **given)
     await refusal(shop, f"{role}/groups", 400, **{**given, "identity_provider": "x"})
+    crn = f"crn:iam::{shop.served.acme.organization_id}:identity-provider/{provider}"
+    assert crn not in shown
+    for group in "xy":  # the second finds that the provider is trusted
+        trusted = await told(shop, f"{role}/groups", **{**given, "group": group}, trust="on")
+        assert trusted.count(crn) == 1
+    for row in (await read(shop, f"/v1/roles/{role_id}/group-assignments"))["group_assignments"]:
+        if row["group"] in "xy":
+            await told(shop, f"{role}/groups/{row['id']}/delete")
     api = f"/v1/roles/{role_id}/group-assignments"
     (row,) = (await read(shop, api))["group_assignments"]
     assert row["identity_provider"] == provider

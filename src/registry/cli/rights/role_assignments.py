@@ -23,6 +23,7 @@ from registry.cli.transport import Transport
 _COLUMNS: Final = (
     Column("E-MAIL", lambda row: row["user"]["name"]),
     column("SINCE", "created_at", time_text),
+    Column("BY A GROUP", lambda row: row["identity_provider"] is not None),
     Column("ID", lambda row: row["user"]["id"], is_whole=True),
 )
 _MY_COLUMNS: Final = (

@@ -34,17 +34,39 @@ async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
 
 
 async def assign_group(page: PageRequest, role_id: str) -> None:
-    """Assign a role to the group that a form names."""
+    """Assign a role to the group that a form names.
+
+    With ``trust`` in the form, its trust policy is made to admit all people of the provider.
+
+    Raises:
+        Refused: ``/v1`` does not let it be assigned, or the trust policy be changed.
+
+    """
     body = {
         "identity_provider": page.form.get("identity_provider", "").strip(),
         "group": page.form.get("group", "").strip(),
     }
-    await page.api.post(_api(role_id), body)
+    made = (await page.api.post(_api(role_id), body))["group_assignment"]
+    if "trust" in page.form:
+        for each in await _providers(page):
+            if each["id"] == made["identity_provider"]:
+                await _admit(page, role_id, each["crn"])
 
 
 async def unassign_group(page: PageRequest, role_id: str, assignment_id: str) -> None:
     """Unassign a role from a group."""
     await page.api.change("DELETE", f"{_api(role_id)}/{assignment_id}")
+
+
+async def _admit(page: PageRequest, role_id: str, crn: str) -> None:
+    """Let the trust policy of a role admit a principal, unless it does."""
+    path = f"/v1/roles/{role_id}"
+    policy = (await page.api.get(path))["role"]["trust_policy"]
+    statements = policy["statements"]
+    if not any(each["effect"] == "allow" and crn in each["principals"] for each in statements):
+        added = {"effect": "allow", "principals": [crn]}
+        changed = {**policy, "statements": [*statements, added]}
+        await page.api.change("PATCH", path, {"trust_policy": changed})
 
 
 def _api(role_id: str) -> str:
