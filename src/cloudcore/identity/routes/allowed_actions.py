@@ -54,8 +54,8 @@ class AllowedActionsRecord(ResponseBody):
     actions: Sequence[str]
     """The allowed ones. A request may be refused for another reason, such as a pin."""
     on_some: Sequence[str] | UnsetType = UNSET
-    """Only for the name ``*``: the actions that are allowed on at least one name, such as
-    creating a repository below ``web/``."""
+    """Only for the name ``*``: the actions that are allowed on at least one name, such as those
+    that begin in some way."""
 
 
 class ManyAllowedActions(ResponseBody):
