@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ async def test_logins_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) 
 def events_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the event, to be counted, of each answer from now on."""
     events: list[str] = []
-    app = world.app
+    app: Any = world.app
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         await app(scope, receive, send)
