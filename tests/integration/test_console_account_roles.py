@@ -49,7 +49,7 @@ async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
     assert person.email in await told(shop, f"{page}/assignments", user=person.email)
     await refusal(shop, f"{page}/assignments", 409, user=person.email)
     left = await told(shop, f"{page}/assignments/{person.id}/delete")
-    assert f"Take it from {person.email}" not in left
+    assert f"Take it away from {person.email}" not in left
 
     assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
     assert ">releaser<" not in await told(shop, f"{page}/delete", confirmed="yes")
