@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.clients.console_world import World
+from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.tools import require_tool
 
@@ -165,7 +166,17 @@ def pages_of(world: World) -> list[str]:
         "/deleted",
         "/settings",
     )
+    call = world.pusher.call
+    (program, *_), (policy, *_), (role, *_) = (
+        call("GET", f"/v1/{path}")[path.replace("-", "_")]
+        for path in ("service-accounts", "policies", "roles")
+    )
     return [
+        f"/console/service-accounts/{program['id']}",
+        f"/console/policies/{policy['id']}",
+        f"/console/account-roles/{role['id']}",
+        "/console/people",
+        f"/console/simulator?principal=role/{role['name']}&resource=shop/api",
         "/console/repositories",
         "/console/repositories?prefix=shop",
         "/console/repositories/deleted",
@@ -194,4 +205,84 @@ def pages_of(world: World) -> list[str]:
         f"/console/repositories/{world.api}/deleted",
         f"/console/repositories/{world.api}/tags/passing",
         f"{base}/images/{world.index}",
+        f"{base}/images/{sbom_of(world)}",
+        f"{base}/images/{sbom_of(world)}/attachment",
     ]
+
+
+def sbom_of(world: World) -> str:
+    """Return the digest of the SBOM of the newest image."""
+    path = f"/v1/repositories/{world.frontend}/images/{world.index}/referrers"
+    found = world.pusher.call("GET", path)["images"]
+    return next(str(each["digest"]) for each in found if each["artifact_type"] == SBOM)
+
+
+class Question(NamedTuple):
+    """A form whose answer is a page: a question, something shown once, or a refusal."""
+
+    path: str
+    fields: Mapping[str, str]
+    status: int = 200
+
+
+def questions_of(world: World) -> list[Question]:
+    """Return the forms that lead to pages which no link leads to."""
+    call = world.pusher.call
+    base = f"/console/repositories/{world.frontend}"
+    picked = {f"pick.{world.index}": "on", f"pick.{world.older}": "on"}
+    program = call("POST", "/v1/service-accounts", {"name": f"asked-{uuid4()}", "access_key": {}})
+    owner, key = program["service_account"]["id"], program["access_key"]["id"]
+    (policy, *_), (role, *_) = (call("GET", f"/v1/{path}")[path] for path in ("policies", "roles"))
+    (organization,) = call("GET", "/v1/accounts")["accounts"]
+    people = f"/console/people/{organization['organization']['id']}"
+    (person, *_) = call("GET", "/v1/users")["users"]
+    member = f"{people}/members/{person['id']}"
+    return [
+        Question(f"{base}/tags/1.1", {"target": "1.2"}),
+        Question(f"{base}/images/delete", picked),
+        Question(f"{base}/images/delete", {}),
+        Question(f"{base}/settings/public", {}),
+        Question(f"{base}/settings/private", {}),
+        Question(f"{base}/lifecycle/preview", {"add": "rule"}),
+        Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),
+        Question(f"/console/service-accounts/{owner}/keys", {"description": "shown once"}),
+        Question(f"/console/service-accounts/{owner}/keys/{key}/delete", {}),
+        Question(f"/console/service-accounts/{owner}/delete", {}),
+        Question(f"/console/policies/{policy['id']}/delete", {}),
+        Question(f"/console/account-roles/{role['id']}/delete", {}),
+        Question(f"{member}/password", {}),
+        Question(f"{member}/remove", {}),
+        Question(f"{member}/delete", {}),
+        Question(f"{people}/users", {"email": f"{uuid4()}@example.org"}),
+        Question(f"{people}/users", {"email": "no address"}, 400),
+        Question("/console/policies/new", {"name": "x", "document": "{"}, 400),
+        Question(f"{base}/tags", {"tag": "two words", "target": "1.1"}, 400),
+        Question(f"{base}/images/{world.index}/pins", {"name": "Up", "days": "0"}, 400),
+        Question(f"{base}/images/delete", {"confirmed": "yes"}, 400),
+        Question(f"/console/repositories/{uuid4()}/delete", {}, 404),
+        Question("/console/repositories", {"csrf": "forged"}, 403),
+    ]
+
+
+_SEND: Final = """([path, fields]) => {
+  const form = document.createElement("form");
+  form.method = "post";
+  form.action = path;
+  const csrf = document.querySelector("input[name=csrf]").value;
+  for (const [name, value] of Object.entries({csrf, ...fields})) {
+    const input = document.createElement("input");
+    input.type = "hidden";
+    [input.name, input.value] = [name, value];
+    form.append(input);
+  }
+  document.body.append(form);
+  form.submit();
+}"""
+
+
+def send(window: Watched, question: Question) -> None:
+    """Send a form as a page of the session would, and wait for the answer."""
+    with window.page.expect_navigation() as moved:
+        window.page.evaluate(_SEND, [question.path, dict(question.fields)])
+    status = moved.value.status
+    assert status == question.status, (question, status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,27 @@ _VERIFIER: Final = "v" * 43
 _CHALLENGE: Final = (
     base64.urlsafe_b64encode(hashlib.sha256(_VERIFIER.encode()).digest()).decode().rstrip("=")
 )
+
+PACKAGES: Final = {
+    "spdxVersion": "SPDX-2.3",
+    "name": "shop/frontend:1.4",
+    "creationInfo": {"created": "2026-11-02T08:15:00Z", "creators": ["Tool: syft-1.18.1"]},
+    "packages": [
+        {"name": name, "versionInfo": version, "licenseConcluded": licence}
+        for name, version, licence in (
+            ("base-files", "12.4+deb12u8", "GPL-2.0-or-later"),
+            ("ca-certificates", "20230311", "MPL-2.0"),
+            ("express", "4.21.1", "MIT"),
+            ("libc6", "2.36-9+deb12u9", "LGPL-2.1-or-later AND BSD-3-Clause AND MIT"),
+            ("nodejs", "18.19.0+dfsg-6~deb12u2", "MIT"),
+            ("openssl", "3.0.15-1~deb12u1", "Apache-2.0"),
+            ("react", "18.3.1", "MIT"),
+            ("tini", "0.19.0-1", "MIT"),
+        )
+    ],
+}
+"""An SBOM."""
+
 _PATIENCE: Final = 60.0
 """Seconds."""
 _MOMENTS: Final = {
@@ -146,11 +168,20 @@ class Pusher:
         document = {"schemaVersion": 2, "mediaType": OCI.index, "manifests": list(images)}
         return self.manifest(name, document, *tags)
 
-    def attach(self, name: str, subject: Descriptor, artifact_type: str, size: float) -> Descriptor:
-        """Attach an artifact to an image."""
+    def attach(
+        self,
+        name: str,
+        subject: Descriptor,
+        artifact_type: str,
+        size: float,
+        document: object = None,
+    ) -> Descriptor:
+        """Attach an artifact to an image: a document in JSON, or noise of a size."""
         content = noise(max(1, int(size * self.scale)), (subject["digest"], artifact_type))
+        if document is not None:
+            content = json.dumps(document).encode()
         plain = {key: subject[key] for key in ("mediaType", "digest", "size")}
-        document = {
+        manifest = {
             "schemaVersion": 2,
             "mediaType": OCI.manifest,
             "artifactType": artifact_type,
@@ -158,7 +189,7 @@ class Pusher:
             "layers": [self.blob(name, content, artifact_type)],
             "subject": plain,
         }
-        return self.manifest(name, document)
+        return self.manifest(name, manifest)
 
     def age(self, hours: float) -> None:
         """Let so much time have passed since all that was pushed until now."""
@@ -372,7 +403,7 @@ def _filled(install: Install, pusher: Pusher) -> World:
         newest = pusher.index(name, parts, *tags)
         pusher.age(50)
     pusher.index(name, [build(9, base, "amd64")])  # untagged
-    sbom = pusher.attach(name, newest, SBOM, 0.4)
+    sbom = pusher.attach(name, newest, SBOM, 0.4, PACKAGES)
     pusher.attach(name, newest, SIGNATURE, 0.004)
     pusher.attach(name, sbom, SIGNATURE, 0.004)
     pusher.attach(name, newest, ATTESTATION, 0.012)

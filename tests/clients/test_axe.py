@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, pages_of, watched
+from tests.clients.console_pages import (
+    DESKTOP,
+    PHONE,
+    Watched,
+    chromium,
+    pages_of,
+    questions_of,
+    send,
+    watched,
+)
 from tests.clients.console_world import World, serve_world
 from tests.clients.programs import attempt
 from tests.tools import missing
@@ -52,6 +62,8 @@ def browser() -> Iterator[Browser]:
 def test_axe_finds_no_violation(
     world: World, browser: Browser, axe: str, look: dict[str, Any]
 ) -> None:
+    pin = f"/v1/repositories/{world.frontend}/images/{world.index}/pins/production"
+    world.pusher.call("PUT", pin, {"expires_at": None})
     with watched(browser, world, **look) as window:
         found = {}
         for path in ("/console/sign-in?to=/console", "/v1/reference"):
@@ -59,13 +71,19 @@ def test_axe_finds_no_violation(
         window.sign_in()
         for path in pages_of(world):
             found[path] = violations(window, path, axe)
+        for question in questions_of(world):
+            send(window, question)
+            found[f"{question.path} {question.status}"] = violations(window, "", axe)
+        for path in ("/console/nothing-here", f"/console/policies/{uuid4()}"):
+            found[path] = violations(window, path, axe)
     told = [f"{path}: {' | '.join(each)}" for path, nodes in found.items() for each in nodes]
     assert told == [], "\n".join(told)
 
 
 def violations(window: Watched, path: str, axe: str) -> list[list[str]]:
-    """Return what axe-core finds wrong in a page with all its folds open."""
-    window.open(path)
+    """Return what axe-core finds wrong in a page, or the present one, with all its folds open."""
+    if path:
+        window.open(path)
     window.page.evaluate(_OPEN_ALL)
     window.page.evaluate(axe)  # not by a script tag, which the pages' policy forbids
     found: list[list[str]] = window.page.evaluate(_RUN)
