@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudcore.db import counted as database
-from cloudcore.serving.watched import CountedEvent, Watched
+from cloudcore.serving.watched import CountedEvent
 
 FREED_BYTES: Final = "collector.freed_bytes"
 RUNS: Final = "runs"
@@ -62,6 +62,6 @@ def _events() -> Iterator[CountedEvent]:
             )
 
 
-WATCHED: Final = Watched(
-    tuple(_events()), {request: f"sign_in.{door}" for request, door in _SIGN_INS.items()}
-)
+EVENTS: Final = tuple(_events())
+OUTCOMES: Final = {request: f"sign_in.{door}" for request, door in _SIGN_INS.items()}
+"""The first part of the keys of a request's outcomes."""

@@ -126,7 +126,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry.tag.deleted",
         "registry.tag.moved",
     ),
-    quotas=("logins",),
+    quotas=("event_rules", "logins"),
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(

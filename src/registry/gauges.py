@@ -14,13 +14,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.serving.watched import Gauge
+from registry.folder_size import FolderSize
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 
 
-async def measure(settings: Settings, ctx: ServiceContext) -> Sequence[Gauge]:
-    """Return the gauges of a registry.
+async def measure(settings: Settings, ctx: ServiceContext, data: FolderSize) -> Sequence[Gauge]:
+    """Return the gauges of a registry; `data` is the size of its folders.
 
     Raises:
         Unavailable: the database cannot be read.
@@ -29,6 +30,15 @@ async def measure(settings: Settings, ctx: ServiceContext) -> Sequence[Gauge]:
     """
     now, database = ctx.clock(), ctx.database
     gauges = await asyncio.to_thread(lambda: [*_disk(settings.blobs)])
+    data_bytes = await asyncio.to_thread(data.count_on)
+    if data_bytes is not None:
+        gauges.append(
+            Gauge(
+                "entrepot_data_size_bytes",
+                "Disk space of all in the data folder, as of the last complete count.",
+                data_bytes,
+            )
+        )
     if is_postgresql(settings.database):
         size = await database.read(postgresql_bytes)
     else:
@@ -57,6 +67,12 @@ async def measure(settings: Settings, ctx: ServiceContext) -> Sequence[Gauge]:
         for whose, limit in limits
     ]
     return gauges
+
+
+def data_size(settings: Settings) -> FolderSize:
+    """Return the size of the data folder, and of the blobs if a link leads to another place."""
+    data, blobs = settings.data.resolve(), settings.blobs.resolve()
+    return FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
 
 
 def _disk(folder: Path) -> Iterator[Gauge]:

@@ -77,7 +77,7 @@ async def test_an_account_has_at_most_fifty(install: Install) -> None:
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     answer = await client.post(PATH, json=body)
     refused(answer, 403, "QUOTA_EXCEEDED")
-    assert answer.json()["error"]["params"] == {"limit": 50}
+    assert answer.json()["error"]["params"] == {"quota": "event_rules", "limit": 50, "used": 50}
     await make(other, topic=TOPIC.replace("acme", "other"))
     assert (await client.delete(f"{PATH}/{made[7]['id']}")).status_code == 204
     await make(client)

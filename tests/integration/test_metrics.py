@@ -19,12 +19,12 @@ from cloudcore.serving.body import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
-from registry.counted import WATCHED
 from registry.main import DEV, Registry, application, prepare
 from registry.oci.digest import digest_of
 from registry.planes import PLANES
 from registry.services.collector_runs import start_collection
 from registry.settings import Settings
+from registry.watched import WATCHED
 from tests.databases import ROOT
 from tests.jobs import until
 
@@ -120,6 +120,8 @@ def check_values(printed: str) -> None:
     size, free = found["entrepot_disk_size_bytes"], found["entrepot_disk_free_bytes"]
     assert size > free > 0
     assert found["entrepot_database_size_bytes"] > 100_000
+    assert found["entrepot_data_size_bytes"] >= found["entrepot_database_size_bytes"] // 4096 * 4096
+    assert found['entrepot_quota_refusals_total{quota="role_sessions"}'] == 0
     assert found["entrepot_uploads_open"] == 1
     assert found['entrepot_uploads_open_limit{of="account"}'] == 5000
     assert found["entrepot_database_changes_total"] >= 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from cloudcore.errors import QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity import assume_role
 from cloudcore.identity.rows import sessions as session_rows
+from cloudcore.serving.body import Receive, Scope, Send
 from registry.metadata import logins as login_rows
 from registry.services import logins
 from registry.services.logins import LOGIN_SECONDS, hash_of, mint_login, new_password
@@ -65,6 +67,19 @@ async def test_logins_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) 
     await mint(ci)
 
 
+def events_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the event, to be counted, of each answer from now on."""
+    events: list[str] = []
+    app: Any = world.app
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+        events.append(scope["state"].get("event", ""))
+
+    monkeypatch.setattr(world, "app", watched)
+    return events
+
+
 @on_both_databases
 async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assume_role, "MAX_OPEN", CAP)
@@ -77,7 +92,9 @@ async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.Monkey
     )
     elsewhere = await oauth.add_role(other, "three", ci.crn)
     token = await oauth.token_of(ci, duration_seconds="43200")
+    events = events_of(oauth, monkeypatch)
     made = [await oauth.assume(token, role.id) for role in (one, one, two)]
+    assert events == ["", "", ""]
     assert [answer.status_code for answer in made] == [200] * CAP
     for role in (one, two):
         refused = await oauth.assume(token, role.id)
@@ -85,6 +102,7 @@ async def test_role_sessions_are_capped(oauth: World, monkeypatch: pytest.Monkey
         error = refused.json()["error"]
         assert error["code"] == "QUOTA_EXCEEDED"
         assert error["params"] == {"quota": "role_sessions", "limit": CAP, "used": CAP}
+    assert events[CAP:] == ["quota.role_sessions"] * 2
     assert (await oauth.assume(token, elsewhere.id)).status_code == 200
     for answer in made:
         assert (await oauth.who(answer.json()["access_token"])).status_code == 200

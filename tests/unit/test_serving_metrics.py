@@ -133,6 +133,16 @@ def test_the_outcomes_of_a_watched_request_are_told_by_its_status() -> None:
     assert "entrepot_http_limited_total 1.0" in scrape(counters)[1].splitlines()
 
 
+def test_an_answer_that_is_an_event_is_counted() -> None:
+    counters = Counters(1, PLANES, EVENTS)
+    counter = counters.counter(0)
+    refused = record("POST", b"/v1/things", 403, 0.1)
+    for event in ("a.done", "unknown", ""):
+        counter(refused._replace(event=event))
+    counter.publish(in_flight=0)
+    assert counters.counted("a.done") == 1
+
+
 class Measured:
     """An application whose gauge counts how often it was measured, or that cannot be."""
 

@@ -148,6 +148,8 @@ class Counter:
             cells[start + _AT_SENT] += record.sent
         if record.status == _LIMITED:
             cells[_AT_LIMITED] += 1
+        if record.event:
+            self.count(record.event, 1)
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)

@@ -39,6 +39,8 @@ class RequestRecord(NamedTuple):
     """Who is behind the principal: CRN, name, and the name of the role session."""
     reason: str = ""
     """Why the server itself refused or aborted the request; else empty."""
+    event: str = ""
+    """Key of the counted event that the answer is; empty for none."""
 
 
 def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord:
@@ -64,4 +66,5 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
         head.traits.user_agent,
         state.get("source"),
         cycle.reason,
+        state.get("event", ""),
     )

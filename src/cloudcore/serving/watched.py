@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Count = Callable[[str, int], None]
 """Adds an amount to the counted event of this key."""
@@ -38,6 +38,9 @@ class Gauge(NamedTuple):
     value: float
     labels: Mapping[str, str] = {}
 
+
+QUOTAS: Final = "quota"
+"""First part of the keys ``quota.<name>``: requests refused because a quota is reached."""
 
 Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 

@@ -28,6 +28,7 @@ from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.body import Receive as ServerReceive
 from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.watched import QUOTAS
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
@@ -223,6 +224,8 @@ def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response
     if known is None:
         _log.error("unexpected failure", exc_info=error, extra={"request_id": state.request_id})
         known = errors.PlatformError("")
+    if isinstance(known, errors.QuotaExceeded):
+        request.scope["state"]["event"] = f"{QUOTAS}.{known.params.get('quota', '')}"
     shape = plane.shape_of(request.scope["path"])
     status, body = shape.render(known, state.request_id)
     return Response(

@@ -9,9 +9,9 @@ from functools import partial
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
-from registry.counted import WATCHED
 from registry.planes import PLANES
 from registry.settings import Settings, SettingsError
+from registry.watched import WATCHED
 
 
 def serve_application(

@@ -143,6 +143,8 @@ class ControlPlaneClient:
         if "principal" in scope["state"]:  # the access log names the principal of the last call
             outer["state"]["principal"] = scope["state"]["principal"]
             outer["state"]["source"] = scope["state"].get("source")
+        if "event" in scope["state"]:
+            outer["state"]["event"] = scope["state"]["event"]
         if status >= 300:
             raise _refused(status, answer, request_id)
         return answer

@@ -100,7 +100,12 @@ def create_rule(tx: Connection, rule: EventRule) -> EventRule:
         if _asks(other) == _asks(rule):
             raise Conflict("there is an equal rule", id=other.id)
     if len(there) >= MAX_RULES:
-        raise QuotaExceeded(f"an account has at most {MAX_RULES} event rules", limit=MAX_RULES)
+        raise QuotaExceeded(
+            f"an account has at most {MAX_RULES} event rules",
+            quota="event_rules",
+            limit=MAX_RULES,
+            used=len(there),
+        )
     event_rules.add_rule(tx, rule)
     return rule
 

@@ -1,0 +1,21 @@
+"""All that the workers of a registry count besides requests: its events, and reached quotas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.serving.watched import QUOTAS, CountedEvent, Watched
+from registry import counted
+from registry.families import FAMILIES
+
+_REACHED: Final = tuple(
+    CountedEvent(
+        f"{QUOTAS}.{quota}",
+        "entrepot_quota_refusals",
+        "Requests to /v1, and of the console, refused because a quota is reached.",
+        {"quota": quota},
+    )
+    for family in FAMILIES
+    for quota in family.quotas
+)
+WATCHED: Final = Watched((*counted.EVENTS, *_REACHED), counted.OUTCOMES)
