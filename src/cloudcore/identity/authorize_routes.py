@@ -256,6 +256,7 @@ async def _check_password(
     email = sent.get("email", "")
     try:
         user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
+        code = "" if user.must_change_password else await sign_in.give_code(ctx, form, user)
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
         providers = await list_choices(ctx)
@@ -263,7 +264,7 @@ async def _check_password(
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email), form)
-    return _give(ctx, form, await sign_in.give_code(ctx, form, user), user, browser)
+    return _give(ctx, form, code, user, browser)
 
 
 async def _choose_password(
