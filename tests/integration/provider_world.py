@@ -81,7 +81,7 @@ class ProviderWorld:
 
     async def come_back(self, answer: dict[str, str]) -> httpx.Response:
         """Come back from the provider with its answer."""
-        return await self.browse(f"{AUTHORIZE}/callback?{urlencode(answer)}")
+        return await self.browse(f"{AUTHORIZE}/callback/{self.row['id']}?{urlencode(answer)}")
 
     async def sign_in(self) -> httpx.Response:
         """Go to the provider and come back."""

@@ -15,6 +15,7 @@ import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
+from litestar.params import FromPath
 from msgspec import Meta
 
 from cloudcore import errors
@@ -198,7 +199,7 @@ async def sign_in_at_provider(
 
 
 @get(
-    CALLBACK_PATH,
+    CALLBACK_PATH + "/{provider_id:str}",
     opt={
         "action": None,
         "public": True,
@@ -208,19 +209,21 @@ async def sign_in_at_provider(
     },
 )
 async def finish_sign_in_at_provider(
+    provider_id: FromPath[str],
     request: Request[Any, Any, Any],
     ctx: NamedDependency[RequestContext],
     needs: Needs[IdentityNeeds],
 ) -> Response[str]:
     """Take a person back from an identity provider, and return a code as after a password.
 
-    The answer is believed once, in the browser that was sent to the provider.
+    The answer is believed once, in the browser that was sent to the provider, and at the address
+    of that provider.
     """
 
     async def answer() -> Answer:
         query = parse_parameters(request.scope["query_string"])
         cookie = request.cookies.get(PROVIDER_COOKIE)
-        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, query)
+        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
         page = _give(ctx, form, code, user, None)
         page.set_cookie(_provider_cookie(ctx, "", 0))
         return page

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cloudcore.errors import AccessDenied, RateLimited
-from cloudcore.identity.authorize_page import CALLBACK_PATH, ProviderChoice
+from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc import flow
@@ -70,21 +70,24 @@ async def begin(
         metadata = await needs.discovery.metadata(provider.issuer, now)
     except ProviderFailed as error:
         raise _failed(provider, error) from None
-    to = flow.authorization_url(provider, metadata, pending, needs.auth_url + CALLBACK_PATH)
+    back = redirect_uri(needs.auth_url, provider.id)
+    to = flow.authorization_url(provider, metadata, pending, back)
     return to, pending.seal(ctx.keyring)
 
 
 async def finish(
-    ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, answer: Form
+    ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, at: str, answer: Form
 ) -> tuple[SignInForm, User, str]:
     """Return the sign-in form that an answer of a provider completes, the person and the code.
+
+    `at` is the id of the provider in the address that the answer came to.
 
     Raises:
         AccessDenied: the answer cannot be believed, or the person may not sign in.
 
     """
     now = ctx.clock()
-    pending = flow.resume(ctx.keyring, cookie, answer.get("state", ""), now)
+    pending = flow.resume(ctx.keyring, cookie, at, answer.get("state", ""), now)
     # First, so that an answer is used once, also if what follows fails.
     await ctx.database.write(provider_sign_ins.use_state, flow.state_hash(pending), now)
     provider = await _active(ctx, pending.provider_id)
@@ -97,7 +100,7 @@ async def finish(
             open_client_secret(ctx.keyring, provider),
             pending,
             flow.check_answer(metadata, answer),
-            needs.auth_url + CALLBACK_PATH,
+            redirect_uri(needs.auth_url, provider.id),
             now,
         )
     except (ProviderFailed, KeyringError) as error:

@@ -2,7 +2,8 @@
 
 What a sign-in needs until the browser comes back is in one sealed cookie: the provider, `state`,
 `nonce`, the PKCE verifier, and the sign-in form that goes on afterwards. So an answer is believed
-only in the browser that asked, and only from the provider that was asked.
+only in the browser that asked, and only at the address of the provider that was asked (RFC 9700
+§4.4: an attacker's provider must not get the code of another).
 """
 
 from __future__ import annotations
@@ -62,11 +63,15 @@ def begin(provider: IdentityProvider, form: SignInForm, now: int) -> PendingSign
     )
 
 
-def resume(keyring: Keyring, cookie: str | None, state: str, now: int) -> PendingSignIn:
+def resume(
+    keyring: Keyring, cookie: str | None, provider_id: str, state: str, now: int
+) -> PendingSignIn:
     """Return the sign-in that an answer with this `state` belongs to.
 
+    `provider_id` is the provider to whose address the answer came.
+
     Raises:
-        AccessDenied: this browser did not begin it, or took too long.
+        AccessDenied: this browser did not begin it, or at another provider, or took too long.
 
     """
     try:
@@ -76,6 +81,8 @@ def resume(keyring: Keyring, cookie: str | None, state: str, now: int) -> Pendin
         raise _stale() from None
     if not hmac.compare_digest(pending.state.encode(), state.encode()) or now >= pending.expires_at:
         raise _stale()
+    if pending.provider_id != provider_id:
+        raise AccessDenied("another provider answered than the one that was asked; start again")
     return pending
 
 

@@ -14,7 +14,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.authorize_page import CALLBACK_PATH
+from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
@@ -101,7 +101,7 @@ class ProviderRecord(ResponseBody):
     creates_people: bool
     status: ProviderStatus
     redirect_uri: str
-    """What to register for the client at the provider."""
+    """What to register for the client at the provider; no other provider has it."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -119,11 +119,6 @@ class ManyProviders(ResponseBody):
     meta: PageMeta
 
 
-def redirect_uri(ctx: RequestContext) -> str:
-    """Return where providers send browsers back to."""
-    return ctx.settings.auth_url + CALLBACK_PATH
-
-
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
     return ProviderRecord(
         id=provider.id,
@@ -138,7 +133,7 @@ def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
         email_domains=provider.domains,
         creates_people=provider.creates_people,
         status="active" if provider.status == "active" else "inactive",
-        redirect_uri=redirect_uri(ctx),
+        redirect_uri=redirect_uri(ctx.settings.auth_url, provider.id),
         created_at=rfc3339(provider.created_at),
         updated_at=rfc3339(provider.updated_at),
     )
