@@ -344,3 +344,7 @@ async def test_names_of_providers_are_shown_as_text(world: ProviderWorld) -> Non
     refused = await world.browse(link.partition('"')[0].replace("&amp;", "&"))
     assert "<script>" not in refused.text
     assert "names another issuer: <script>" in complaint(refused)
+    world.provider.metadata = {"issuer": "\0\u202e"}
+    assert "names another issuer: \ufffd\ufffd" in complaint(
+        await world.browse(link.partition('"')[0].replace("&amp;", "&"))
+    )

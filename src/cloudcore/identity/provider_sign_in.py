@@ -127,4 +127,8 @@ async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
 
 
 def _failed(provider: IdentityProvider, error: Exception) -> AccessDenied:
-    return AccessDenied(f"signing in with {provider.name} failed: {error}")
+    # The words may be the provider's own.
+    words = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(error)
+    )
+    return AccessDenied(f"signing in with {provider.name} failed: {words}")

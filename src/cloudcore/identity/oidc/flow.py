@@ -9,6 +9,7 @@ only in the browser that asked, and only at the address of the provider that was
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ PENDING_SECONDS: Final = 600
 """How long a person may take at the provider."""
 _CONTEXT: Final = "sign-in at a provider"
 _MAX_WORDS: Final = 300
+_BEARER: Final = re.compile(r"[!-~]{1,65536}")
 
 
 class PendingSignIn(msgspec.Struct, array_like=True, frozen=True):
@@ -175,6 +177,8 @@ async def fetch_profile(
         and isinstance(access_token, str)
         and lacks_claims(provider, claims)
     ):
+        if not _BEARER.fullmatch(access_token):  # an error about the header would show it
+            raise ProviderFailed("its access token is none that a header can hold")
         told = await client.get(
             metadata.userinfo_endpoint, {"Authorization": f"Bearer {access_token}"}
         )
