@@ -89,6 +89,10 @@ def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
 @on_both_databases
 async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> None:
     async with open_provider_world(tmp_path / "data", metadata_url) as world:
+        world.says("null\0", "ann@example.org")
+        assert "printable characters" in complaint(await world.sign_in())
+        world.says("other", "ann\0@example.org", groups=["devs\0"])
+        assert "no verified e-mail address" in complaint(await world.sign_in())
         served, acme = world.served, world.served.acme
         body = {"email": "ann@example.org", "organization": acme.organization_id}
         ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
@@ -99,7 +103,7 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
             new = NewPerson(uuid7(), uuid7())
             profile = Profile(subject, "ann@example.org", frozenset())
             try:
-                user = await served.database.write(
+                found = await served.database.write(
                     provider_sign_ins.sign_in,
                     served.keyring,
                     world.row["id"],
@@ -110,7 +114,7 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
                 )
             except AccessDenied as error:
                 return error.message
-            return user.id
+            return found.user.id
 
         served.database.noted.clear()
         found = Counter(await asyncio.gather(*map(sign_in, ["one", "two"] * 3)))

@@ -19,6 +19,7 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from cloudcore import errors
+from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity import provider_sign_in, sign_in
 from cloudcore.identity.authorize_page import (
     CALLBACK_PATH,
@@ -105,7 +106,7 @@ class SentForm(msgspec.Struct):
 
 @get(
     PATH,
-    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
+    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400, 503)},
 )
 async def show_sign_in(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
@@ -175,7 +176,7 @@ async def sign_in_by_password(
         "public": True,
         "query": ProviderQuery,
         "statuses": (400, 403, 429),
-        "pages": (303, 400, 403, 429),
+        "pages": (303, 400, 403, 429, 503),
     },
 )
 async def sign_in_at_provider(
@@ -205,7 +206,7 @@ async def sign_in_at_provider(
         "public": True,
         "query": ProviderAnswer,
         "statuses": (303, 400, 403),
-        "pages": (200, 303, 400, 403),
+        "pages": (200, 303, 400, 403, 503),
     },
 )
 async def finish_sign_in_at_provider(
@@ -322,10 +323,19 @@ async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
         return await answer()
     except errors.InvalidInput as error:
         return _page(400, refusal_page("invalid_request", _sentence(error)))
-    except (errors.AccessDenied, errors.Conflict) as error:
-        return _page(403, refusal_page("access_denied", _sentence(error)))
     except errors.RateLimited as error:
         return _refused(error, None, lambda words: refusal_page("rate_limited", words.rstrip(".")))
+    except errors.Unavailable as error:
+        words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
+        page = _page(503, refusal_page("temporarily_unavailable", words))
+        page.headers["Retry-After"] = str(error.retry_after)
+        return page
+    except errors.PlatformError as error:
+        return _page(403, refusal_page("access_denied", _sentence(error)))
+    except ConstraintViolated:
+        # What was checked was deleted or changed before it was written.
+        words = "What this sign-in needs was changed meanwhile; open the link again"
+        return _page(403, refusal_page("access_denied", words))
 
 
 def _sentence(error: errors.PlatformError) -> str:

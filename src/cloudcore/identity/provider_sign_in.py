@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, RateLimited
+from cloudcore.identity.audit import record_provider_sign_in
 from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc import flow
+from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.oidc.provider_client import ProviderFailed
 from cloudcore.identity.rows.identity_providers import (
     IdentityProvider,
     find_provider,
     list_active_providers,
 )
+from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
@@ -108,8 +113,7 @@ async def finish(
     form = pending.form
     code, row = new_code("", form.destination, form.code_challenge, ctx.clock())
     user = await ctx.database.write(
-        provider_sign_ins.sign_in,
-        ctx.keyring,
+        partial(_sign_in, ctx),
         provider.id,
         profile,
         NewPerson(ctx.new_id(), ctx.new_id()),
@@ -117,6 +121,20 @@ async def finish(
         ctx.clock(),
     )
     return form, user, code
+
+
+def _sign_in(
+    ctx: RequestContext,
+    tx: Connection,
+    provider_id: str,
+    profile: Profile,
+    new: NewPerson,
+    code: Code,
+    now: int,
+) -> User:
+    made = provider_sign_ins.sign_in(tx, ctx.keyring, provider_id, profile, new, code, now)
+    record_provider_sign_in(ctx, tx, made)
+    return made.user
 
 
 async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
