@@ -282,7 +282,8 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict; allowed only if permission and trust both allow and neither denies.
 
-    Trust in an identity provider is trust in the persons who sign in there.
+    Trust in an identity provider is trust in the persons who sign in there, as long as it is
+    active and they belong to its organization.
     """
     source = asked.source
     crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""

@@ -82,7 +82,8 @@ class UpdateProvider(RequestBody):
     email_domains: Domains | UnsetType = UNSET
     creates_people: bool | UnsetType = UNSET
     status: ProviderStatus | UnsetType = UNSET
-    """``inactive``: nobody signs in with it; links and roles stay."""
+    """``inactive``: nobody signs in with it, and no trust policy means its persons; links and
+    assignments stay."""
 
 
 class ProviderRecord(ResponseBody):
