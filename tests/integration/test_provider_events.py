@@ -62,7 +62,7 @@ async def test_what_a_sign_in_changes_is_recorded(world: ProviderWorld) -> None:
         assert each["source"]["crn"] == person["crn"]
         assert each["source_ip"] == world.address
     assert found[2]["principal"] == person["crn"]
-    assert found[2]["details"] == {"client": "cli"}
+    assert found[2]["details"] == {"client": "cli", "identity_provider": provider["id"]}
 
     given, taken = await events(world)
     assert (given["action"], taken["action"]) == ("iam:AssignRole", "iam:UnassignRole")

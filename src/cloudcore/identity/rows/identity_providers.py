@@ -18,6 +18,9 @@ _p = identity_providers.c
 _s = provider_subjects.c
 
 
+DEFAULT_SESSION_HOURS: Final = 7 * 24
+
+
 class IdentityProvider(NamedTuple):
     """An OpenID Connect provider of an organization."""
 
@@ -37,6 +40,8 @@ class IdentityProvider(NamedTuple):
     status: str
     created_at: int
     updated_at: int
+    session_hours: int = DEFAULT_SESSION_HOURS
+    """After these a person signs in anew, however often the session was refreshed."""
 
     @property
     def domains(self) -> Sequence[str]:
@@ -49,7 +54,7 @@ def _columns() -> Select[Any]:
 
 
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_ADD: Final = insertion(identity_providers)
+_ADD: Final = insertion(identity_providers, "session_hours")
 _FIND: Final = Statement(_columns().where(_p.id == bindparam("id")))
 _FIND_OF: Final = Statement(_columns().where(_OF_ORGANIZATION, _p.id == bindparam("id")))
 _LIST: Final = Statement(
@@ -72,6 +77,7 @@ _UPDATE: Final = Statement(
         email_domains=bindparam("email_domains"),
         creates_people=bindparam("creates_people"),
         status=bindparam("status"),
+        session_hours=bindparam("session_hours"),
         updated_at=bindparam("updated_at"),
     )
 )

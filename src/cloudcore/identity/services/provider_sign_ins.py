@@ -97,7 +97,7 @@ def sign_in(
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     given = _give_roles(tx, provider, user.id, profile, now)
-    sign_ins.add_code(tx, code._replace(user_id=user.id))
+    sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
     return SignedInPerson(user, provider, found.is_created, found.is_linked, given)
 
 
