@@ -20,6 +20,7 @@ from cloudcore.identity.services.provider_sign_ins import NewPerson
 from cloudcore.identity.sessions import Destination, new_code
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
+from tests.integration.served_world import Tenant
 
 
 @pytest.fixture
@@ -89,6 +90,10 @@ def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
 @on_both_databases
 async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> None:
     async with open_provider_world(tmp_path / "data", metadata_url) as world:
+        world.says("null\0", "ann@example.org")
+        assert "printable characters" in complaint(await world.sign_in())
+        world.says("other", "ann\0@example.org", groups=["devs\0"])
+        assert "no verified e-mail address" in complaint(await world.sign_in())
         served, acme = world.served, world.served.acme
         body = {"email": "ann@example.org", "organization": acme.organization_id}
         ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
@@ -99,7 +104,7 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
             new = NewPerson(uuid7(), uuid7())
             profile = Profile(subject, "ann@example.org", frozenset())
             try:
-                user = await served.database.write(
+                found = await served.database.write(
                     provider_sign_ins.sign_in,
                     served.keyring,
                     world.row["id"],
@@ -110,7 +115,7 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
                 )
             except AccessDenied as error:
                 return error.message
-            return user.id
+            return found.user.id
 
         served.database.noted.clear()
         found = Counter(await asyncio.gather(*map(sign_in, ["one", "two"] * 3)))
@@ -120,3 +125,52 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
         # What is asked of the person is asked under the lock of the person's row.
         ran = [each.statement for each in served.database.noted]
         assert 0 <= ran.index(users._LOCK) < ran.index(users._COUNT_OTHER_MEMBERSHIPS)
+
+
+async def trust_and_assign(world: ProviderWorld, tenant: Tenant, person: dict[str, Any]) -> str:
+    """Let a role trust the provider's persons, and assign it to one by hand; return its id."""
+    role_id, token = tenant.ids["/v1/roles/{}"], tenant.program_token
+    statement = {"effect": "allow", "principals": [world.row["crn"]]}
+    trust = {"trust_policy": {"version": "1", "statements": [statement]}}
+    path = f"/v1/roles/{role_id}"
+    assert (await world.served.ask("PATCH", path, trust, token=token)).status_code == 200
+    await world.served.make(f"{path}/assignments", {"user": person["id"]}, token=token)
+    return role_id
+
+
+async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
+    world: ProviderWorld,
+) -> None:
+    served, acme, globex = world.served, world.served.acme, world.served.globex
+    world.says("subject-1", "zoe@example.org")
+    person = await world.redeem(await world.sign_in())
+
+    async def assume(role_id: str) -> int:
+        body, token = {"role": role_id}, person["token"]
+        return (await served.ask("POST", "/v1/assume-role", body, token=token)).status_code
+
+    own = await trust_and_assign(world, acme, person)
+    assert await assume(own) == 200
+    await world.change(status="inactive")
+    assert await assume(own) == 403
+    await world.change(status="active")
+    assert await assume(own) == 200
+
+    organization = globex.organization_id
+    await served.join(organization, "zoe@example.org", person["token"], by=globex.person_token)
+    theirs = await trust_and_assign(world, globex, person)
+    assert await assume(theirs) == 200
+    member = f"/v1/organizations/{acme.organization_id}/members/{person['id']}"
+    assert (await served.ask("DELETE", member, token=acme.person_token)).status_code == 204
+    assert await assume(theirs) == 403
+
+    # Who comes back is linked anew: nothing is left of the old link, nor of the trust by it.
+    path = f"/v1/organizations/{organization}/members/{person['id']}"
+    assert (await served.ask("DELETE", path, token=person["token"])).status_code == 204
+    token = person["token"]
+    await served.join(acme.organization_id, "zoe@example.org", token, by=acme.person_token)
+    role_id = await trust_and_assign(world, acme, person)
+    assert await assume(role_id) == 403
+    world.says("subject-2", "zoe@example.org")
+    assert (await world.redeem(await world.sign_in()))["id"] == person["id"]
+    assert await assume(role_id) == 200

@@ -8,6 +8,7 @@ at each sign-in: an organization speaks for its own people only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
@@ -39,6 +40,31 @@ class NewPerson(NamedTuple):
     """The personal organization."""
 
 
+class GivenRole(NamedTuple):
+    """A role that a sign-in gave to a person, or took."""
+
+    account_id: str
+    name: str
+    is_taken: bool
+
+
+class SignedInPerson(NamedTuple):
+    """The person of a sign-in, and what it changed; for the audit log."""
+
+    user: User
+    provider: IdentityProvider
+    is_created: bool
+    is_linked: bool
+    """True if the subject was linked to the person just now."""
+    roles: Sequence[GivenRole]
+
+
+class _Found(NamedTuple):
+    user: User
+    is_created: bool = False
+    is_linked: bool = False
+
+
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
     """Use a state up; raise AccessDenied if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
@@ -53,7 +79,7 @@ def sign_in(
     new: NewPerson,
     code: Code,
     now: int,
-) -> User:
+) -> SignedInPerson:
     """Add the `code` for the person of a profile, whose roles follow the profile's groups.
 
     Raises:
@@ -66,12 +92,13 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    user = _person(tx, keyring, provider, profile, new, now)
+    found = _person(tx, keyring, provider, profile, new, now)
+    user = found.user
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
-    _give_roles(tx, provider, user.id, profile, now)
-    sign_ins.add_code(tx, code._replace(user_id=user.id))
-    return user
+    given = _give_roles(tx, provider, user.id, profile, now)
+    sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
+    return SignedInPerson(user, provider, found.is_created, found.is_linked, given)
 
 
 def _person(
@@ -81,19 +108,18 @@ def _person(
     profile: Profile,
     new: NewPerson,
     now: int,
-) -> User:
+) -> _Found:
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
-        return _linked(tx, provider, user_id)
-    user = _known_by_email(tx, provider, profile)
-    if user is None:
-        user = _create(tx, keyring, provider, profile, new, now)
+        return _Found(_linked(tx, provider, user_id))
+    known = _known_by_email(tx, provider, profile)
+    user = known or _create(tx, keyring, provider, profile, new, now)
     if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
         raise AccessDenied(
             "the person of this e-mail address signs in as another user of the provider; an owner "
             "of the organization can delete the person"
         )
-    return user
+    return _Found(user, is_created=known is None, is_linked=True)
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
@@ -166,15 +192,22 @@ def _create(
 
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
-) -> None:
+) -> list[GivenRole]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
     wanted = group_assignments.roles_of_groups(tx, provider.id, profile.groups)
     given = group_assignments.roles_given_to(tx, provider.id, user_id)
+    changed: list[GivenRole] = []
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted({*wanted} ^ {*given}):
-        if (account_id, role_id) in given:
-            unassign_role(tx, account_id, role_id, user_id, now)
-            continue
         increment_revision(tx, account_id)
+        role = roles.find_role(tx, account_id, role_id)
+        if role is None:
+            continue  # deleted meanwhile, with its assignments
+        is_taken = (account_id, role_id) in given
+        if is_taken:
+            unassign_role(tx, account_id, role_id, user_id, now)
         # A role that was assigned by hand stays so.
-        roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id))
+        elif not roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id)):
+            continue
+        changed.append(GivenRole(account_id, role.name, is_taken))
+    return changed
