@@ -23,7 +23,7 @@ from cloudcore.keyring import load_keyring
 from tests.databases import program, program_environment
 from tests.inprocess import ManualClock
 from tests.live import LiveRegistry, start_registry
-from tests.tenants import ALLOW_ALL, Install, open_install
+from tests.tenants import ALLOW_ALL, Install, Statement, open_install
 
 ADMIN = "admin@example.org"
 
@@ -67,7 +67,7 @@ class SignedIn:
 
 
 class LoggingInKey(NamedTuple):
-    """An access key of a service account of ``acme`` that may do everything."""
+    """An access key of a service account of ``acme``."""
 
     id: str
     secret: str
@@ -75,8 +75,11 @@ class LoggingInKey(NamedTuple):
     """Where `/v1` has it."""
 
 
-def access_key_that_logs_in(signed_in: SignedIn) -> LoggingInKey:
-    """Make an access key, in an account that lets access keys log in."""
+def access_key_that_logs_in(signed_in: SignedIn, *statements: Statement) -> LoggingInKey:
+    """Make an access key, in an account that lets access keys log in.
+
+    Its service account may do what `statements` say; without any, everything.
+    """
 
     def post(path: str, body: object) -> Any:  # noqa: ANN401
         (made,) = signed_in.call(signed_in.acme, "POST", path, body).values()
@@ -85,7 +88,7 @@ def access_key_that_logs_in(signed_in: SignedIn) -> LoggingInKey:
     signed_in.call(signed_in.acme, "PATCH", "/v1/registry-settings", {"access_key_login": True})
     name = f"puller-{uuid7()[-12:]}"
     program = post("/v1/service-accounts", {"name": name})
-    document = {"version": "1", "statements": [ALLOW_ALL]}
+    document = {"version": "1", "statements": statements or [ALLOW_ALL]}
     policy = post("/v1/policies", {"name": name, "document": document})
     attached = {"service_account": program["id"]}
     post(f"/v1/policies/{policy['id']}/attachments", attached)

@@ -11,6 +11,7 @@ from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.programs import require_root
 from tests.live_signed_in import SignedIn, Tenant, access_key_that_logs_in
+from tests.tenants import allow
 
 
 @pytest.fixture
@@ -147,3 +148,26 @@ def test_skopeo_with_credentials(
     skopeo.run("skopeo", "delete", "--creds", pair, f"{target}:1")
     gone = skopeo.attempt("skopeo", "inspect", "--creds", pair, f"{target}:1")
     assert "manifest unknown" in gone.stderr.lower()
+
+
+@pytest.mark.client("skopeo")
+def test_skopeo_shows_what_is_missing(
+    machines: tuple[Containers, Containers],
+    signed_in: SignedIn,
+    store: Store,
+    workspace: Path,
+    repository: str,
+) -> None:
+    skopeo, _ = machines
+    write_layout(store.image([{"a": b"a"}]), workspace / "image")
+    target = f"docker://{signed_in.host}/{repository}:1"
+
+    def words_for_a_push(*actions: str) -> str:
+        key = access_key_that_logs_in(signed_in, allow(*actions))
+        copy = ("skopeo", "copy", f"oci:{workspace}/image:latest", target)
+        return skopeo.attempt(*copy, "--dest-creds", f"{key.id}:{key.secret}").stderr
+
+    none = f"denied: none of your policies allows registry:PushImage on {repository}"
+    assert none in words_for_a_push("registry:PullImage")
+    takes = f"may not create it: that takes registry:CreateRepository on {repository}"
+    assert takes in words_for_a_push("registry:PullImage", "registry:PushImage")

@@ -254,6 +254,26 @@ def test_a_sign_in_that_is_over_says_what_to_do(world: World, home: Home) -> Non
     assert ended == (1, f"the sign-in to {url} is over: run 'entrepot login {url}'\n", "")
 
 
+@pytest.mark.parametrize("verb", ["get", "erase", "list", "store"])
+def test_every_verb_tells_a_fault_on_the_standard_output(keyed: Home, verb: str) -> None:
+    """Clients show that, in backquotes, and nothing of the standard error."""
+    incomplete = Home(keyed.folder, {**keyed.environment, "ENTREPOT_SECRET_ACCESS_KEY": ""})
+    login = {"ServerURL": "registry.example.com", "Username": "token", "Secret": "rlc_secret"}
+    sent = json.dumps(login) if verb == "store" else "registry.example.com"
+    ended = helper(incomplete, verb, stdin=sent)
+    assert (ended.status, ended.err) == (1, "")
+    assert "set ENTREPOT_SECRET_ACCESS_KEY too" in ended.out
+    assert ended.out.count("\n") == 1
+
+
+def test_a_registry_that_is_not_there_is_told_on_the_standard_output(keyed: Home) -> None:
+    elsewhere = Home(keyed.folder, {**keyed.environment, "ENTREPOT_REGISTRY": "http://127.0.0.1:1"})
+    ended = helper(elsewhere, "get", stdin="127.0.0.1:1")
+    assert (ended.status, ended.err) == (1, "")
+    assert "http://127.0.0.1:1" in ended.out
+    assert ended.out.count("\n") == 1
+
+
 def test_an_access_key_in_the_environment_needs_no_sign_in(world: World, keyed: Home) -> None:
     first = given(keyed, world.host)
     assert world.admits(first)
