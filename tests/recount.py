@@ -58,6 +58,13 @@ SELECT b.digest FROM manifest_bodies b JOIN accounts a ON a.id = b.account_id
    AND NOT EXISTS (
        SELECT 1 FROM deleted_manifests d WHERE d.account_id = b.account_id AND d.digest = b.digest)
 """
+_NAMES: Final = """
+SELECT id, 'repository', name FROM repositories
+ UNION ALL SELECT repository_id, 'tag', name FROM tags
+"""
+_SEARCHED: Final = """
+SELECT repository_id, kind, name FROM search_names WHERE state <> 'gone'
+"""
 _EVENTS: Final = """
 SELECT r.name, e.tag, count(*), count(DISTINCT e.ordinal), max(e.ordinal) - min(e.ordinal) + 1
   FROM tag_events e JOIN repositories r ON r.id = e.repository_id
@@ -99,6 +106,19 @@ def check_counters(query: Query, account: str) -> None:
     assert query(_IDLE_BODIES, account) == []
     for name, tag, events, *counted in query(_EVENTS, account):
         assert counted == [events] * 2, f"ordinals of the events of {tag} in {name}"
+    check_search_index(query)
+
+
+def check_search_index(query: Query) -> None:
+    """Check that the index of names has all names of all accounts, and their terms, and no more."""
+    kept = {(row[0], row[1], row[2]) for row in query(_SEARCHED)}
+    assert kept == {(row[0], row[1], row[2]) for row in query(_NAMES)}
+    terms = Counter(int(row[0]) for row in query("SELECT name_id FROM search_terms"))
+    indexed = query("SELECT id, name FROM search_names WHERE state <> 'new'")
+    assert terms == {
+        int(row[0]): len({row[1].lower()[n : n + 12] for n in range(len(row[1]))})
+        for row in indexed
+    }
 
 
 def repository_counters(query: Query, account: str) -> dict[str, tuple[int, int, int]]:

@@ -50,6 +50,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
+    from registry.services.repositories import search  # noqa: PLC0415
     from registry.services.repositories.days import measure_repositories  # noqa: PLC0415
 
     ctx = process.ctx
@@ -72,6 +73,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ),
             ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
             ("registry.repository_days", 6 * _HOUR, partial(measure_repositories, ctx)),
+            ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
@@ -90,6 +92,7 @@ def _tables() -> Sequence[Table]:
         activity_tables,
         collection_tables,
         control_tables,
+        search_tables,
         tables,
     )
 
@@ -98,6 +101,7 @@ def _tables() -> Sequence[Table]:
         *control_tables.TABLES,
         *collection_tables.TABLES,
         *activity_tables.TABLES,
+        *search_tables.TABLES,
     )
 
 

@@ -53,6 +53,7 @@ LOOSE: Final = {
     "registry.metadata.repositories.days._FORGET": "a sweep of what is over",
     "registry.metadata.repositories.days._MEASURE": "a sweep of all; no request's",
     "registry.metadata.repositories.days._NEXT": "a sweep of all; no request's",
+    "registry.metadata.repositories.search_index._TAKE": "a sweep of what is not indexed",
     "registry.metadata.repositories.purge._LIST": "a sweep of what was deleted",
     "registry.metadata.lifecycle.policies._DUE": "a sweep of what is due",
     "registry.metadata.tags.history._FORGET": "a sweep of what is over",
@@ -82,6 +83,7 @@ NOT_OF_ACCOUNTS: Final = {
     "rate_windows": "by the subject that is counted",
     "store_generations": "the platform's",
     "schedules": "the platform's",
+    "search_terms": "by a name, which is an account's",
 }
 """Tables without an account; what their rows hang on."""
 

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
 from litestar import get
 from litestar.di import NamedDependency
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
-from registry.metadata.repositories.names import RepositoryName
+from registry.metadata.repositories.search_index import IndexedName, Position
 from registry.services.access import repository_crn
 from registry.services.repositories.search import search_names
 
 
-class SearchQuery(msgspec.Struct):
+class SearchQuery(PageQuery):
     """What to search for."""
 
     text: Annotated[str, Meta(min_length=1, max_length=128)]
     """A part of a name, in any case."""
-    after: Annotated[str, Meta(max_length=210)] = ""
-    """Search the repositories after this name: `continue_after` of the answer before."""
 
 
 class FoundTag(ResponseBody):
@@ -35,20 +33,27 @@ class FoundTag(ResponseBody):
     name: str
 
 
+class SearchMeta(ResponseBody):
+    """The metadata of a page of matches; their total is not counted."""
+
+    limit: int
+    has_more: bool
+    is_complete: bool
+    """False if more than 10,000 names of the account are not indexed yet, as for some minutes after
+    an upgrade: some of them are missing."""
+    marker: str | UnsetType = UNSET
+    """Where the next page begins; absent on the last one. A page may be short, or empty, and not
+    the last: a request reads 2,000 entries of the index at most."""
+
+
 class SearchAnswer(ResponseBody):
-    """What one request has found, of a bounded number of names that it has read."""
+    """A page of matches: all repositories come before all tags."""
 
     repositories: Sequence[ResourceRef]
-    """Those whose names contain the text, by name; 100 at most."""
+    """Those whose names contain the text, in the order of what begins at the text."""
     tags: Sequence[FoundTag]
-    """By repository, then in byte order; 100 at most."""
-    searched_repositories: int
-    searched_tags: int
-    skipped_tags: int
-    """Tags of the searched repositories that are not told: one has more than 20,000, or more than
-    100 were found."""
-    continue_after: str | None
-    """For `after` of the next request; null if all repositories were searched."""
+    """In the order of what begins at the text; equal ones by when they were first pushed."""
+    meta: SearchMeta
 
 
 @get(
@@ -56,7 +61,7 @@ class SearchAnswer(ResponseBody):
     opt={"action": "registry:DescribeRepositories", "query": SearchQuery},
 )
 async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAnswer:
-    """Find the account's repositories and tags whose names contain a text, a part at a time.
+    """Find the account's repositories and tags whose names contain a text.
 
     It also needs `registry:DescribeImages` on all repositories, for the tags.
     """
@@ -65,21 +70,29 @@ async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAns
     everything = repository_crn(region, account_id, "*")
     ctx.authorize(everything)
     ctx.authorize(everything, action="registry:DescribeImages")
-    found = await ctx.database.read(search_names, account_id, query.text, query.after)
+    pager = ctx.pager(query)
+    after = None if pager.position is None else Position(*pager.position)
+    found = await ctx.database.read(search_names, account_id, query.text, after, query.limit)
+    last = found.continue_after
 
-    def reference(repository: RepositoryName) -> ResourceRef:
-        crn = repository_crn(region, account_id, repository.name)
-        return ResourceRef(id=repository.id, crn=crn, name=repository.name)
+    def reference(each: IndexedName) -> ResourceRef:
+        assert each.repository_id is not None
+        crn = repository_crn(region, account_id, each.repository)
+        return ResourceRef(id=each.repository_id, crn=crn, name=each.repository)
 
     return SearchAnswer(
-        repositories=[reference(each) for each in found.repositories],
+        repositories=[reference(each) for each in found.names if each.position.kind != "tag"],
         tags=[
-            FoundTag(repository=reference(each.repository), name=each.name) for each in found.tags
+            FoundTag(repository=reference(each), name=each.name)
+            for each in found.names
+            if each.position.kind == "tag"
         ],
-        searched_repositories=found.searched_repositories,
-        searched_tags=found.searched_tags,
-        skipped_tags=found.skipped_tags,
-        continue_after=found.continue_after,
+        meta=SearchMeta(
+            limit=query.limit,
+            has_more=last is not None,
+            marker=UNSET if last is None else pager.marker(last),
+            is_complete=found.is_complete,
+        ),
     )
 
 

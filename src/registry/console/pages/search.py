@@ -9,7 +9,7 @@ from litestar import get
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageResponse
 
-_MOST: Final = 128
+_PAGE: Final = 100
 
 
 @get("/console/search")
@@ -21,7 +21,10 @@ async def search(page: InjectedPage) -> PageResponse:
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search", text=text, after=page.query.get("after")
+                "/v1/repositories/search",
+                text=text,
+                marker=page.query.get("marker"),
+                limit=_PAGE,
             )
         except Refused as error:
             if error.status not in (400, 403):

@@ -1,64 +1,90 @@
-"""Find repositories and tags of an account by a part of their names.
+"""Find repositories and tags of an account by a part of their names, and keep the index of names.
 
-There is no index of substrings that both databases have, so a search reads names in order. It reads
-a bounded number for each request, tells how many, and where the next request continues.
+A request costs what it shows: one range of the index, and the names that a worker has not indexed
+yet, which are few. Both are bounded, and the answer says where it stopped.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from heapq import merge
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.metadata.repositories.names import RepositoryName, list_first_tags, list_names
+from registry.metadata.repositories.search_index import (
+    KINDS,
+    IndexedName,
+    Position,
+    list_matches,
+    list_unsettled,
+    match,
+    settle_batch,
+)
+from registry.services.context import ServiceContext
 
-MAX_REPOSITORIES: Final = 500
-MAX_TAGS: Final = 20_000
-"""The most names that one request reads."""
-MAX_FOUND: Final = 100
-"""The most repositories, and the most tags, that one request returns."""
-
-
-class FoundTag(NamedTuple):
-    """A tag whose name contains the text."""
-
-    repository: RepositoryName
-    name: str
+EVERY_SECONDS: Final = 60
+"""How often new names are indexed."""
+MAX_UNSETTLED: Final = 10_000
+"""The most names that a request reads beside the index."""
+MAX_READ: Final = 2000
+"""The most entries of the index that a request reads, be they matches or not."""
+_PAGE: Final = 200
+_BATCH: Final = 50
+_IN_NAMES: Final = re.compile(r"[a-z0-9._/-]+")
 
 
 class Findings(NamedTuple):
-    """The outcome of one request."""
+    """A page of matches: repositories first, then tags, each by what begins at the match."""
 
-    repositories: list[RepositoryName]
-    tags: list[FoundTag]
-    searched_repositories: int
-    searched_tags: int
-    skipped_tags: int
-    """Tags of these repositories that were not read: one has too many, or enough were found."""
-    continue_after: str | None
-    """Name of the last repository that was searched; None if it was the account's last."""
+    names: list[IndexedName]
+    continue_after: Position | None
+    """None if there are no more."""
+    is_complete: bool
+    """False if there were more new names than a request reads."""
 
 
-def search_names(tx: Connection, account_id: str, text: str, after: str) -> Findings:
-    """Search the repositories after the name `after`, and their tags, regardless of case."""
+def search_names(
+    tx: Connection, account_id: str, text: str, after: Position | None, limit: int
+) -> Findings:
+    """Return up to `limit` names that contain the text, in any case, after a position."""
     wanted = text.lower()
-    listed = list_names(tx, account_id, after, MAX_REPOSITORIES + 1)
-    repositories: list[RepositoryName] = []
-    tags: list[FoundTag] = []
-    searched = read = skipped = 0
-    for repository in listed[:MAX_REPOSITORIES]:
-        left = MAX_TAGS - read
-        is_full = len(repositories) >= MAX_FOUND or len(tags) >= MAX_FOUND
-        if searched and (is_full or repository.tag_count > left):
-            break
-        searched += 1
-        if wanted in repository.name:
-            repositories.append(repository)
-        names = list_first_tags(tx, repository.id, left) if repository.tag_count else []
-        found = [FoundTag(repository, name) for name in names if wanted in name.lower()]
-        room = MAX_FOUND - len(tags)
-        tags += found[:room]
-        read += len(names)
-        skipped += max(0, repository.tag_count - len(names)) + max(0, len(found) - room)
-    is_last = searched == len(listed)
-    continue_after = None if is_last else listed[searched - 1].name
-    return Findings(repositories, tags, searched, read, skipped, continue_after)
+    if not _IN_NAMES.fullmatch(wanted):
+        return Findings([], None, is_complete=True)
+    # Before the index: a name that is indexed in between is found twice, never missed.
+    unsettled, is_complete = list_unsettled(tx, account_id, wanted, MAX_UNSETTLED)
+    waiting = [each for each in unsettled if after is None or each.position > after]
+    found: list[IndexedName] = []
+    last = after
+    indexed = _read_index(tx, account_id, wanted, after)
+    names = merge(waiting, indexed, key=lambda each: each.position)
+    for read, each in enumerate(names):
+        if len(found) == limit or read == MAX_READ:
+            return Findings(found, last, is_complete)
+        is_again = each.position == last
+        last = each.position
+        is_match = match(wanted, each.name) == each.position.characters
+        if is_match and each.repository_id is not None and not is_again:
+            found.append(each)
+    return Findings(found, None, is_complete)
+
+
+def _read_index(
+    tx: Connection, account_id: str, text: str, after: Position | None
+) -> Iterator[IndexedName]:
+    for kind in KINDS:
+        if after is not None and after.kind > kind:
+            continue
+        last = after if after is not None and after.kind == kind else None
+        while True:
+            rows = list_matches(tx, account_id, kind, text, last, _PAGE)
+            yield from rows
+            if len(rows) < _PAGE:
+                break
+            last = rows[-1].position
+
+
+async def index_names(ctx: ServiceContext) -> None:
+    """Index all new names and forget those that are gone, in batches of one transaction each."""
+    while await ctx.database.write_relaxed(settle_batch, _BATCH) == _BATCH:
+        pass

@@ -1,0 +1,214 @@
+"""The index of parts of names: read a page of matches, and bring the index up to date.
+
+`registry.metadata.search_tables` tells how the tables are made and what writes them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, literal_column, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from registry.metadata.search_tables import (
+    IS_UNSETTLED,
+    TERM_LENGTH,
+    search_names,
+    search_terms,
+)
+from registry.metadata.tables import repositories
+
+KINDS: Final = ("repository", "tag")
+_SCOPE_DIGITS: Final = 12
+_END: Final = "\x7f"
+"""Sorts after every character of a name."""
+
+_n = search_names.c
+_s = search_terms.c
+_r = repositories.c
+
+_page = page(
+    select(_s.term, _s.name_id)
+    .where(
+        tuple_(_s.term, _s.name_id)
+        > tuple_(
+            bindparam("after", type_=_s.term.type), bindparam("after_id", type_=_s.name_id.type)
+        ),
+        _s.term <= bindparam("last"),
+    )
+    .order_by(_s.term, _s.name_id)
+).subquery("page")
+# Outer joins: a row without a live name counts as read too, so the cost of a page is bounded.
+_LIST: Final = Statement(
+    select(_page.c.term, _page.c.name_id, _n.name, _r.id, _r.name)
+    .select_from(_page)
+    .outerjoin(
+        search_names,
+        and_(
+            _n.id == _page.c.name_id,
+            _n.account_id == bindparam("account_id"),
+            _n.state == literal_column("'indexed'"),
+        ),
+    )
+    .outerjoin(
+        repositories,
+        and_(
+            _r.id == _n.repository_id,
+            _r.account_id == bindparam("account_id"),
+            _r.deleted_at.is_(None),
+        ),
+    )
+)
+_unsettled = page(
+    select(_n.id, _n.kind, _n.name, _n.state, _n.repository_id)
+    .where(_n.account_id == bindparam("account_id"), IS_UNSETTLED)
+    .order_by(_n.id)
+).subquery("unsettled")
+_LIST_UNSETTLED: Final = Statement(
+    select(
+        _unsettled.c.id,
+        _unsettled.c.kind,
+        _unsettled.c.name,
+        _unsettled.c.state,
+        _r.id,
+        _r.name,
+    )
+    .select_from(_unsettled)
+    .outerjoin(
+        repositories,
+        and_(
+            _r.id == _unsettled.c.repository_id,
+            _r.account_id == bindparam("account_id"),
+            _r.deleted_at.is_(None),
+        ),
+    )
+)
+_TAKE: Final = Statement(
+    page(
+        select(_n.id, _n.account_id, _n.kind, _n.name, _n.state)
+        # All accounts: the bound makes it a range of the index of unsettled names.
+        .where(_n.account_id > literal_column("''"), IS_UNSETTLED)
+        .order_by(_n.account_id, _n.id)
+        .with_for_update(skip_locked=True)
+    )
+)
+_terms = listed("terms").subquery("terms")
+_ADD: Final = Statement(
+    insert(search_terms).from_select(
+        ["term", "name_id"],
+        select(_terms.c.value, bindparam("name_id", type_=_s.name_id.type)),
+    )
+)
+_REMOVE_TERMS: Final = Statement(
+    search_terms.delete().where(_s.name_id == bindparam("name_id"), _s.term.in_(listed("terms")))
+)
+_SETTLE: Final = Statement(
+    search_names.update()
+    .where(_n.id == bindparam("name_id"))
+    .values(state=literal_column("'indexed'"))
+)
+_FORGET: Final = Statement(search_names.delete().where(_n.id == bindparam("name_id")))
+
+
+class Position(NamedTuple):
+    """A place in the order of matches."""
+
+    kind: str
+    """``repository`` sorts before ``tag``."""
+    characters: str
+    """What begins at the match, at most `TERM_LENGTH` characters in lower case."""
+    name_id: int
+
+
+class IndexedName(NamedTuple):
+    """A name at a position; `repository_id` is None if no live repository has it any more."""
+
+    position: Position
+    name: str
+    repository_id: str | None
+    repository: str
+
+
+def match(text: str, name: str) -> str | None:
+    """Return the characters of a name by which the index finds `text` in it, or None.
+
+    A name may have several terms that begin with the text; this is one of them, always the same,
+    so each name is found once. The text is in lower case.
+    """
+    lowered = name.lower()
+    first = lowered.find(text)
+    if first < 0:
+        return None
+    first += max(0, len(text) - TERM_LENGTH)
+    return lowered[first : first + TERM_LENGTH]
+
+
+def list_matches(
+    tx: Connection, account_id: str, kind: str, text: str, after: Position | None, limit: int
+) -> list[IndexedName]:
+    """Return up to `limit` names after a position with a term that the text could begin.
+
+    The caller compares each name with the whole text; see `match`.
+    """
+    scope = _scope(account_id, kind)
+    wanted = scope + text[-TERM_LENGTH:]
+    rows = tx.rows(
+        _LIST,
+        account_id=account_id,
+        after=wanted if after is None else scope + after.characters,
+        after_id=0 if after is None else after.name_id,
+        last=wanted + _END,
+        limit=limit,
+    )
+    found = [
+        IndexedName(
+            Position(kind, row[0][len(scope) :], int(row[1])), row[2] or "", row[3], row[4] or ""
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda each: each.position)
+
+
+def list_unsettled(
+    tx: Connection, account_id: str, text: str, limit: int
+) -> tuple[list[IndexedName], bool]:
+    """Return the live names that contain the text among those that wait for their terms.
+
+    At most `limit` names are read. The second value is True if these were all.
+    """
+    rows = tx.rows(_LIST_UNSETTLED, account_id=account_id, limit=limit + 1)
+    found = [
+        IndexedName(Position(row[1], characters, int(row[0])), row[2], row[4], row[5])
+        for row in rows[:limit]
+        if row[3] == "new" and row[4] is not None
+        if (characters := match(text, row[2])) is not None
+    ]
+    return sorted(found, key=lambda each: each.position), len(rows) <= limit
+
+
+def settle_batch(tx: Connection, limit: int) -> int:
+    """Write the terms of up to `limit` new names, remove those of names that are gone.
+
+    Return the number of names.
+    """
+    rows = tx.rows(_TAKE, limit=limit)
+    for name_id, account_id, kind, name, state in rows:
+        terms = text_list(_terms_of(account_id, kind, name))
+        if state == "new":
+            tx.execute(_ADD, name_id=name_id, terms=terms)
+            tx.execute(_SETTLE, name_id=name_id)
+        else:
+            tx.execute(_REMOVE_TERMS, name_id=name_id, terms=terms)
+            tx.execute(_FORGET, name_id=name_id)
+    return len(rows)
+
+
+def _scope(account_id: str, kind: str) -> str:
+    return account_id[-_SCOPE_DIGITS:] + kind[0]
+
+
+def _terms_of(account_id: str, kind: str, name: str) -> list[str]:
+    scope, lowered = _scope(account_id, kind), name.lower()
+    return sorted({scope + lowered[n : n + TERM_LENGTH] for n in range(len(lowered))})
