@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
 from registry.console.drawing import WIDTH, series
-from registry.console.pages.overview import stale
 from registry.metadata.repositories import days as rows
 from registry.metadata.repositories.days import (
     DAY,
     KEPT_DAYS,
     add_pulls,
+    forget_account_days,
     forget_days,
     list_account_days,
-    measure_batch,
-    sizes_on,
+    list_growth,
 )
 from registry.services.images.pulls import PullLog
+from registry.services.repositories.days import measure_day
 from tests.databases import on_both_databases
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.pushing import World
+from tests.recount import querying
 
 
 @pytest.fixture
@@ -34,15 +35,9 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
         yield shop
 
 
-async def measure(world: World, day: int) -> None:
-    after: str | None = ""
-    while after is not None:
-        after = await world.install.database.write(measure_batch, day, after)
-
-
 @on_both_databases
 async def test_sizes_and_pulls_are_kept_by_day(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, metadata_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "_BATCH", 2)
     database, today = world.install.database, world.install.clock() // DAY
@@ -61,23 +56,137 @@ async def test_sizes_and_pulls_are_kept_by_day(
 
     await database.write(pulled)
     for _ in range(2):  # what is measured again is replaced, and keeps its pulls
-        await measure(world, today)
+        await measure_day(database, today)
     account_id = (await world.record())["crn"].split(":")[3]
-    sizes = {
-        each.name: each.size_bytes for each in await database.read(sizes_on, account_id, today)
-    }
-    assert len(sizes) == 5
-    assert sizes["app"] == (await world.record())["size_bytes"] > 0
+    sizes = [(await each.record())["size_bytes"] for each in (world, *others)]
+    assert sizes[0] > 0
     found = await database.read(list_account_days, account_id, today - 5, today)
     assert [(each.day, each.pulls) for each in found] == [(today - 1, 4), (today, 6)]
-    assert found[1].size_bytes == sum(sizes.values())
+    assert found[1].size_bytes == sum(sizes)
+    with querying(metadata_url) as query:
+        kept = query("SELECT day, size_bytes, pulls FROM repository_days WHERE pulls > 0")
+    assert sorted(map(tuple, kept)) == sorted(
+        [(today - 1, sizes[0], 4), (today, sizes[0], 5), (today, sizes[1], 1)]
+    )
 
-    later = (today + KEPT_DAYS) * DAY
-    assert await database.write(forget_days, later) == 1
-    assert await database.write(forget_days, later) == 0
-    while await database.write(forget_days, later + DAY):
-        pass
-    assert await database.read(list_account_days, account_id, 0, today) == []
+    # The first pull of a day finds the size of the day before.
+    await database.write(add_pulls, {(first, today + 1): 1})
+    (later,) = await database.read(list_account_days, account_id, today + 1, today + 1)
+    assert (later.size_bytes, later.pulls) == (sum(sizes), 1)
+
+    over = (today + KEPT_DAYS) * DAY
+    for forget in (forget_days, forget_account_days):
+        assert await database.write(forget, over) == 1
+        assert await database.write(forget, over) == 0
+        while await database.write(forget, over + 2 * DAY):
+            pass
+    assert await database.read(list_account_days, account_id, 0, today + 1) == []
+
+
+@on_both_databases
+async def test_what_grew_is_kept_for_each_span(world: World) -> None:
+    database, clock = world.install.database, world.install.clock
+    account_id = world.account.id
+    old = await world.another("old")
+    await old.push_image("one")
+    start = clock() // DAY
+    for day in (start, start + 1):
+        await measure_day(database, day)
+    before = (await old.record())["size_bytes"]
+    assert [each.name for each in await database.read(list_growth, account_id, 7, 9)] == ["old"]
+
+    await world.pass_seconds(8 * 24 * 3600)
+    await (await world.another("new")).push_image("four, the longest one of all images")
+    await (await world.another("empty")).push_image("1")
+    await old.pass_seconds(0)
+    await old.push_image("three")
+    for day in range(start + 2, start + 9):
+        await measure_day(database, day)
+    grown = await database.read(list_growth, account_id, 7, 9)
+    after = (await old.record())["size_bytes"]
+    assert [(each.name, each.before, each.size_bytes) for each in grown if each.name == "old"] == (
+        []  # it was measured with this size on each day of the span
+    )
+    longer = {each.name: each for each in await database.read(list_growth, account_id, 30, 9)}
+    assert (longer["old"].before, longer["old"].size_bytes) == (0, after)
+    assert before < after
+    await old.push_image("two layers")
+    await measure_day(database, start + 8)
+    (again,) = (
+        each for each in await database.read(list_growth, account_id, 7, 9) if each.name == "old"
+    )
+    assert (again.before, again.size_bytes) == (after, (await old.record())["size_bytes"])
+    assert grown == sorted(grown, key=lambda each: -abs(each.size_bytes - each.before))
+    assert len(await database.read(list_growth, account_id, 30, 1)) == 1
+
+
+@on_both_databases
+async def test_what_nobody_used_lately_is_stale(world: World) -> None:
+    database = world.install.database
+    names = [f"old-{number}" for number in range(3)]
+    for name in names:
+        await (await world.another(name)).push_image(name)
+        await world.pass_seconds(1)
+    pulled = await world.another("pulled")
+    image = await pulled.push_image("pulled")
+    await world.another("without-bytes")
+    await world.pass_seconds(100 * 24 * 3600)
+    await (await world.another("fresh")).push_image("fresh")
+
+    async def listed(**query: object) -> Any:  # noqa: ANN401 - a document
+        answer = await world.control.get("/v1/repositories/stale", params=cast("Any", query))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert (await listed())["meta"]["total"] == 0  # nothing is measured yet
+    await measure_day(database, world.install.clock() // DAY)
+    found = await listed()
+    assert [each["name"] for each in found["repositories"]] == [*names, "pulled"]
+    assert found["meta"]["total"] == 4
+    assert (await listed(days=101))["repositories"] == []
+    first = await listed(limit=1)
+    rest = await listed(limit=3, marker=first["meta"]["marker"])
+    told = [each["name"] for page in (first, rest) for each in page["repositories"]]
+    assert told == [*names, "pulled"]
+    assert not rest["meta"]["has_more"]
+
+    # What is used after the measurement is left out at once, and no longer counted after the next.
+    log = PullLog(database, world.install.clock)
+    log.note((await pulled.get(f"/images/{image['digest']}"))["image"]["id"])
+    await log.flush()
+    found = await listed()
+    assert [each["name"] for each in found["repositories"]] == names
+    path = f"/v1/repositories/{found['repositories'][0]['id']}?force=true"
+    assert (await world.control.delete(path)).status_code == 204
+    assert [each["name"] for each in (await listed())["repositories"]] == names[1:]
+    await measure_day(database, world.install.clock() // DAY)
+    assert (await listed())["meta"]["total"] == 2
+    for days in ("0", "3661", "x"):
+        answer = await world.control.get("/v1/repositories/stale", params={"days": days})
+        assert answer.status_code == 400
+
+
+async def test_a_batch_of_pulls_takes_no_statement_for_a_pull(world: World) -> None:
+    images = [await world.push_image(f"image {number}") for number in range(5)]
+    ids = [(await world.get(f"/images/{each['digest']}"))["image"]["id"] for each in images]
+    statements: list[Statement] = []
+
+    class Counted:
+        def __init__(self, inner: Connection) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
+            def run(statement: Statement, **parameters: object) -> object:
+                statements.append(statement)
+                return getattr(self._inner, name)(statement, **parameters)
+
+            return run
+
+    def add(tx: Connection) -> None:
+        add_pulls(cast("Connection", Counted(tx)), {(each, 20_000): 9 for each in ids})
+
+    await world.install.database.write(add)
+    assert len(statements) == 3  # whose they are, the repository's day, the account's day
 
 
 async def test_pulls_are_counted_as_they_are_noted(world: World) -> None:
@@ -97,18 +206,20 @@ async def test_an_overview_shows_what_grew(shop: Shop) -> None:
     empty = (await shop.browser.get("/console/overview")).text
     assert "No day is recorded yet." in empty
     database, today = shop.served.database, shop.served.clock() // DAY
-    await database.write(measure_batch, today - 7, "")
+    await measure_day(database, today - 7)
     await shop.image("grown", "1")
-    await database.write(measure_batch, today, "")
+    await measure_day(database, today)
     token = shop.served.acme.program_token
     answer = await shop.served.ask("GET", "/v1/storage-usage/history?days=8", token=token)
     history = answer.json()["storage_history"]
     assert len(history["days"]) == 2
     assert history["days"][0]["size_bytes"] < history["days"][1]["size_bytes"]
-    (grown,) = history["repositories"]
+    (grown,) = (each for each in history["repositories"] if each["repository"]["name"] == "shop")
     assert (grown["repository"]["name"], grown["size_bytes_before"]) == ("shop", 0)
+    assert history["growth_days"] == 30
     short = await shop.served.ask("GET", "/v1/storage-usage/history?days=7", token=token)
-    assert short.json()["storage_history"]["repositories"] == []
+    told = short.json()["storage_history"]
+    assert (len(told["days"]), told["growth_days"]) == (1, 7)
     for days in ("0", "367", "x"):
         path = f"/v1/storage-usage/history?days={days}"
         assert (await shop.served.ask("GET", path, token=token)).status_code == 400
@@ -128,20 +239,3 @@ def test_a_series_is_as_wide_as_its_days() -> None:
     assert places == pytest.approx([0, WIDTH / 3, 2 * WIDTH / 3], abs=0.01)
     assert "<a>" not in drawn
     assert "<rect" not in series([], "only", "nothing")
-
-
-def test_what_nobody_used_lately_is_stale() -> None:
-    def repository(name: str, size: int, **moments: str) -> dict[str, Any]:
-        known = {"created_at": "2026-01-01T00:00:00Z", "last_pushed_at": None}
-        return {"name": name, "size_bytes": size, "last_pulled_at": None, **known, **moments}
-
-    found = stale(
-        [
-            repository("small", 1),
-            repository("large", 9, last_pushed_at="2026-01-02T00:00:00Z"),
-            repository("empty", 0),
-            repository("pulled", 9, last_pulled_at="2026-03-01T00:00:00Z"),
-        ],
-        datetime(2026, 2, 1, tzinfo=UTC),
-    )
-    assert [each["name"] for each in found] == ["large", "small"]

@@ -43,6 +43,7 @@ GET    /v1/repositories/{id}/tags/{tag}             DescribeImages            20
 PUT    /v1/repositories/{id}/tags/{tag}             PushImage             200,201
 DELETE /v1/repositories/{id}/tags/{tag}             DeleteImage               204
 GET    /v1/repositories/search                      DescribeRepositories      200
+GET    /v1/repositories/stale                       DescribeRepositories      200
 GET    /v1/repositories/{id}/allowed-actions        DescribeRepositories      200
 GET    /v1/repositories/deleted                     DescribeRepositories      200
 POST   /v1/repositories/{id}/restore                RestoreRepository         200 key

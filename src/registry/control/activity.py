@@ -1,4 +1,4 @@
-"""``/v1/storage-usage/history``: what the account held on each day, and how often it was pulled."""
+"""What the account held on each day, how often it was pulled, what grew, and what is stale."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from msgspec import Meta
 
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
+from registry.control.repositories import ManyRepositories, repository_answer
+from registry.metadata.repositories.days import DAY
+from registry.metadata.repositories.stale import LastUse
 from registry.services.access import repository_crn
-from registry.services.repositories.days import AccountHistory, read_history
+from registry.services.repositories.days import AccountHistory, list_stale, read_history
 
 _MOST: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,6 +31,13 @@ class HistoryQuery(msgspec.Struct):
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
     """The number of days until today."""
+
+
+class StaleQuery(PageQuery):
+    """Which repositories are stale."""
+
+    days: Annotated[int, Meta(ge=1, le=3660)] = 90
+    """Neither pushed to nor pulled from for that many days."""
 
 
 class DayAnswer(ResponseBody):
@@ -45,15 +56,18 @@ class GrowthAnswer(ResponseBody):
 
     repository: ResourceRef
     size_bytes_before: int
-    """On the first day with a measurement; 0 if it did not exist."""
+    """On its first day of the span with a measurement; 0 if it did not exist."""
     size_bytes: int
-    """On the last day."""
+    """When it was last measured; that is every six hours."""
 
 
 class StorageHistory(ResponseBody):
     """The days that were recorded, oldest first, and the 20 repositories that changed most."""
 
     days: Sequence[DayAnswer]
+    growth_days: int
+    """The days over which repositories are compared: the least of 7, 30, 90 and 366 that is not
+    below `days`."""
     repositories: Sequence[GrowthAnswer]
 
 
@@ -76,6 +90,31 @@ async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorag
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
 
 
+@get(
+    "/v1/repositories/stale",
+    opt={"action": "registry:DescribeRepositories", "query": StaleQuery},
+)
+async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
+    """List the repositories that hold bytes and were not used lately, the longest unused first.
+
+    Use is a push or a pull. Repositories are measured every six hours; one that was used since is
+    left out, so a page may be short and not the last.
+    """
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    query = ctx.query(StaleQuery)
+    pager = ctx.pager(query)
+    after = None if pager.position is None else LastUse(*pager.position)
+    before = ctx.clock() - query.days * DAY
+    found = await ctx.database.read(list_stale, account_id, before, after, pager.wanted)
+    cut, meta = pager.cut(found.uses, found.total, key=tuple)
+    shown = (found.repositories.get(each.repository_id) for each in cut)
+    return ManyRepositories(
+        repositories=[repository_answer(ctx, each) for each in shown if each is not None],
+        meta=meta,
+    )
+
+
 def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:
     region = ctx.settings.region
     return StorageHistory(
@@ -87,19 +126,20 @@ def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> Stor
             )
             for each in found.days
         ],
+        growth_days=found.growth_days,
         repositories=[
             GrowthAnswer(
                 repository=ResourceRef(
-                    id=each.repository.id,
-                    crn=repository_crn(region, account_id, each.repository.name),
-                    name=each.repository.name,
+                    id=each.repository_id,
+                    crn=repository_crn(region, account_id, each.name),
+                    name=each.name,
                 ),
                 size_bytes_before=each.before,
-                size_bytes=each.repository.size_bytes,
+                size_bytes=each.size_bytes,
             )
             for each in found.growth
         ],
     )
 
 
-HANDLERS: Final = (get_storage_history,)
+HANDLERS: Final = (get_storage_history, list_stale_repositories)

@@ -1,31 +1,53 @@
-"""The size and the pulls of repositories by day, in UTC."""
+"""The size and the pulls of repositories and accounts by day, in UTC; and what grew."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.activity_tables import repository_days
+from registry.metadata.activity_tables import (
+    account_days,
+    repository_days,
+    repository_growth,
+)
+from registry.metadata.repositories.stale import note_uses
 from registry.metadata.tables import manifests, repositories
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 KEPT_DAYS: Final = 400
+SPANS: Final = (7, 30, 90, 366)
+"""Days over which growth is kept."""
 _BATCH: Final = 500
+_ONE: Final = literal_column("1", Integer())
+_NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
 
 _d = repository_days.c
+_a = account_days.c
+_g = repository_growth.c
 _r = repositories.c
 _COLUMNS: Final = ("repository_id", "day", "account_id", "size_bytes", "pulls")
 
 _REPOSITORIES_OF: Final = Statement(
-    select(manifests.c.id, manifests.c.repository_id).where(manifests.c.id.in_(listed("ids")))
+    select(manifests.c.id, manifests.c.repository_id, manifests.c.account_id).where(
+        manifests.c.id.in_(listed("ids"))
+    )
 )
 
 
@@ -55,22 +77,115 @@ _MEASURE: Final = Statement(
     )
 )
 _NEXT: Final = Statement(page(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id)))
-_BY_DAY: Final = Statement(
-    select(_d.day, func.sum(_d.size_bytes), func.sum(_d.pulls))
-    .where(
-        _d.account_id == bindparam("account_id"),
-        _d.day >= bindparam("first"),
-        _d.day <= bindparam("last"),
+_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+_SUMS: Final = Statement(
+    select(
+        _r.account_id,
+        func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=_NONE)),
     )
-    .group_by(_d.day)
-    .order_by(_d.day)
+    .where(_of_batch)
+    .group_by(_r.account_id)
 )
-_ON_DAY: Final = Statement(
-    select(_r.id, _r.name, _d.size_bytes)
-    .join(repository_days, _d.repository_id == _r.id)
-    .where(_d.account_id == bindparam("account_id"), _d.day == bindparam("day"))
+
+
+def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int]) -> Insert:
+    return insert(account_days).values(
+        account_id=bindparam("account_id"),
+        day=bindparam("day"),
+        size_bytes=size_bytes,
+        pulls=pulls,
+    )
+
+
+_e = account_days.alias("earlier").c
+_last_size = (
+    select(_e.size_bytes)
+    .where(_e.account_id == bindparam("account_id"), _e.day < bindparam("day"))
+    .order_by(_e.day.desc())
+    .limit(_ONE)
+    .offset(_NONE)
+    .scalar_subquery()
+)
+_account_pulled = _upsert_account_day(
+    func.coalesce(_last_size, _NONE), bindparam("pulls", type_=_a.pulls.type)
+)
+_ADD_ACCOUNT_PULLS: Final = Statement(
+    _account_pulled.on_conflict_do_update(
+        index_elements=["account_id", "day"],
+        set_={"pulls": _a.pulls + _account_pulled.excluded.pulls},
+    )
+)
+_account_measured = _upsert_account_day(bindparam("size", type_=_a.size_bytes.type), _NONE)
+_MEASURE_ACCOUNT: Final = Statement(
+    _account_measured.on_conflict_do_update(
+        index_elements=["account_id", "day"],
+        set_={"size_bytes": _account_measured.excluded.size_bytes},
+    )
+)
+_FORGET_GROWTH: Final = Statement(
+    repository_growth.delete().where(
+        _g.repository_id >= bindparam("first"), _g.repository_id <= bindparam("last")
+    )
+)
+_first_size = (
+    select(_d.size_bytes)
+    .where(_d.repository_id == _r.id, _d.day >= bindparam("since"))
+    .order_by(_d.day)
+    .limit(_ONE)
+    .offset(_NONE)
+    .correlate(repositories)
+    .scalar_subquery()
+)
+_grown = (
+    select(
+        _r.id,
+        _r.account_id,
+        _r.size_bytes,
+        case(
+            (_r.created_at >= bindparam("since_moment", type_=_r.created_at.type), _NONE),
+            else_=func.coalesce(_first_size, _NONE),
+        ).label("before"),
+    )
+    .where(_of_batch, _r.deleted_at.is_(None))
+    .subquery("grown")
+)
+_MEASURE_GROWTH: Final = Statement(
+    insert(repository_growth).from_select(
+        ["repository_id", "span", "account_id", "size_before", "size_bytes", "change_bytes"],
+        select(
+            _grown.c.id,
+            bindparam("span", type_=_g.span.type),
+            _grown.c.account_id,
+            _grown.c.before,
+            _grown.c.size_bytes,
+            func.abs(_grown.c.size_bytes - _grown.c.before),
+        ).where(_grown.c.size_bytes != _grown.c.before),
+    )
+)
+_LIST_GROWTH: Final = Statement(
+    page(
+        select(_r.id, _r.name, _g.size_bytes, _g.size_before)
+        .select_from(repository_growth)
+        .join(repositories, _r.id == _g.repository_id)
+        .where(
+            _g.account_id == bindparam("account_id"),
+            _g.span == bindparam("span"),
+            _r.deleted_at.is_(None),
+        )
+        .order_by(_g.change_bytes.desc(), _g.repository_id.desc())
+    )
+)
+_BY_DAY: Final = Statement(
+    select(_a.day, _a.size_bytes, _a.pulls)
+    .where(
+        _a.account_id == bindparam("account_id"),
+        _a.day >= bindparam("first"),
+        _a.day <= bindparam("last"),
+    )
+    .order_by(_a.day)
 )
 _FORGET: Final = deletion(_d.day)
+_FORGET_ACCOUNT: Final = deletion(_a.day)
 
 
 class AccountDay(NamedTuple):
@@ -82,37 +197,67 @@ class AccountDay(NamedTuple):
     pulls: int
 
 
-class SizeOnDay(NamedTuple):
-    """The size of a repository on a day."""
+class Growth(NamedTuple):
+    """How the size of a repository has changed; `before` is 0 if it did not exist."""
 
-    id: str
+    repository_id: str
     name: str
     size_bytes: int
+    before: int
+
+
+class Measured(NamedTuple):
+    """A batch of a measurement: the last repository's id, and the sums by account."""
+
+    last: str
+    sums: dict[str, int]
+    """The bytes of each account's live repositories of the batch."""
 
 
 def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> None:
-    """Add pulls to the days of their repositories, given by manifest id and day."""
+    """Add pulls to the days of their repositories and accounts, given by manifest id and day.
+
+    It takes one statement for each repository and day, and one for each account and day.
+    """
     ids = sorted({manifest_id for manifest_id, _ in pulls})
-    owners = {row[0]: row[1] for row in tx.rows(_REPOSITORIES_OF, ids=text_list(ids))}
+    owners = {row[0]: row[1:] for row in tx.rows(_REPOSITORIES_OF, ids=text_list(ids))}
     counts: Counter[tuple[str, int]] = Counter()
+    of_accounts: Counter[tuple[str, int]] = Counter()
     for (manifest_id, day), count in pulls.items():
         if manifest_id in owners:  # else deleted meanwhile
-            counts[owners[manifest_id], day] += count
+            repository_id, account_id = owners[manifest_id]
+            counts[repository_id, day] += count
+            of_accounts[account_id, day] += count
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     for (repository_id, day), count in sorted(counts.items()):
         tx.execute(_ADD_PULLS, day=day, pulls=count, repository_id=repository_id)
+    for (account_id, day), count in sorted(of_accounts.items()):
+        tx.execute(_ADD_ACCOUNT_PULLS, account_id=account_id, day=day, pulls=count)
 
 
-def measure_batch(tx: Connection, day: int, after: str) -> str | None:
-    """Record the sizes of a batch of repositories with ids above `after`.
+def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
+    """Record the sizes, the last use and the growth of a batch of repositories with ids above.
 
-    Return the id after which the next batch begins, or None after the last.
+    Return None if there are none above `after`.
     """
     ids = [row[0] for row in tx.rows(_NEXT, after=after, limit=_BATCH)]
     if not ids:
         return None
-    tx.execute(_MEASURE, day=day, pulls=0, first=ids[0], last=ids[-1])
-    return str(ids[-1])
+    of_batch = {"first": ids[0], "last": ids[-1]}
+    tx.execute(_MEASURE, day=day, pulls=0, **of_batch)
+    tx.execute(_FORGET_GROWTH, **of_batch)
+    for span in SPANS:
+        since = day - span + 1
+        tx.execute(_MEASURE_GROWTH, span=span, since=since, since_moment=since * DAY, **of_batch)
+    note_uses(tx, *of_batch.values())
+    sums = {str(row[0]): int(row[1]) for row in tx.rows(_SUMS, **of_batch)}
+    return Measured(str(ids[-1]), sums)
+
+
+def measure_accounts(tx: Connection, day: int, sums: Mapping[str, int]) -> None:
+    """Record the sizes of accounts for a day."""
+    for account_id, size in sorted(sums.items()):
+        tx.execute(_MEASURE_ACCOUNT, account_id=account_id, day=day, size=size)
 
 
 def list_account_days(tx: Connection, account_id: str, first: int, last: int) -> list[AccountDay]:
@@ -121,12 +266,20 @@ def list_account_days(tx: Connection, account_id: str, first: int, last: int) ->
     return [AccountDay(*map(int, row)) for row in rows]
 
 
-def sizes_on(tx: Connection, account_id: str, day: int) -> list[SizeOnDay]:
-    """Return the sizes of the repositories that have a row for the day, unordered."""
-    rows: Sequence[Sequence[object]] = tx.rows(_ON_DAY, account_id=account_id, day=day)
-    return [SizeOnDay(str(row[0]), str(row[1]), int(str(row[2]))) for row in rows]
+def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[Growth]:
+    """Return the repositories that changed most over a span of `SPANS`, the largest change first.
+
+    The cost is that of the repositories returned.
+    """
+    rows = tx.rows(_LIST_GROWTH, account_id=account_id, span=span, limit=limit)
+    return [Growth(*row) for row in rows]
 
 
 def forget_days(tx: Connection, now: int) -> int:
     """Delete a batch of the rows older than `KEPT_DAYS`; return how many."""
     return tx.execute(_FORGET, before=now // DAY - KEPT_DAYS - 1)
+
+
+def forget_account_days(tx: Connection, now: int) -> int:
+    """Delete a batch of the accounts' rows older than `KEPT_DAYS`; return how many."""
+    return tx.execute(_FORGET_ACCOUNT, before=now // DAY - KEPT_DAYS - 1)

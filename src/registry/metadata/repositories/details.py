@@ -73,7 +73,7 @@ class NameRange(NamedTuple):
         return cls(name, name if name.startswith(prefix or "") else "")
 
 
-_last_pushed_at = (
+LAST_PUSHED_AT = (
     select(manifests.c.pushed_at)
     .where(manifests.c.repository_id == _r.id)
     .order_by(manifests.c.id.desc())  # ids sort by creation
@@ -82,7 +82,7 @@ _last_pushed_at = (
     .correlate(repositories)
     .scalar_subquery()
 )
-_last_pulled_at = (
+LAST_PULLED_AT = (
     select(manifests.c.last_pulled_at)
     .where(
         manifests.c.repository_id == _r.id,
@@ -112,8 +112,8 @@ def _columns() -> Select[Any]:
             _r.image_count,
             _r.tag_count,
             _r.size_bytes,
-            _last_pushed_at,
-            _last_pulled_at,
+            LAST_PUSHED_AT,
+            LAST_PULLED_AT,
             _r.created_at,
             _r.updated_at,
         )

@@ -1,56 +1,86 @@
-"""Record what repositories hold each day, and compare days."""
+"""Record what repositories hold each day, compare days, and list what is stale."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
+from typing import Final, NamedTuple
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from registry.metadata.repositories.days import (
     DAY,
+    SPANS,
     AccountDay,
-    SizeOnDay,
+    Growth,
     list_account_days,
+    list_growth,
+    measure_accounts,
     measure_batch,
-    sizes_on,
 )
+from registry.metadata.repositories.details import RepositoryDetails
+from registry.metadata.repositories.stale import LastUse, count_stale, find_stale, list_last_uses
 from registry.services.context import ServiceContext
 
-
-class Growth(NamedTuple):
-    """How a repository has grown; `before` is 0 if it did not exist."""
-
-    repository: SizeOnDay
-    before: int
+_ACCOUNTS: Final = 500
 
 
 class AccountHistory(NamedTuple):
     """The days of an account, and the repositories whose sizes changed most."""
 
     days: list[AccountDay]
+    growth_days: int
     growth: list[Growth]
+
+
+class StalePage(NamedTuple):
+    """A page of stale repositories, and their number on all pages."""
+
+    uses: list[LastUse]
+    repositories: dict[str, RepositoryDetails]
+    """By id; one that has been used or deleted since the last measurement is missing."""
+    total: int
 
 
 async def measure_repositories(ctx: ServiceContext) -> None:
     """Record the sizes of all repositories for this day, in batches of one transaction each."""
-    day = ctx.clock() // DAY
-    after: str | None = ""
-    while after is not None:
-        after = await ctx.database.write_relaxed(measure_batch, day, after)
+    await measure_day(ctx.database, ctx.clock() // DAY)
+
+
+async def measure_day(database: Database, day: int) -> None:
+    """Record the sizes of all repositories and accounts for a day, last uses, and what grew."""
+    sums: Counter[str] = Counter()
+    after = ""
+    while (measured := await database.write_relaxed(measure_batch, day, after)) is not None:
+        after = measured.last
+        for account_id, size in measured.sums.items():
+            sums[account_id] += size
+    accounts = sorted(sums)
+    for start in range(0, len(accounts), _ACCOUNTS):
+        batch = {each: sums[each] for each in accounts[start : start + _ACCOUNTS]}
+        await database.write_relaxed(measure_accounts, day, batch)
 
 
 def read_history(tx: Connection, account_id: str, now: int, days: int, most: int) -> AccountHistory:
     """Return the last `days` of an account, and the `most` repositories that changed most.
 
-    They are compared between the first and the last day that were recorded.
+    Growth is that of the shortest span of `SPANS` that has all these days, at the last measurement.
     """
     today = now // DAY
-    found = list_account_days(tx, account_id, today - days + 1, today)
-    if len(found) < 2:
-        return AccountHistory(found, [])
-    before = {each.id: each.size_bytes for each in sizes_on(tx, account_id, found[0].day)}
-    grown = [
-        Growth(each, before.get(each.id, 0)) for each in sizes_on(tx, account_id, found[-1].day)
-    ]
-    changed = [each for each in grown if each.repository.size_bytes != each.before]
-    changed.sort(key=lambda each: (-abs(each.repository.size_bytes - each.before), each.repository))
-    return AccountHistory(found, changed[:most])
+    span = next((each for each in SPANS if each >= days), SPANS[-1])
+    return AccountHistory(
+        list_account_days(tx, account_id, today - days + 1, today),
+        span,
+        list_growth(tx, account_id, span, most),
+    )
+
+
+def list_stale(
+    tx: Connection, account_id: str, before: int, after: LastUse | None, limit: int
+) -> StalePage:
+    """Return repositories with bytes not used since `before`, by last use, the oldest first."""
+    uses = list_last_uses(tx, account_id, before, after, limit)
+    found = (find_stale(tx, account_id, each.repository_id, before) for each in uses)
+    return StalePage(
+        uses,
+        {each.id: each for each in found if each is not None},
+        count_stale(tx, account_id, before),
+    )

@@ -1,7 +1,8 @@
-"""Keep the names of repositories and tags for a search by a part of them.
+"""Keep names for a search by a part of them; and the days of accounts, and what is stale or grew.
 
 All names are inserted here, in batches. Their terms are written by a worker after the start; until
-it has caught up, an answer of the search says that it is not complete.
+it has caught up, an answer of the search says that it is not complete. The next measurement of
+repositories writes what is stale and what grew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ revision = "0022"
 down_revision = "0021"
 
 _BATCH: Final = 5000
+_HOLDS_BYTES: Final = sa.text("size_bytes > 0")
 _IS_UNSETTLED: Final = sa.text("state <> 'indexed'")
 _TRIGGERS: Final = (
     (
@@ -124,6 +126,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     _insert_names()
+    _create_activity()
     is_postgresql = op.get_bind().dialect.name == "postgresql"
     for trigger, when, body in _TRIGGERS:
         made = f"CREATE TRIGGER {trigger} AFTER {when} FOR EACH ROW"
@@ -133,6 +136,67 @@ def upgrade() -> None:
             op.execute(f"{made} EXECUTE FUNCTION {trigger}()")
         else:
             op.execute(f"{made} BEGIN {body} END")
+
+
+def _create_activity() -> None:
+    op.create_table(
+        "account_days",
+        sa.Column("account_id", sa.String(length=36), nullable=False),
+        sa.Column("day", sa.Integer(), nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("pulls", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("account_id", "day", name=op.f("pk_account_days")),
+    )
+    op.create_index(op.f("ix_account_days_day"), "account_days", ["day"], unique=False)
+    op.execute(
+        "INSERT INTO account_days (account_id, day, size_bytes, pulls)"
+        " SELECT account_id, day, sum(size_bytes), sum(pulls) FROM repository_days"
+        " GROUP BY account_id, day"
+    )
+    op.create_table(
+        "repository_activity",
+        sa.Column("repository_id", sa.String(length=36), nullable=False),
+        sa.Column("account_id", sa.String(length=36), nullable=False),
+        sa.Column("used_at", sa.BigInteger(), nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["repository_id"],
+            ["repositories.id"],
+            name=op.f("fk_repository_activity_repository_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("repository_id", name=op.f("pk_repository_activity")),
+    )
+    op.create_index(
+        "ix_repository_activity_used_at",
+        "repository_activity",
+        ["account_id", "used_at", "repository_id"],
+        unique=False,
+        sqlite_where=_HOLDS_BYTES,
+        postgresql_where=_HOLDS_BYTES,
+    )
+    op.create_table(
+        "repository_growth",
+        sa.Column("repository_id", sa.String(length=36), nullable=False),
+        sa.Column("span", sa.Integer(), nullable=False),
+        sa.Column("account_id", sa.String(length=36), nullable=False),
+        sa.Column("size_before", sa.BigInteger(), nullable=False),
+        sa.Column("size_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("change_bytes", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["repository_id"],
+            ["repositories.id"],
+            name=op.f("fk_repository_growth_repository_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("repository_id", "span", name=op.f("pk_repository_growth")),
+    )
+    op.create_index(
+        op.f("ix_repository_growth_account_id_span_change_bytes_repository_id"),
+        "repository_growth",
+        ["account_id", "span", "change_bytes", "repository_id"],
+        unique=False,
+    )
 
 
 def _insert_names() -> None:
@@ -155,5 +219,7 @@ def downgrade() -> None:
             op.execute(f"DROP FUNCTION {trigger}")
         else:
             op.execute(f"DROP TRIGGER {trigger}")
+    for table in ("repository_growth", "repository_activity", "account_days"):
+        op.drop_table(table)
     op.drop_table("search_terms")
     op.drop_table("search_names")

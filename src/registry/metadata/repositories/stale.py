@@ -1,0 +1,133 @@
+"""When repositories were last used, as last measured, and which have not been used for long."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, literal_column, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from registry.metadata.activity_tables import HOLDS_BYTES, repository_activity
+from registry.metadata.repositories.details import (
+    LAST_PULLED_AT,
+    LAST_PUSHED_AT,
+    RepositoryDetails,
+    find_repository_details,
+)
+from registry.metadata.tables import repositories
+
+_r = repositories.c
+_u = repository_activity.c
+
+_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+_uses = (
+    select(
+        _r.id,
+        _r.account_id,
+        _r.size_bytes,
+        _r.created_at,
+        func.coalesce(LAST_PUSHED_AT, _r.created_at).label("pushed_at"),
+        func.coalesce(LAST_PULLED_AT, _r.created_at).label("pulled_at"),
+    )
+    .where(_of_batch, _r.deleted_at.is_(None))
+    .subquery("uses")
+)
+
+
+def _later(one: ColumnElement[int], other: ColumnElement[int]) -> ColumnElement[int]:
+    return case((one > other, one), else_=other)
+
+
+_noted = insert(repository_activity).from_select(
+    ["repository_id", "account_id", "used_at", "size_bytes"],
+    select(
+        _uses.c.id,
+        _uses.c.account_id,
+        _later(_uses.c.created_at, _later(_uses.c.pushed_at, _uses.c.pulled_at)),
+        _uses.c.size_bytes,
+    ).where(literal_column("1") == literal_column("1")),  # else SQLite reads ON as a join's
+)
+_NOTE: Final = Statement(
+    _noted.on_conflict_do_update(
+        index_elements=["repository_id"],
+        set_={"used_at": _noted.excluded.used_at, "size_bytes": _noted.excluded.size_bytes},
+    )
+)
+_FORGET: Final = Statement(
+    repository_activity.delete().where(
+        _u.repository_id.in_(select(_r.id).where(_of_batch, _r.deleted_at.is_not(None)))
+    )
+)
+_IS_STALE: Final = and_(
+    _u.account_id == bindparam("account_id"), _u.used_at < bindparam("before"), HOLDS_BYTES
+)
+_LIST: Final = Statement(
+    page(
+        select(_u.repository_id, _u.used_at)
+        .where(
+            _u.account_id == bindparam("account_id"),
+            tuple_(_u.used_at, _u.repository_id)
+            > tuple_(
+                bindparam("after", type_=_u.used_at.type),
+                bindparam("after_id", type_=_u.repository_id.type),
+            ),
+            _u.used_at < bindparam("before"),
+            HOLDS_BYTES,
+        )
+        .order_by(_u.used_at, _u.repository_id)
+    )
+)
+_COUNT: Final = Statement(select(func.count()).select_from(repository_activity).where(_IS_STALE))
+
+
+class LastUse(NamedTuple):
+    """When a repository was last pushed to or pulled from, or else made, as last measured."""
+
+    used_at: int
+    repository_id: str
+
+
+def note_uses(tx: Connection, first: str, last: str) -> None:
+    """Record the last uses of the repositories with ids from `first` to `last`."""
+    tx.execute(_NOTE, first=first, last=last)
+    tx.execute(_FORGET, first=first, last=last)
+
+
+def list_last_uses(
+    tx: Connection, account_id: str, before: int, after: LastUse | None, limit: int
+) -> list[LastUse]:
+    """Return up to `limit` repositories with bytes that were not used since `before`.
+
+    The one that was used longest ago comes first.
+    """
+    place = after or LastUse(-1, "")
+    rows = tx.rows(
+        _LIST,
+        account_id=account_id,
+        before=before,
+        after=place.used_at,
+        after_id=place.repository_id,
+        limit=limit,
+    )
+    return [LastUse(int(row[1]), row[0]) for row in rows]
+
+
+def count_stale(tx: Connection, account_id: str, before: int) -> int:
+    """Return the number of repositories with bytes that were not used since `before`."""
+    row = tx.row(_COUNT, account_id=account_id, before=before)
+    assert row is not None
+    return int(row[0])
+
+
+def find_stale(
+    tx: Connection, account_id: str, repository_id: str, before: int
+) -> RepositoryDetails | None:
+    """Return a live repository if it has not been used since it was measured, or None."""
+    found = find_repository_details(tx, account_id, repository_id)
+    if found is None:
+        return None
+    moments = (found.created_at, found.last_pushed_at, found.last_pulled_at)
+    is_used = any(each is not None and each >= before for each in moments)
+    return None if is_used or not found.size_bytes else found
