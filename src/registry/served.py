@@ -22,6 +22,10 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
+from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.vault import Vault
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
@@ -81,13 +85,22 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         ),
     )
     provider_client = ProviderClient(settings.internal_issuers)
+    providers = key_providers(keyring)
+    maker = KeyMaker(providers, settings.region, ctx.new_id)
+    await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     return ServingProcess(
         settings=settings,
         ctx=ctx,
         store=process.store,
         platform=platform,
         identity=IdentityNeeds(
-            tokens, keys, uses, settings.url, provider_client, Discovery(provider_client)
+            tokens,
+            keys,
+            uses,
+            settings.url,
+            provider_client,
+            Discovery(provider_client),
+            maker.prepare_platform_key,
         ),
         audit=AuditNeeds(
             database=ctx.database,
@@ -95,8 +108,21 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             kept_seconds=settings.audit_seconds,
             membership_policy=membership_policy,
         ),
+        kms=KmsNeeds(
+            database=ctx.database,
+            clock=ctx.clock,
+            new_id=ctx.new_id,
+            maker=maker,
+            vault=Vault(ctx.database, providers, ctx.clock),
+            auditor=auditor,
+        ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
+
+
+def key_providers(keyring: Keyring) -> Providers:
+    """Return who wraps the material of keys: the root key of the installation."""
+    return Providers(EmbeddedProvider(keyring))
 
 
 @cache
