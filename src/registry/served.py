@@ -22,6 +22,7 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
+from cloudcore.kms.aws import AwsMissing, AwsProvider
 from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
@@ -43,7 +44,7 @@ from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.tokens import BearerTokens
-from registry.settings import Settings
+from registry.settings import Settings, SettingsError
 
 _KEY_REFRESH_SECONDS: Final = 60
 
@@ -85,7 +86,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         ),
     )
     provider_client = ProviderClient(settings.internal_issuers)
-    providers = key_providers(keyring)
+    providers = key_providers(settings, keyring)
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     return ServingProcess(
@@ -120,9 +121,21 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     )
 
 
-def key_providers(keyring: Keyring) -> Providers:
-    """Return who wraps the material of keys: the root key of the installation."""
-    return Providers(EmbeddedProvider(keyring))
+def key_providers(settings: Settings, keyring: Keyring) -> Providers:
+    """Return who wraps the material of keys, by the settings; both open what they have wrapped.
+
+    Raises:
+        SettingsError: AWS KMS is set, and its client is not installed.
+
+    """
+    embedded = EmbeddedProvider(keyring)
+    if not settings.kms_aws_key:
+        return Providers(embedded)
+    try:
+        aws = AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
+    except AwsMissing as error:
+        raise SettingsError(f"kms_aws_key: {error}") from None
+    return Providers(aws, embedded) if settings.kms_provider == "aws" else Providers(embedded, aws)
 
 
 @cache

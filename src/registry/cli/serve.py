@@ -94,7 +94,8 @@ async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
     load_catalog(settings.catalog, settings.region, settings.url)
     async with Registry(settings).open() as process:
-        await check_install(settings, process.ctx)
+        keyring = await check_install(settings, process.ctx)
+    key_providers(settings, keyring)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
@@ -112,7 +113,7 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
             create_root_key(settings.root_key)
         keyring = open_keyring(settings)
         await check_signing_keys(settings, ctx, keyring)
-        maker = KeyMaker(key_providers(keyring), settings.region, uuid7)
+        maker = KeyMaker(key_providers(settings, keyring), settings.region, uuid7)
         return await create_first_account(
             ctx.database,
             keyring,
