@@ -188,6 +188,8 @@ async def test_many_data_keys_are_wrapped_and_unwrapped_at_once(kms: KmsWorld) -
     opened = await kms.vault.unwrap_all(ACME, wraps)
     assert opened == [data_key for data_key, _ in data_keys] * 3
     assert await kms.vault.unwrap_all(ACME, []) == []
+    looked_at = await kms.database.read(kms.vault.look_for, ACME, wraps)
+    assert await kms.vault.unwrap_looked_at(looked_at, wraps) == opened
     await kms.disable(keys[1])
     with pytest.raises(Conflict):
         await kms.vault.unwrap_all(ACME, wraps)

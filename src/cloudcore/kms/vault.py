@@ -43,6 +43,14 @@ class Sealed(NamedTuple):
     version: int
 
 
+class LookedAt(NamedTuple):
+    """Keys that a transaction has found usable, for the calls that follow it."""
+
+    refs: Sequence[VersionRef]
+    rows: Mapping[VersionRef, KeyVersion | None]
+    """The versions that are not opened yet have their row."""
+
+
 class _Opened(NamedTuple):
     cipher: AESGCM
     opened_at: int
@@ -72,7 +80,15 @@ class Vault:
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
         """Wrap data keys, each given with its `aad`; the key is read once. See `wrap`."""
-        ref, cipher = await self._current(account_id, key_id)
+        looked_at = await self._database.read(self.look, account_id, key_id)
+        return await self.wrap_looked_at(looked_at, data_keys)
+
+    async def wrap_looked_at(
+        self, looked_at: LookedAt, data_keys: Sequence[tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        """Wrap data keys like `wrap_all`, after `look` in a transaction of the caller."""
+        (ref,) = looked_at.refs
+        cipher = await self._cipher(ref, looked_at.rows[ref])
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
     async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
@@ -87,51 +103,57 @@ class Vault:
 
     async def unwrap_all(self, account_id: str, wraps: Sequence[Wrapped]) -> list[bytes]:
         """Return data keys of one account; all keys are read in one transaction. See `unwrap`."""
-        refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
-        ciphers = await self._ciphers(refs)
+        looked_at = await self._database.read(self.look_for, account_id, wraps)
+        return await self.unwrap_looked_at(looked_at, wraps)
+
+    async def unwrap_looked_at(self, looked_at: LookedAt, wraps: Sequence[Wrapped]) -> list[bytes]:
+        """Return data keys like `unwrap_all`, after `look_for` in a transaction of the caller."""
+        ciphers = {ref: await self._cipher(ref, row) for ref, row in looked_at.rows.items()}
         return [
             open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
-            for ref, each in zip(refs, wraps, strict=True)
+            for ref, each in zip(looked_at.refs, wraps, strict=True)
         ]
 
     async def seal(
         self, account_id: str, key_id: str, purpose: Purpose, plaintext: bytes, aad: bytes = b""
     ) -> Sealed:
         """Encrypt a short value under the current version of a key. See `wrap`."""
-        ref, cipher = await self._current(account_id, key_id)
-        return Sealed(seal(cipher, ref, purpose, plaintext, aad), ref.version)
+        refs, rows = await self._database.read(self.look, account_id, key_id)
+        cipher = await self._cipher(refs[0], rows[refs[0]])
+        return Sealed(seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
 
     async def open(
         self, account_id: str, key_id: str, purpose: Purpose, sealed: bytes, aad: bytes = b""
     ) -> Sealed:
         """Return the plaintext of a value that `seal` encrypted. See `unwrap`."""
-        ref = VersionRef(account_id, key_id, version_of(sealed))
-        cipher = (await self._ciphers([ref]))[ref]
+        wrap = Wrapped(key_id, sealed, aad)
+        (ref,), rows = await self._database.read(self.look_for, account_id, [wrap])
+        cipher = await self._cipher(ref, rows[ref])
         return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
-    async def _current(self, account_id: str, key_id: str) -> tuple[VersionRef, AESGCM]:
-        version, row = await self._database.read(self._read_current, account_id, key_id)
-        ref = VersionRef(account_id, key_id, version)
-        return ref, await self._cipher(ref, row)
+    def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
+        """Find a key usable, to wrap under its current version after this transaction.
 
-    def _read_current(
-        self, tx: Connection, account_id: str, key_id: str
-    ) -> tuple[int, KeyVersion | None]:
-        """Return the current version of a usable key, and its row unless it is opened."""
+        Raises:
+            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
+
+        """
         version = key_to_use(tx, account_id, key_id).current_version
-        return version, self._read_version(tx, VersionRef(account_id, key_id, version))
+        ref = VersionRef(account_id, key_id, version)
+        return LookedAt([ref], {ref: self._read_version(tx, ref)})
 
-    async def _ciphers(self, refs: Sequence[VersionRef]) -> Mapping[VersionRef, AESGCM]:
-        rows = await self._database.read(self._read_versions, sorted(set(refs)))
-        return {ref: await self._cipher(ref, row) for ref, row in rows.items()}
+    def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
+        """Find the keys of these wraps usable, to unwrap them after this transaction.
 
-    def _read_versions(
-        self, tx: Connection, refs: Sequence[VersionRef]
-    ) -> dict[VersionRef, KeyVersion | None]:
-        """Return the rows of versions of usable keys, without those that are opened."""
-        for account_id, key_id in sorted({(ref.account_id, ref.key_id) for ref in refs}):
+        Raises:
+            CiphertextInvalid: a wrap has not the form of one, or no version of its key made it.
+            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
+
+        """
+        refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
+        for key_id in sorted({each.key_id for each in wraps}):
             key_to_use(tx, account_id, key_id)
-        return {ref: self._read_version(tx, ref) for ref in refs}
+        return LookedAt(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
         if self._kept(ref) is not None:
