@@ -102,9 +102,13 @@ async def test_every_spec_and_usage_is_made(served: Served) -> None:
         assert (key["key_spec"], key["key_usage"]) == (spec, found)
 
 
-async def test_a_name_is_taken_until_the_key_is_deleted(served: Served) -> None:
+async def test_a_name_is_taken_until_the_key_is_deleted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no material is made for a key that cannot be."""
+    monkeypatch.setattr("cloudcore.kms.making.new_material", None)
     for name in ("key", "platform"):
-        taken = await ask(served, "POST", "", {"name": name})
+        taken = await ask(served, "POST", "", {"name": name, "key_spec": "rsa-4096"})
         assert taken.status_code == 409
         assert taken.json()["error"]["params"] == {"name": name}
 

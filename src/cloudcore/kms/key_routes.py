@@ -68,7 +68,10 @@ async def create_key(
     check_name(data.name)
     check_tags(data.tags)
     usage = usage_of(data.key_spec, data.key_usage)
-    ctx.authorize(key_crn(ctx.settings.region, account_id, data.name))
+    region = ctx.settings.region
+    ctx.authorize(key_crn(region, account_id, data.name))
+    # Before the material is made, which costs seconds for RSA; and again when the key is inserted.
+    await ctx.database.read(services.check_can_create, account_id, region, data.name)
     key, version = await needs.maker.new_key(
         account_id,
         data.name,

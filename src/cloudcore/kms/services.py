@@ -26,17 +26,16 @@ class RotatedMeanwhile(Conflict):
         super().__init__("another request rotates the key; ask for its versions, then try again")
 
 
-def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
-    """Insert a customer's key with its first version.
+def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> None:
+    """Refuse a customer's key for which there is no room or no name.
 
     Raises:
         Conflict: the account has an undeleted key of this name.
         QuotaExceeded: the account has `MAX_KEYS`.
 
     """
-    rows.hold_adding(tx, key.account_id)
     used = rows.count_keys(
-        tx, key.account_id, key.region, rows.text_of("enabled", "disabled", "pending_deletion")
+        tx, account_id, region, rows.text_of("enabled", "disabled", "pending_deletion")
     )
     if used >= MAX_KEYS:
         raise QuotaExceeded(
@@ -46,8 +45,17 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
             used=used,
         )
     # The platform key of an older install is added at the next start; its name stays free for it.
-    if key.name == PLATFORM_NAME or not rows.add_key(tx, key):
-        raise Conflict("there is a key of this name", name=key.name)
+    if name == PLATFORM_NAME or rows.find_key_named(tx, account_id, region, name):
+        raise _taken(name)
+
+
+def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
+    """Insert a customer's key with its first version; see `check_can_create`."""
+    assert key.name is not None
+    rows.hold_adding(tx, key.account_id)
+    check_can_create(tx, key.account_id, key.region, key.name)
+    if not rows.add_key(tx, key):
+        raise _taken(key.name)
     rows.add_version(tx, version)
     return key
 
@@ -193,6 +201,10 @@ def _saved(tx: Connection, key: Key, now: int) -> Key:
     changed = key._replace(updated_at=now)
     rows.save_key(tx, changed)
     return changed
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict("there is a key of this name", name=name)
 
 
 def _gone(key: Key) -> Conflict:
