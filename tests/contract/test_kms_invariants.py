@@ -123,3 +123,29 @@ async def test_an_account_with_keys_stays(database: Database) -> None:
     remove = Statement(text("DELETE FROM accounts"))
     with pytest.raises(ConstraintViolated):
         await database.write(lambda tx: tx.execute(remove))
+
+
+async def test_keys_are_listed_by_state_and_versions_by_number(database: Database) -> None:
+    def play(tx: Connection) -> None:
+        add(tx)
+        pending = KEY._replace(
+            id="pending", name="pending", state="pending_deletion", deletion_at=5, tags={"a": "b"}
+        )
+        assert rows.add_key(tx, pending)
+        rows.add_version(tx, VERSION._replace(version=2, created_at=7))
+        both = rows.text_of("enabled", "pending_deletion")
+        assert rows.list_keys(tx, "account", "local", both, "", 9) == [KEY, pending]
+        assert rows.list_keys(tx, "account", "local", both, "key", 9) == [pending]
+        assert rows.list_keys(tx, "account", "local", rows.text_of("enabled"), "", 9) == [KEY]
+        assert rows.list_keys(tx, "account", "elsewhere", both, "", 9) == []
+        assert rows.count_keys(tx, "account", "local", both) == 2
+        assert rows.list_versions(tx, "account", "key", "", 9) == [(1, 0), (2, 7)]
+        assert rows.list_versions(tx, "account", "key", "1", 9) == [(2, 7)]
+        assert rows.count_versions(tx, "account", "key") == 2
+        assert rows.find_version(tx, "account", "key", 1) == VERSION
+        assert rows.find_version(tx, "other", "key", 1) is None
+        assert rows.list_due(tx, 4, 9) == []
+        assert rows.list_due(tx, 5, 9) == [("account", "pending")]
+        assert rows.list_accounts_without_platform_key(tx, 9) == ["account"]
+
+    await database.write(play)
