@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -32,13 +33,13 @@ from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
+from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
-from cloudcore.web.app import ControlPlane, Routes
+from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from registry.families import FAMILIES
 from tests.databases import opened
@@ -263,7 +264,7 @@ class _Later:
 @cache
 def _routes() -> Routes:
     """Return the routes of every world, made once."""
-    return Routes(HANDLERS)
+    return Routes([family_routes("iam", HANDLERS)])
 
 
 async def _make_world(database: Database, founders: Founders) -> World:
@@ -280,7 +281,9 @@ async def _make_world(database: Database, founders: Founders) -> World:
         authenticator=later,
         settings=ControlSettings(founders=founders),
     )
-    app = ControlPlane(_routes(), platform, vocabulary=vocabulary(FAMILIES))
+    # Of what identity needs, these routes take only this.
+    needs = {"iam": SimpleNamespace(prepare_addition=no_addition)}
+    app = ControlPlane(_routes(), platform, needs=needs, vocabulary=vocabulary(FAMILIES))
     world = World(app, database, keyring, Permissions(database))
     later.world = world
     world.acme = await world.tenant("acme", "person", "admin")

@@ -13,6 +13,7 @@ from cloudcore.catalog.family import CATALOG, CatalogNeeds
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
+from cloudcore.kms.family import KMS
 from registry.family import REGISTRY
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     KERNEL.given(lambda process: process.ctx),
     IDENTITY.given(lambda process: process.identity),
     AUDIT.given(lambda process: process.audit),
+    KMS.given(lambda process: process.kms),
     REGISTRY,
     CATALOG.given(
         lambda process: CatalogNeeds(

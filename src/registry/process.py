@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cloudcore.audit.family import AuditNeeds
     from cloudcore.identity.family import IdentityNeeds
+    from cloudcore.kms.family import KmsNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
     from registry.services.context import ServiceContext
@@ -31,5 +32,6 @@ class ServingProcess(Process):
     platform: Platform
     identity: IdentityNeeds
     audit: AuditNeeds
+    kms: KmsNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

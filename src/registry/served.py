@@ -22,6 +22,11 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
+from cloudcore.kms.aws import AwsMissing, AwsProvider
+from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.vault import Vault
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
@@ -39,7 +44,7 @@ from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.tokens import BearerTokens
-from registry.settings import Settings
+from registry.settings import Settings, SettingsError
 
 _KEY_REFRESH_SECONDS: Final = 60
 
@@ -81,13 +86,22 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         ),
     )
     provider_client = ProviderClient(settings.internal_issuers)
+    providers = key_providers(settings, keyring)
+    maker = KeyMaker(providers, settings.region, ctx.new_id)
+    await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     return ServingProcess(
         settings=settings,
         ctx=ctx,
         store=process.store,
         platform=platform,
         identity=IdentityNeeds(
-            tokens, keys, uses, settings.url, provider_client, Discovery(provider_client)
+            tokens,
+            keys,
+            uses,
+            settings.url,
+            provider_client,
+            Discovery(provider_client),
+            maker.prepare_platform_key,
         ),
         audit=AuditNeeds(
             database=ctx.database,
@@ -95,8 +109,33 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             kept_seconds=settings.audit_seconds,
             membership_policy=membership_policy,
         ),
+        kms=KmsNeeds(
+            database=ctx.database,
+            clock=ctx.clock,
+            new_id=ctx.new_id,
+            maker=maker,
+            vault=Vault(ctx.database, providers, ctx.clock),
+            auditor=auditor,
+        ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
+
+
+def key_providers(settings: Settings, keyring: Keyring) -> Providers:
+    """Return who wraps the material of keys, by the settings; both open what they have wrapped.
+
+    Raises:
+        SettingsError: AWS KMS is set, and its client is not installed.
+
+    """
+    embedded = EmbeddedProvider(keyring)
+    if not settings.kms_aws_key:
+        return Providers(embedded)
+    try:
+        aws = AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
+    except AwsMissing as error:
+        raise SettingsError(f"kms_aws_key: {error}") from None
+    return Providers(aws, embedded) if settings.kms_provider == "aws" else Providers(embedded, aws)
 
 
 @cache

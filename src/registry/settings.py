@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
@@ -128,6 +128,12 @@ class Settings:
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``."""
+    kms_provider: Literal["embedded", "aws"] = "embedded"
+    """Who wraps the material of keys: the root key, or AWS KMS."""
+    kms_aws_key: str = ""
+    """ARN, id or alias of the key in AWS KMS."""
+    kms_aws_endpoint: str = ""
+    """URL of AWS KMS; empty: AWS's own in the key's region."""
     catalog_file: str = ""
     """JSON file of the regions and prices in ``/v1/regions`` and ``/v1/prices``; empty: the
     packaged file."""
@@ -146,6 +152,10 @@ class Settings:
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
+        if self.kms_provider not in ("embedded", "aws"):
+            raise SettingsError(f"kms_provider is embedded or aws, not {self.kms_provider!r}")
+        if self.kms_provider == "aws" and not self.kms_aws_key:
+            raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
         if self.founders not in get_args(Founders):
             raise SettingsError(
                 f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"

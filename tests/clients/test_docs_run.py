@@ -35,6 +35,7 @@ PAGES: Final = (
     "docs/logins.md",
     "docs/cli.md",
     "docs/audit-log.md",
+    "docs/keys.md",
     "docs/sign-in.md",
     "docs/backup.md",
 )

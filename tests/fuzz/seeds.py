@@ -29,6 +29,8 @@ def plant(install: FuzzedInstall) -> None:
     """Make something of every kind, and keep that state."""
     _plant_identity(install)
     _plant_repository(install)
+    for key in ("app", "backups"):
+        _make(install, "/v1/keys", {"name": key})
     install.keep()
 
 
@@ -110,6 +112,8 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "token": [*install.bearers.values(), install.first.secret_access_key],
         "issuer": ["https://login.example.com"],
         "email_domains": [["example.com"]],
+        "key_spec": ["aes-256", "hmac-256", "ecdsa-p256"],
+        "plaintext": ["c2VjcmV0"],
         "form": [match[1] for match in _HIDDEN.finditer(page.text)],
         "email": [install.first.email, OUTSIDER, "new@example.org"],
         "password": [install.first.one_time_password, "a long enough password"],

@@ -21,6 +21,8 @@ BODIES: Final[dict[str, object]] = {
     "PUT /v1/repositories/{}/policy": {"version": "1", "statements": [STATEMENT]},
     "PUT /v1/repositories/{}/lifecycle-policy": {"rules": [RULE]},
     "PUT /v1/repositories/{}/tags/{}": {"digest": UNKNOWN_DIGEST},
+    "POST /v1/keys/{}/encrypt": {"plaintext": "YQ=="},
+    "POST /v1/keys/{}/decrypt": {"ciphertext": "YQ=="},
     "POST /v1/repositories/{}/images/restore": {"digests": [UNKNOWN_DIGEST]},
 }
 """What is sent where ``{}`` would be refused before the id is looked up."""

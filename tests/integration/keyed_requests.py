@@ -55,6 +55,10 @@ async def asked(served: Served) -> dict[str, Asked]:
     pin = f"{repository}/images/{acme.digest}/pins/{tag}"
     assert (await served.ask("DELETE", pin, token=program)).status_code == 204
     index = await push_index(served)
+    disabled = await served.make("/v1/keys", {"name": "disabled"}, token=program)
+    pending = await served.make("/v1/keys", {"name": "pending"}, token=program)
+    going = f"/v1/keys/{pending['id']}"
+    assert (await served.ask("DELETE", going, token=program)).status_code == 202
     return {
         "/v1/repositories": Asked(program, {"name": "new"}),
         "/v1/repositories/{}/restore": Asked(program, path=f"{gone}/restore"),
@@ -66,6 +70,12 @@ async def asked(served: Served) -> dict[str, Asked]:
         ),
         "/v1/repositories/{}/tags/{}/restore": Asked(program),
         "/v1/repositories/{}/images/restore": Asked(program, {"digests": [acme.digest]}),
+        "/v1/keys": Asked(program, {"name": "new"}),
+        "/v1/keys/{}/enable": Asked(program),
+        "/v1/keys/{}/disable": Asked(program, path=f"/v1/keys/{disabled['id']}/disable"),
+        "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
+        "/v1/keys/{}/rotate": Asked(program),
+        "/v1/keys/{}/generate-data-key": Asked(program),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/organizations": Asked(owner, {"name": "New"}),
         "/v1/organizations/{}/invitations": Asked(owner, {"email": "new@example.org"}),

@@ -39,6 +39,7 @@ from cloudcore.identity.rows.roles import Assignment, Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import new_access_key
+from cloudcore.identity.services.accounts import no_addition
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
@@ -320,7 +321,13 @@ def make_world(
     )
     needs = {
         "iam": IdentityNeeds(
-            tokens, keys, uses, issuer, provider_client, Discovery(provider_client)
+            tokens,
+            keys,
+            uses,
+            issuer,
+            provider_client,
+            Discovery(provider_client),
+            no_addition,
         )
     }
     app = ControlPlane(_routes(), platform, needs=needs)

@@ -35,6 +35,7 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
+from cloudcore.kms.family import KmsNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
@@ -161,6 +162,7 @@ class Served:
     specs: list[RouteSpec]
     """Of the control plane's routes."""
     auditor: AuditLog
+    kms: KmsNeeds
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -258,6 +260,7 @@ class Served:
         key = access_keys.new_access_key()
         ids = FirstIds(uuid7(), uuid7(), uuid7(), uuid7())
         organization_id, program_id, now = uuid7(), uuid7(), self.clock()
+        add_key = await self.kms.maker.prepare_platform_key(ids.account, now)
 
         def add(tx: Connection) -> None:
             organizations.add_organization(
@@ -266,7 +269,7 @@ class Served:
             organizations.add_membership(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
             account = Account(ids.account, organization_id, handle, "active", True, now)
-            found_account(tx, account, founder, ids)
+            found_account(tx, account, founder, ids, add_key)
             made = ServiceAccount(program_id, ids.account, "program", "", "active", now, now)
             service_accounts.create_service_account(tx, made)
             attach(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
@@ -343,6 +346,8 @@ async def furnish(served: Served, tenant: Tenant) -> None:
         "/v1/policies/{}": policy["id"],
         "/v1/policies/{}/attachments/{}": attachment["id"],
     }
+    kept = await served.make("/v1/keys", {"name": "key"}, token=token)
+    tenant.ids["/v1/keys/{}"] = kept["id"]
     await _furnish_registry(served, tenant)
 
 
@@ -431,7 +436,8 @@ async def open_served(
             settings, SERVE, database=database, clock=clock, new_id=lambda: uuid7(clock())
         )
         process, planes = await resources.enter_async_context(registry.open_planes())
-        auditor = cast("AuditLog", cast("ServingProcess", process).platform.auditor)
+        serving = cast("ServingProcess", process)
+        auditor = cast("AuditLog", serving.platform.auditor)
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
@@ -439,7 +445,7 @@ async def open_served(
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
         tokens = AccessTokens(keys, URL, clock)
-        served = Served(app, database, keyring, tokens, clock, specs, auditor)
+        served = Served(app, database, keyring, tokens, clock, specs, auditor, serving.kms)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

@@ -71,6 +71,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     changed = {"current_password": PASSWORD, "password": "another long password"}
     trusted = {"effect": "allow", "principals": [acme.account_id]}
     member = acme.ids["/v1/organizations/{}/members/{}"]
+    key, clear = f"/v1/keys/{acme.ids['/v1/keys/{}']}", {"plaintext": "YQ=="}
+    sealed = (await served.ask("POST", f"{key}/encrypt", clear, token=program)).json()
     return {
         "POST /v1/authorization-token": Asked(program),
         "PATCH /v1/repositories/{}": Asked(program, {"description": "New."}),
@@ -86,6 +88,10 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/repositories/{}/images/{}/pins/{}": Asked(program),
         "DELETE /v1/repositories/{}/images/{}": Asked(program),
         "DELETE /v1/repositories/{}": Asked(program, path=f"/v1/repositories/{spare['id']}"),
+        "PATCH /v1/keys/{}": Asked(program, {"description": "New."}),
+        "POST /v1/keys/{}/encrypt": Asked(program, clear),
+        "POST /v1/keys/{}/decrypt": Asked(program, {"ciphertext": sealed["ciphertext"]}),
+        "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/policies/{}": Asked(program, {"document": DOCUMENT}),

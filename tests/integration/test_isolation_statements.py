@@ -40,6 +40,8 @@ LOOSE: Final = {
     "cloudcore.identity.rows.policies._COUNT_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.policies._SIZE_ON": "by a principal's id, in either of two columns",
     "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
+    "cloudcore.kms.rows._LIST_DUE": "a sweep of what is due",
+    "cloudcore.kms.rows._LIST_WITHOUT_PLATFORM": "once at the start, for all accounts",
     "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
     "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
     "cloudcore.jobs.outbox._MARK": "by the ids of events read for one account before",

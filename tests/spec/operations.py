@@ -179,6 +179,22 @@ GET    /v1/audit-events/export                      ListAuditEvents           20
 GET    /v1/audit-events/{id}                        GetAuditEvent             200
 """
 
+KMS: Final = """
+POST   /v1/keys                                     CreateKey                 201 key
+GET    /v1/keys                                     DescribeKeys              200
+GET    /v1/keys/{key_id}                            DescribeKeys              200
+PATCH  /v1/keys/{key_id}                            UpdateKey                 200
+DELETE /v1/keys/{key_id}                            ScheduleKeyDeletion       202
+POST   /v1/keys/{key_id}/enable                     EnableKey                 200 key
+POST   /v1/keys/{key_id}/disable                    DisableKey                200 key
+POST   /v1/keys/{key_id}/cancel-deletion            CancelKeyDeletion         200 key
+POST   /v1/keys/{key_id}/rotate                     RotateKey                 200 key
+GET    /v1/keys/{key_id}/versions                   DescribeKeys              200
+POST   /v1/keys/{key_id}/encrypt                    UseKey                    200
+POST   /v1/keys/{key_id}/decrypt                    UseKey                    200
+POST   /v1/keys/{key_id}/generate-data-key          UseKey                    200 key
+"""
+
 EMAIL: Final = """
 POST   /v1/suppressions                             CreateSuppression         201 key later
 PATCH  /v1/suppressions/{id}                        UpdateSuppression         200 later
@@ -260,6 +276,7 @@ OPERATIONS: Final = tuple(
         "registry": REGISTRY,
         "iam": IAM,
         "audit": AUDIT,
+        "kms": KMS,
         "email": EMAIL,
         "network": NETWORK,
         "storage": STORAGE,

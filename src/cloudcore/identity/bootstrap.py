@@ -16,7 +16,15 @@ from cloudcore.identity.rows.policies import Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
-from cloudcore.identity.services.accounts import ADMIN, FirstIds, Founder, found_account
+from cloudcore.identity.services.accounts import (
+    ADMIN,
+    AccountAddition,
+    FirstIds,
+    Founder,
+    PrepareAddition,
+    found_account,
+    no_addition,
+)
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
 
@@ -46,6 +54,7 @@ class _Plan(NamedTuple):
     key: NewAccessKey
     handle: str
     now: int
+    add: AccountAddition
 
 
 async def create_first_account(
@@ -53,11 +62,15 @@ async def create_first_account(
     keyring: Keyring,
     new_id: Callable[[], str],
     now: int,
+    prepare_addition: PrepareAddition = no_addition,
+    /,
     *,
     handle: str,
     email: str,
 ) -> FirstCredentials:
     """Create organization, account, role `admin`, its person and a service account with a key.
+
+    `prepare_addition` prepares what another family adds to the account.
 
     Raises:
         InvalidInput: the handle or the e-mail address is malformed.
@@ -78,8 +91,9 @@ async def create_first_account(
         created_at=now,
         updated_at=now,
     )
+    ids = FirstIds(new_id(), new_id(), new_id(), new_id())
     plan = _Plan(
-        ids=FirstIds(new_id(), new_id(), new_id(), new_id()),
+        ids=ids,
         organization_id=new_id(),
         service_account_id=new_id(),
         key_row_id=new_id(),
@@ -88,6 +102,7 @@ async def create_first_account(
         key=new_access_key(),
         handle=handle,
         now=now,
+        add=await prepare_addition(ids.account, now),
     )
     await database.write(_create, keyring, plan)
     return FirstCredentials(
@@ -119,7 +134,7 @@ def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
         created_at=now,
     )
     founder = Founder(person_crn(user.organization_id, user.id), user.id)
-    found_account(tx, account, founder, plan.ids)
+    found_account(tx, account, founder, plan.ids, plan.add)
     _add_program(tx, keyring, plan)
 
 

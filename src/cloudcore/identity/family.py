@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.oidc.discovery import Discovery
     from cloudcore.identity.oidc.provider_client import ProviderClient
+    from cloudcore.identity.services.accounts import PrepareAddition
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
@@ -38,6 +39,8 @@ class IdentityNeeds:
     """Asks identity providers."""
     discovery: Discovery
     """Metadata and keys of identity providers."""
+    prepare_addition: PrepareAddition
+    """Prepares what another family adds to each new account."""
 
 
 def _routes() -> Sequence[ControllerRouterHandler]:

@@ -16,6 +16,7 @@ from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
+from cloudcore.kms.making import KeyMaker
 from registry.backup.restoring import is_interrupted
 from registry.cli.output import write_now
 from registry.cli.run_server import serve_application
@@ -23,7 +24,7 @@ from registry.cli.server_commands import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
-from registry.served import create_app
+from registry.served import create_app, key_providers
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.settings import Settings, SettingsError
@@ -95,7 +96,8 @@ async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
     load_catalog(settings.catalog, settings.region, settings.url)
     async with Registry(settings).open() as process:
-        await check_install(settings, process.ctx)
+        keyring = await check_install(settings, process.ctx)
+    key_providers(settings, keyring)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
@@ -113,8 +115,15 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
             create_root_key(settings.root_key)
         keyring = open_keyring(settings)
         await check_signing_keys(settings, ctx, keyring)
+        maker = KeyMaker(key_providers(settings, keyring), settings.region, uuid7)
         return await create_first_account(
-            ctx.database, keyring, uuid7, ctx.clock(), handle=handle, email=email
+            ctx.database,
+            keyring,
+            uuid7,
+            ctx.clock(),
+            maker.prepare_platform_key,
+            handle=handle,
+            email=email,
         )
 
 

@@ -14,6 +14,7 @@ from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.iam.principal import Principal
+from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.permissions import membership
@@ -30,6 +31,7 @@ from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -176,7 +178,9 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
     },
 )
 async def create_account(
-    data: JSONBody[CreateAccount], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateAccount],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
 ) -> Reply[OneAccount]:
     """Create an account with a role `admin` that the caller may assume, if the operator allows it.
 
@@ -191,6 +195,8 @@ async def create_account(
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
     ids = accounts.FirstIds(ctx.new_id(), ctx.new_id(), ctx.new_id(), ctx.new_id())
+    now = ctx.clock()
+    add = await needs.prepare_addition(ids.account, now)
     return await ctx.commit(
         _with_owner,
         accounts.found_account,
@@ -200,10 +206,11 @@ async def create_account(
             handle=data.handle,
             status="active",
             auto_create_repositories=True,
-            created_at=ctx.clock(),
+            created_at=now,
         ),
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ids,
+        add,
         wrap=_one,
         location=lambda made: f"/v1/accounts/{made.account.id}",
     )

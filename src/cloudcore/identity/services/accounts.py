@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -36,6 +37,18 @@ class Founder(NamedTuple):
     permission ``iam:AssumeRole``."""
 
 
+AccountAddition = Callable[[Connection], None]
+"""Adds what another family gives a new account, in the transaction that creates the account."""
+PrepareAddition = Callable[[str, int], Awaitable[AccountAddition]]
+"""Given the id and the creation time of a new account, prepares its addition: what is slow, or asks
+another server, before the transaction begins."""
+
+
+async def no_addition(_account_id: str, _now: int) -> AccountAddition:
+    """Return an addition that adds nothing."""
+    return lambda _tx: None
+
+
 class FirstIds(NamedTuple):
     """Ids of an account's first rows, generated outside of the transaction."""
 
@@ -45,8 +58,16 @@ class FirstIds(NamedTuple):
     attachment: str
 
 
-def found_account(tx: Connection, account: Account, founder: Founder, ids: FirstIds) -> Account:
+def found_account(
+    tx: Connection,
+    account: Account,
+    founder: Founder,
+    ids: FirstIds,
+    add: AccountAddition = lambda _tx: None,
+) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
+
+    `add` adds what other families give each account.
 
     Raises:
         QuotaExceeded: the organization has `MAX_ACCOUNTS` already.
@@ -88,6 +109,7 @@ def found_account(tx: Connection, account: Account, founder: Founder, ids: First
     policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
     if founder.user_id is not None:
         roles.add_assignment(tx, Assignment(ids.role, founder.user_id, now))
+    add(tx)
     rows.increment_revision(tx, account.id)
     return account
 

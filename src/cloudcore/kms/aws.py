@@ -1,0 +1,107 @@
+"""The provider AWS KMS: material is wrapped by a key that never leaves it, through boto3.
+
+boto3 finds credentials where it always does (environment, files, role of the machine).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import cached_property
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any, Final
+
+from cloudcore.errors import Unavailable
+from cloudcore.kms.providers import VersionRef
+
+CONNECT_SECONDS: Final = 3
+READ_SECONDS: Final = 5
+_ATTEMPTS: Final = 3
+_ARN_PARTS: Final = 6
+
+_log = logging.getLogger(__name__)
+
+
+class AwsMissing(Exception):
+    """The package boto3 is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("AWS KMS needs the package boto3: pip install 'entrepot[aws]'")
+
+
+class AwsProvider:
+    """Wraps by Encrypt and Decrypt of AWS KMS; account, key and version are the context."""
+
+    name: Final = "aws"
+
+    def __init__(self, key: str, endpoint: str = "") -> None:
+        """Use the symmetric key of this ARN, id or alias; `endpoint` is a URL other than AWS's own.
+
+        Raises:
+            AwsMissing: boto3 is not installed.
+
+        """
+        if find_spec("boto3") is None:
+            raise AwsMissing
+        self._key = key
+        self._endpoint = endpoint
+        self._making = Lock()
+
+    async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
+        """Wrap the material of a version."""
+
+        def encrypt() -> bytes:
+            answer = self._client.encrypt(
+                KeyId=self._key, Plaintext=material, EncryptionContext=ref.words()
+            )
+            return bytes(answer["CiphertextBlob"])
+
+        return await _asked("encrypt", encrypt)
+
+    async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
+        """Return the material of a version."""
+
+        def decrypt() -> bytes:
+            # With the key named: a row that was changed cannot make AWS use another one.
+            answer = self._client.decrypt(
+                KeyId=self._key, CiphertextBlob=wrapped, EncryptionContext=ref.words()
+            )
+            return bytes(answer["Plaintext"])
+
+        return await _asked("decrypt", decrypt)
+
+    @property
+    def _client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        with self._making:  # sessions are not safe for threads, clients are
+            return self._made
+
+    @cached_property
+    def _made(self) -> Any:  # noqa: ANN401 - boto3 makes the class
+        import boto3  # noqa: PLC0415 - optional, and takes long
+        from botocore.config import Config  # noqa: PLC0415
+
+        parts = self._key.split(":")
+        region = parts[3] if parts[0] == "arn" and len(parts) == _ARN_PARTS else None
+        config = Config(
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            retries={"max_attempts": _ATTEMPTS, "mode": "standard"},
+        )
+        session = boto3.session.Session(region_name=region)
+        return session.client("kms", endpoint_url=self._endpoint or None, config=config)
+
+
+async def _asked(what: str, ask: Callable[[], bytes]) -> bytes:
+    """Ask AWS in a thread; its refusals and failures are `Unavailable`, and logged."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+
+    try:
+        return await asyncio.to_thread(ask)
+    except ClientError as error:
+        why = str(error.response.get("Error", {}).get("Code", "without a code"))
+    except BotoCoreError as error:
+        why = type(error).__name__
+    _log.error("AWS KMS did not %s the material of a key: %s", what, why)
+    raise Unavailable("the provider of keys does not answer, or refuses; ask the operator")

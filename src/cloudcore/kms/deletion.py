@@ -1,0 +1,44 @@
+"""Delete keys whose time has come: their material and their names; the records stay."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.rows import Key, list_due
+from cloudcore.kms.services import delete_due_key
+
+ACTION: Final = "kms:DeleteKey"
+"""The action in the audit log; no policy can allow it, since nobody asks for it."""
+_BATCH: Final = 100
+
+
+async def delete_due_keys(needs: KmsNeeds) -> None:
+    """Delete all keys that are due, each in a transaction of its own."""
+    now = needs.clock()
+    while due := await needs.database.read(list_due, now, _BATCH):
+        for account_id, key_id in due:
+            await needs.database.write(_delete, needs, account_id, key_id, now)
+
+
+def _delete(tx: Connection, needs: KmsNeeds, account_id: str, key_id: str, now: int) -> None:
+    deleted = delete_due_key(tx, account_id, key_id, now)
+    if deleted is not None and needs.auditor is not None:
+        needs.auditor.record(tx, _event(deleted, needs.new_id(), now))
+
+
+def _event(key: Key, event_id: str, now: int) -> AuditEvent:
+    assert key.crn is not None
+    return AuditEvent(
+        id=event_id,
+        owner_id=key.account_id,
+        occurred_at=now,
+        action=ACTION,
+        resources=(key.crn,),
+        principal="",
+        source=None,
+        client=None,
+        details={"key_id": key.id, "versions": key.current_version},
+    )

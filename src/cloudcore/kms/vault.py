@@ -1,0 +1,203 @@
+"""Encrypt under keys without showing their material: the port that other families use.
+
+Every call reads the state of the key, so one that is disabled or deleted is refused from the next
+call on, in every process. Only opened material is kept, for at most `MAX_AGE_SECONDS`; so a
+provider that withdraws its own key is obeyed by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database
+from cloudcore.kms.providers import Providers, VersionRef
+from cloudcore.kms.references import key_to_use
+from cloudcore.kms.rows import KeyVersion, find_version
+from cloudcore.kms.sealing import CiphertextInvalid, Purpose, open_sealed, seal, version_of
+
+MAX_OPENED: Final = 1000
+"""Most key versions whose material a process keeps opened."""
+MAX_AGE_SECONDS: Final = 300
+"""Longest time that opened material is kept."""
+
+
+class Wrapped(NamedTuple):
+    """A data key that is wrapped under a key."""
+
+    key_id: str
+    wrapped: bytes
+    aad: bytes
+    """What the wrap is bound to; the same bytes are needed to unwrap it."""
+
+
+class Sealed(NamedTuple):
+    """A value that was encrypted, and the version that did it."""
+
+    value: bytes
+    version: int
+
+
+class LookedAt(NamedTuple):
+    """Keys that a transaction has found usable, for the calls that follow it."""
+
+    refs: Sequence[VersionRef]
+    rows: Mapping[VersionRef, KeyVersion | None]
+    """The versions that are not opened yet have their row."""
+
+
+class _Opened(NamedTuple):
+    cipher: AESGCM
+    opened_at: int
+
+
+class Vault:
+    """Wraps and unwraps under the keys of one install."""
+
+    def __init__(self, database: Database, providers: Providers, clock: Clock) -> None:
+        self._database = database
+        self._providers = providers
+        self._clock = clock
+        self._opened: OrderedDict[VersionRef, _Opened] = OrderedDict()
+        self._opening: dict[VersionRef, asyncio.Task[AESGCM]] = {}
+
+    async def wrap(self, account_id: str, key_id: str, data_key: bytes, aad: bytes) -> bytes:
+        """Wrap a data key under the current version of a key.
+
+        Raises:
+            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
+            Unavailable: the provider of the key's material is not there.
+
+        """
+        return (await self.seal(account_id, key_id, "wrap", data_key, aad)).value
+
+    async def wrap_all(
+        self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        """Wrap data keys, each given with its `aad`; the key is read once. See `wrap`."""
+        looked_at = await self._database.read(self.look, account_id, key_id)
+        return await self.wrap_looked_at(looked_at, data_keys)
+
+    async def wrap_looked_at(
+        self, looked_at: LookedAt, data_keys: Sequence[tuple[bytes, bytes]]
+    ) -> list[bytes]:
+        """Wrap data keys like `wrap_all`, after `look` in a transaction of the caller."""
+        (ref,) = looked_at.refs
+        cipher = await self._cipher(ref, looked_at.rows[ref])
+        return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
+
+    async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
+        """Return the data key that was wrapped under any version of a key.
+
+        Raises:
+            CiphertextInvalid: it was not wrapped under this key with this `aad`.
+            KeyMissing, KeyUnusable, InvalidInput, Unavailable: see `wrap`.
+
+        """
+        return (await self.unwrap_all(account_id, [Wrapped(key_id, wrapped, aad)]))[0]
+
+    async def unwrap_all(self, account_id: str, wraps: Sequence[Wrapped]) -> list[bytes]:
+        """Return data keys of one account; all keys are read in one transaction. See `unwrap`."""
+        looked_at = await self._database.read(self.look_for, account_id, wraps)
+        return await self.unwrap_looked_at(looked_at, wraps)
+
+    async def unwrap_looked_at(self, looked_at: LookedAt, wraps: Sequence[Wrapped]) -> list[bytes]:
+        """Return data keys like `unwrap_all`, after `look_for` in a transaction of the caller."""
+        ciphers = {ref: await self._cipher(ref, row) for ref, row in looked_at.rows.items()}
+        return [
+            open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
+            for ref, each in zip(looked_at.refs, wraps, strict=True)
+        ]
+
+    async def seal(
+        self, account_id: str, key_id: str, purpose: Purpose, plaintext: bytes, aad: bytes = b""
+    ) -> Sealed:
+        """Encrypt a short value under the current version of a key. See `wrap`."""
+        refs, rows = await self._database.read(self.look, account_id, key_id)
+        cipher = await self._cipher(refs[0], rows[refs[0]])
+        return Sealed(seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
+
+    async def open(
+        self, account_id: str, key_id: str, purpose: Purpose, sealed: bytes, aad: bytes = b""
+    ) -> Sealed:
+        """Return the plaintext of a value that `seal` encrypted. See `unwrap`."""
+        wrap = Wrapped(key_id, sealed, aad)
+        (ref,), rows = await self._database.read(self.look_for, account_id, [wrap])
+        cipher = await self._cipher(ref, rows[ref])
+        return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
+
+    def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
+        """Find a key usable, to wrap under its current version after this transaction.
+
+        Raises:
+            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
+
+        """
+        version = key_to_use(tx, account_id, key_id).current_version
+        ref = VersionRef(account_id, key_id, version)
+        return LookedAt([ref], {ref: self._read_version(tx, ref)})
+
+    def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
+        """Find the keys of these wraps usable, to unwrap them after this transaction.
+
+        Raises:
+            CiphertextInvalid: a wrap has not the form of one, or no version of its key made it.
+            KeyMissing, KeyUnusable, InvalidInput: see `references.key_to_use`.
+
+        """
+        refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
+        for key_id in sorted({each.key_id for each in wraps}):
+            key_to_use(tx, account_id, key_id)
+        return LookedAt(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
+
+    def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
+        if self._kept(ref) is not None:
+            return None
+        row = find_version(tx, ref.account_id, ref.key_id, ref.version)
+        if row is None:
+            raise CiphertextInvalid
+        return row
+
+    def _kept(self, ref: VersionRef) -> AESGCM | None:
+        kept = self._opened.get(ref)
+        if kept is None or self._clock() - kept.opened_at > MAX_AGE_SECONDS * MICROSECONDS:
+            return None
+        return kept.cipher
+
+    async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
+        """Return the cipher of a version: the one that is kept, or that of its `row`."""
+        if row is None:
+            kept = self._opened.get(ref)
+            if kept is not None:
+                self._opened.move_to_end(ref)
+                return kept.cipher
+            # Dropped since the transaction looked: others took its place.
+            row = await self._database.read(find_version, *ref)
+            if row is None:
+                raise CiphertextInvalid
+        task = self._opening.get(ref)
+        if task is None:  # however many ask at once, the provider is asked once
+            task = asyncio.create_task(self._open(ref, row))
+            self._opening[ref] = task
+            task.add_done_callback(lambda done: self._end_opening(ref, done))
+        return await asyncio.shield(task)
+
+    def _end_opening(self, ref: VersionRef, task: asyncio.Task[AESGCM]) -> None:
+        del self._opening[ref]
+        if not task.cancelled():
+            task.exception()  # retrieved, even if everyone who waited has gone
+
+    async def _open(self, ref: VersionRef, row: KeyVersion) -> AESGCM:
+        opened_at = self._clock()
+        material = await self._providers.unwrap(row.provider, row.wrapped_material, ref)
+        cipher = AESGCM(material)
+        self._opened[ref] = _Opened(cipher, opened_at)
+        self._opened.move_to_end(ref)
+        while len(self._opened) > MAX_OPENED:
+            self._opened.popitem(last=False)
+        return cipher

@@ -1,0 +1,256 @@
+"""``/v1/keys``: the life of a key, from its creation to the erasure of its material."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.identity.names import iam_crn
+from cloudcore.kms.deletion import delete_due_keys
+from cloudcore.kms.rows import count_versions, find_platform_key
+from cloudcore.kms.services import MAX_KEYS
+from tests.integration.served_world import Served
+
+DAY = 24 * 3600
+
+
+async def ask(served: Served, method: str, path: str, body: object = None) -> httpx.Response:
+    return await served.ask(method, f"/v1/keys{path}", body, token=served.acme.program_token)
+
+
+async def key_of(served: Served, method: str, path: str, body: object = None) -> dict[str, Any]:
+    answer = await ask(served, method, path, body)
+    assert answer.is_success, (method, path, answer.text)
+    return dict(answer.json()["key"])
+
+
+async def conflict(served: Served, method: str, path: str) -> dict[str, Any]:
+    answer = await ask(served, method, path)
+    assert answer.status_code == 409, (method, path, answer.text)
+    return dict(answer.json()["error"].get("params", {}))
+
+
+async def test_a_key_is_made_shown_changed_and_listed(served: Served) -> None:
+    tags = {"team": "web"}
+    made = await ask(served, "POST", "", {"name": "app", "description": "Of app.", "tags": tags})
+    key = made.json()["key"]
+    assert made.status_code == 201
+    assert made.headers["location"] == f"/v1/keys/{key['id']}"
+    moments = {"created_at", "updated_at"}
+    assert {name: value for name, value in key.items() if name not in {"id", *moments}} == {
+        "crn": f"crn:kms:local:{served.acme.account_id}:key/app",
+        "name": "app",
+        "description": "Of app.",
+        "key_spec": "aes-256",
+        "key_usage": "encrypt_decrypt",
+        "state": "enabled",
+        "origin": "customer",
+        "current_version": 1,
+        "deletion_at": None,
+        "tags": tags,
+    }
+    assert await key_of(served, "GET", f"/{key['id']}") == key
+    changed = await key_of(served, "PATCH", f"/{key['id']}", {"tags": {}})
+    assert changed == {**key, "tags": {}, "updated_at": changed["updated_at"]}
+    listed = (await ask(served, "GET", "")).json()
+    assert [each["name"] for each in listed["keys"]] == ["platform", "key", "app"]
+    first = (await ask(served, "GET", "?limit=2")).json()
+    rest = (await ask(served, "GET", f"?limit=2&marker={first['meta']['marker']}")).json()
+    assert first["keys"] + rest["keys"] == listed["keys"]
+    assert (first["meta"]["total"], rest["meta"]["has_more"]) == (3, False)
+
+
+MALFORMED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
+    ({}, "name", "missing"),
+    ({"name": "App"}, "name", "malformed"),
+    ({"name": "01890000-0000-7000-8000-0000000000ff"}, "name", "malformed"),
+    ({"name": "a" * 64}, "name", "out_of_range"),
+    ({"name": "a", "key_spec": "aes-128"}, "key_spec", "not_allowed"),
+    ({"name": "a", "key_usage": "sign_verify"}, "key_usage", "not_allowed"),
+    (
+        {"name": "a", "key_spec": "hmac-256", "key_usage": "encrypt_decrypt"},
+        "key_usage",
+        "not_allowed",
+    ),
+    ({"name": "a", "tags": {"": "x"}}, "tags", "malformed"),
+    ({"name": "a", "tags": {"a": "\x07"}}, "tags", "malformed"),
+    ({"name": "a", "state": "enabled"}, "state", "unknown_field"),
+)
+
+
+async def test_a_malformed_key_is_refused(served: Served) -> None:
+    for body, field, reason in MALFORMED:
+        answer = await ask(served, "POST", "", body)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["params"] == {"field": field, "reason": reason}
+
+
+async def test_every_spec_and_usage_is_made(served: Served) -> None:
+    wanted = {
+        ("aes-256", None): "encrypt_decrypt",
+        ("hmac-256", None): "generate_verify_mac",
+        ("rsa-2048", None): "encrypt_decrypt",
+        ("rsa-2048", "sign_verify"): "sign_verify",
+        ("ecdsa-p256", "sign_verify"): "sign_verify",
+    }
+    for number, ((spec, usage), found) in enumerate(wanted.items()):
+        body = {"name": f"k{number}", "key_spec": spec} | ({"key_usage": usage} if usage else {})
+        key = await key_of(served, "POST", "", body)
+        assert (key["key_spec"], key["key_usage"]) == (spec, found)
+
+
+async def test_a_name_is_taken_until_the_key_is_deleted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no material is made for a key that cannot be."""
+    monkeypatch.setattr("cloudcore.kms.making.new_material", None)
+    for name in ("key", "platform"):
+        taken = await ask(served, "POST", "", {"name": name, "key_spec": "rsa-4096"})
+        assert taken.status_code == 409
+        assert taken.json()["error"]["params"] == {"name": name}
+
+
+async def test_a_key_is_disabled_and_enabled(served: Served) -> None:
+    path = f"/{served.acme.ids['/v1/keys/{}']}"
+    for action, state in (
+        ("enable", "enabled"),
+        ("disable", "disabled"),
+        ("disable", "disabled"),
+        ("enable", "enabled"),
+    ):
+        assert (await key_of(served, "POST", f"{path}/{action}"))["state"] == state
+
+
+async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
+    key_id = served.acme.ids["/v1/keys/{}"]
+    path, account_id = f"/{key_id}", served.acme.account_id
+    await key_of(served, "POST", f"{path}/rotate")
+    for days in ("6", "31", "x"):
+        answer = await ask(served, "DELETE", f"{path}?pending_window_days={days}")
+        assert answer.status_code == 400
+    answer = await ask(served, "DELETE", f"{path}?pending_window_days=7")
+    pending = answer.json()["key"]
+    assert (answer.status_code, pending["state"]) == (202, "pending_deletion")
+    for method, action in (
+        ("POST", "enable"),
+        ("POST", "disable"),
+        ("POST", "rotate"),
+        ("POST", "generate-data-key"),
+        ("DELETE", ""),
+    ):
+        await conflict(served, method, f"{path}/{action}".rstrip("/"))
+    await delete_due_keys(served.kms)
+    assert await key_of(served, "GET", path) == pending
+    served.clock.advance(7 * DAY)
+    served.acme.program_token = fresh_token(served)
+    assert (await conflict(served, "POST", f"{path}/cancel-deletion"))["state"] == (
+        "pending_deletion"
+    )
+    assert await served.database.read(count_versions, account_id, key_id) == 2
+    await delete_due_keys(served.kms)
+    assert await served.database.read(count_versions, account_id, key_id) == 0
+    deleted = await key_of(served, "GET", path)
+    assert deleted == {
+        **pending,
+        "state": "deleted",
+        "crn": None,
+        "name": None,
+        "updated_at": deleted["updated_at"],
+    }
+    for method, action in (
+        ("POST", "enable"),
+        ("POST", "disable"),
+        ("POST", "rotate"),
+        ("POST", "cancel-deletion"),
+        ("DELETE", ""),
+    ):
+        params = await conflict(served, method, f"{path}/{action}".rstrip("/"))
+        assert params == {"state": "deleted"}
+    answer = await ask(served, "POST", f"{path}/generate-data-key")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["params"] == {"reason": "key_not_found"}
+    assert (await ask(served, "GET", f"{path}/versions")).json()["versions"] == []
+    listed = (await ask(served, "GET", "?state=deleted")).json()["keys"]
+    assert listed == [deleted]
+    again = await key_of(served, "POST", "", {"name": "key"})
+    assert again["id"] != key_id
+    events = (
+        await served.ask(
+            "GET", "/v1/audit-events?action=kms:DeleteKey", token=served.acme.program_token
+        )
+    ).json()["events"]
+    assert [(each["principal"], each["resources"], each["details"]) for each in events] == [
+        (None, [pending["crn"]], {"key_id": key_id, "versions": 2})
+    ]
+
+
+def fresh_token(served: Served) -> str:
+    """Return a token of acme's program that holds after time has passed."""
+    return served.tokens.issue(
+        iam_crn(served.acme.account_id, "service-account", "program"),
+        uuid7(),
+        served.clock() + 3600 * MICROSECONDS,
+        account_id=served.acme.account_id,
+        access_key_id=served.acme.access_key_id,
+    )
+
+
+async def test_a_deletion_is_cancelled_in_time(served: Served) -> None:
+    path = f"/{served.acme.ids['/v1/keys/{}']}"
+    assert await conflict(served, "POST", f"{path}/cancel-deletion") == {"state": "enabled"}
+    await key_of(served, "DELETE", path)
+    kept = await key_of(served, "POST", f"{path}/cancel-deletion")
+    assert (kept["state"], kept["deletion_at"], kept["name"]) == ("disabled", None, "key")
+    assert (await key_of(served, "POST", f"{path}/enable"))["state"] == "enabled"
+
+
+async def test_the_platform_key_stays(served: Served) -> None:
+    platform = (await ask(served, "GET", "")).json()["keys"][0]
+    path = f"/{platform['id']}"
+    assert platform["origin"] == "platform"
+    assert await conflict(served, "DELETE", path) == {"origin": "platform"}
+    assert await conflict(served, "POST", f"{path}/disable") == {"origin": "platform"}
+    assert (await key_of(served, "POST", f"{path}/rotate"))["current_version"] == 2
+
+
+async def test_a_key_is_rotated(served: Served) -> None:
+    path = f"/{served.acme.ids['/v1/keys/{}']}"
+    for number in (2, 3):
+        assert (await key_of(served, "POST", f"{path}/rotate"))["current_version"] == number
+    first = (await ask(served, "GET", f"{path}/versions?limit=2")).json()
+    assert [(each["version"], each["is_current"]) for each in first["versions"]] == [
+        (1, False),
+        (2, False),
+    ]
+    rest = await ask(served, "GET", f"{path}/versions?marker={first['meta']['marker']}")
+    assert [(each["version"], each["is_current"]) for each in rest.json()["versions"]] == [
+        (3, True)
+    ]
+    for spec in ("hmac-256", "ecdsa-p256"):
+        other = await key_of(served, "POST", "", {"name": spec, "key_spec": spec})
+        assert (await ask(served, "POST", f"/{other['id']}/rotate")).status_code == 400
+
+
+async def test_an_account_has_a_bounded_number_of_keys(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MAX_KEYS == 1000
+    monkeypatch.setattr("cloudcore.kms.services.MAX_KEYS", 3)
+    await key_of(served, "POST", "", {"name": "third"})
+    answer = await ask(served, "POST", "", {"name": "fourth"})
+    assert answer.status_code == 403
+    error = answer.json()["error"]
+    assert error["code"] == "QUOTA_EXCEEDED"
+    assert error["params"] == {"quota": "keys", "limit": 3, "used": 3}
+
+
+async def test_a_new_account_has_its_platform_key(served: Served) -> None:
+    body = {"handle": "third", "organization": served.acme.organization_id}
+    made = await served.make("/v1/accounts", body, token=served.acme.person_token)
+    key = await served.database.read(find_platform_key, made["id"])
+    assert key is not None
+    assert (key.name, key.origin, key.state) == ("platform", "platform", "enabled")
+    assert await served.database.read(count_versions, made["id"], key.id) == 1

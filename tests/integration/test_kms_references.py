@@ -1,0 +1,209 @@
+"""What a ``kms_key`` may be, and what each value is answered, for a binding and for use."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Database
+from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
+from cloudcore.kms.references import (
+    KeyScope,
+    key_to_bind,
+    key_to_use,
+    reference_to,
+    resolve_key,
+)
+from cloudcore.kms.rows import Key
+from tests.databases import on_both_databases
+from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
+
+pytestmark = on_both_databases
+
+SCOPE: Final = KeyScope(ACME, "acme", "local")
+UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
+PREFIX: Final = f"crn:kms:local:{ACME}:key/"
+
+
+@pytest.fixture
+async def kms(database: Database) -> KmsWorld:
+    """Return acme's keys in every state and spec, and one of globex."""
+    world = await make_kms_world(database)
+    await world.make("app")
+    await world.make("theirs", GLOBEX)
+    await world.disable(await world.make("off"))
+    await world.schedule_deletion(await world.make("going"))
+    await world.make("mac", spec="hmac-256", usage="generate_verify_mac")
+    await world.make("signer", spec="ecdsa-p256", usage="sign_verify")
+    return world
+
+
+async def named(kms: KmsWorld, name: str, account_id: str = ACME) -> Key:
+    return await kms.database.read(resolve_key, KeyScope(account_id, "", "local"), name)
+
+
+async def bind(kms: KmsWorld, value: object, scope: KeyScope = SCOPE) -> Key:
+    return await kms.database.read(key_to_bind, scope, value, lambda _crn: None)
+
+
+async def refusal(kms: KmsWorld, value: object, scope: KeyScope = SCOPE) -> PlatformError:
+    with pytest.raises(PlatformError) as raised:
+        await bind(kms, value, scope)
+    return raised.value
+
+
+async def test_a_key_is_named_by_id_name_and_crn(kms: KmsWorld) -> None:
+    key = await bind(kms, "app")
+    for value in (
+        key.id,
+        key.id.upper(),
+        f"{PREFIX}app",
+        "crn:kms:local:acme:key/app",
+        f"crn:kms:local:{ACME.upper()}:key/app",
+    ):
+        assert await bind(kms, value) == key
+    assert key.crn == f"{PREFIX}app"
+
+
+INVALID: Final[tuple[tuple[object, str], ...]] = (
+    (None, "missing"),
+    (5, "wrong_type"),
+    (["app"], "wrong_type"),
+    ({"id": "app"}, "wrong_type"),
+    (True, "wrong_type"),
+    ("", "malformed"),
+    ("App", "malformed"),
+    ("-app", "malformed"),
+    ("a" * 64, "malformed"),
+    ("a b", "malformed"),
+    ("app\n", "malformed"),
+    ("CRN:kms:local:acme:key/app", "malformed"),
+    ("arn:aws:kms:local:acme:key/app", "malformed"),
+    ("{" + UNKNOWN + "}", "malformed"),
+    ("crn:", "malformed_crn"),
+    ("crn:kms:local:key/app", "malformed_crn"),
+    ("crn:kms:local:acme:extra:key/app", "malformed_crn"),
+    ("crn:kms:local:acme:key/app:1", "malformed_crn"),
+    ("crn:kms:local:acme:alias/app", "malformed_crn"),
+    ("crn:kms:local:acme:key", "malformed_crn"),
+    ("crn:kms:local:acme:key/", "malformed_crn"),
+    ("crn:kms:local:acme:key/App", "malformed_crn"),
+    ("crn:kms:local:acme:key/a/b", "malformed_crn"),
+    (f"crn:kms:local:acme:key/{UNKNOWN}", "malformed_crn"),
+    ("crn:kms:local::key/app", "malformed_crn"),
+    ("crn:storage:local:acme:key/app", "wrong_service"),
+    ("crn:iam::acme:key/app", "wrong_service"),
+    ("crn:kms::acme:key/app", "foreign_region"),
+    ("crn:kms:elsewhere:acme:key/app", "foreign_region"),
+    ("crn:kms:elsewhere:globex:key/app", "foreign_region"),
+    ("crn:kms:local:globex:key/theirs", "foreign_account"),
+    (f"crn:kms:local:{GLOBEX}:key/theirs", "foreign_account"),
+    (f"crn:kms:local:{UNKNOWN}:key/app", "foreign_account"),
+)
+
+
+async def test_what_names_no_key_of_the_account_is_invalid(kms: KmsWorld) -> None:
+    for value, reason in INVALID:
+        error = await refusal(kms, value)
+        assert type(error) is InvalidInput, value
+        assert error.params == {"field": "kms_key", "reason": reason}, value
+        assert GLOBEX not in error.message
+
+
+async def test_an_unknown_key_is_missing(kms: KmsWorld) -> None:
+    for value in (UNKNOWN, "nobodys", f"{PREFIX}nobodys", "theirs"):
+        error = await refusal(kms, value)
+        assert isinstance(error, NotFound)
+        assert error.params == {"reason": "key_not_found"}
+
+
+async def test_a_foreign_id_looks_like_an_unknown_one(kms: KmsWorld) -> None:
+    theirs = await named(kms, "theirs", GLOBEX)
+    foreign, unknown = await refusal(kms, theirs.id), await refusal(kms, UNKNOWN)
+    assert (type(foreign), foreign.message, foreign.params) == (
+        (type(unknown), unknown.message, unknown.params)
+    )
+
+
+async def test_a_key_of_another_region_is_missing(kms: KmsWorld) -> None:
+    key = await named(kms, "app")
+    elsewhere = SCOPE._replace(region="elsewhere")
+    for value in (key.id, "app"):
+        assert isinstance(await refusal(kms, value, elsewhere), NotFound)
+
+
+async def test_a_deleted_key_is_missing_and_its_name_is_another_key(kms: KmsWorld) -> None:
+    before = await named(kms, "app")
+    deleted = await kms.delete(before)
+    for value in (before.id, "app", f"{PREFIX}app"):
+        assert isinstance(await refusal(kms, value), NotFound)
+    again = await kms.make("app")
+    assert await bind(kms, "app") == again
+    assert isinstance(await refusal(kms, before.id), NotFound)
+    shown = reference_to(deleted)
+    assert (shown.id, shown.crn, shown.name) == (before.id, None, None)
+    shown = reference_to(again)
+    assert (shown.id, shown.crn, shown.name) == (again.id, f"{PREFIX}app", "app")
+
+
+UNFIT: Final[dict[str, str]] = {
+    "off": "key_disabled",
+    "going": "key_pending_deletion",
+    "mac": "key_not_for_encryption",
+    "signer": "key_not_symmetric",
+}
+
+
+async def test_what_cannot_encrypt_is_not_bound(kms: KmsWorld) -> None:
+    for name, reason in UNFIT.items():
+        key = await named(kms, name)
+        for value in (name, key.id, key.crn):
+            error = await refusal(kms, value)
+            assert type(error) is InvalidInput, name
+            assert error.params == {"field": "kms_key", "reason": reason}
+
+
+async def test_an_rsa_key_for_encryption_is_not_symmetric(kms: KmsWorld) -> None:
+    await kms.make("pair", spec="rsa-2048")
+    error = await refusal(kms, "pair")
+    assert (type(error), error.params["reason"]) == (InvalidInput, "key_not_symmetric")
+
+
+async def test_who_may_not_use_a_key_is_refused_before_its_state_is_told(kms: KmsWorld) -> None:
+    asked: list[str] = []
+
+    def authorize(crn: str) -> None:
+        asked.append(crn)
+        raise AccessDenied("no")
+
+    for name in ("app", *UNFIT):
+        with pytest.raises(AccessDenied):
+            await kms.database.read(key_to_bind, SCOPE, name, authorize)
+    assert asked == [f"{PREFIX}{name}" for name in ("app", *UNFIT)]
+
+
+USED: Final[dict[str, tuple[type[PlatformError], dict[str, Any]]]] = {
+    "off": (Conflict, {"reason": "key_disabled"}),
+    "going": (Conflict, {"reason": "key_pending_deletion"}),
+    "mac": (InvalidInput, {"field": "key_id", "reason": "key_not_for_encryption"}),
+    "signer": (InvalidInput, {"field": "key_id", "reason": "key_not_symmetric"}),
+}
+
+
+async def test_what_cannot_encrypt_is_not_used(kms: KmsWorld) -> None:
+    for name, (kind, params) in USED.items():
+        key = await named(kms, name)
+        with pytest.raises(kind) as raised:
+            await kms.database.read(key_to_use, ACME, key.id)
+        assert raised.value.params == params
+
+
+async def test_a_missing_foreign_or_deleted_key_is_not_used(kms: KmsWorld) -> None:
+    theirs = await named(kms, "theirs", GLOBEX)
+    deleted = await kms.delete(await named(kms, "app"))
+    for key_id in (UNKNOWN, uuid7(), theirs.id, deleted.id):
+        with pytest.raises(NotFound) as raised:
+            await kms.database.read(key_to_use, ACME, key_id)
+        assert raised.value.params == {"reason": "key_not_found"}

@@ -1,0 +1,44 @@
+"""Who wraps the material of keys, by the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudcore.keyring import Keyring
+from registry.served import key_providers
+from registry.settings import Settings, SettingsError
+
+DEFAULTS = Settings(data=Path("here"))
+KEYRING = Keyring(bytes(32))
+ARN = "arn:aws:kms:eu-central-1:123456789012:key/0198"
+
+
+def providers_of(**variables: str) -> str:
+    environ = {f"ENTREPOT_KMS_{name}": value for name, value in variables.items()}
+    return key_providers(Settings.from_env(environ, DEFAULTS), KEYRING).current.name
+
+
+def test_the_setting_says_who_wraps_what_is_new() -> None:
+    assert providers_of() == "embedded"
+    assert providers_of(AWS_KEY=ARN) == "embedded"  # AWS still unwraps what it has wrapped
+    assert providers_of(PROVIDER="aws", AWS_KEY=ARN) == "aws"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"PROVIDER": "vault"}, "embedded or aws, not 'vault'"),
+        ({"PROVIDER": "aws"}, "needs kms_aws_key"),
+    ],
+)
+def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        providers_of(**variables)
+
+
+def test_aws_without_its_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudcore.kms.aws.find_spec", lambda _name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'entrepot\[aws\]'"):
+        providers_of(AWS_KEY=ARN)
