@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0023"
-down_revision = "0021"
+revision = "0024"
+down_revision = "0023"
 
 _IS_NAMED = sa.text("name IS NOT NULL")
 _IS_PLATFORM = sa.text("origin = 'platform'")
