@@ -110,31 +110,21 @@ class Shop:
         return len(self.calls)
 
     @asynccontextmanager
-    async def browser_that_may(self, *actions: str) -> AsyncIterator[httpx.AsyncClient]:
+    async def browser_that_may(
+        self, *actions: str, on: str = "*", person_token: str = ""
+    ) -> AsyncIterator[httpx.AsyncClient]:
         """Open a browser that acts with the rights to do these actions alone."""
         token = self.served.acme.program_token
         make = partial(self.served.make, token=token)
         program = await make("/v1/service-accounts", {"name": "limited"})
-        statement = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
+        statement = {"effect": "allow", "actions": list(actions), "resources": [on]}
         document = {"version": "1", "statements": [statement]}
         policy = await make("/v1/policies", {"name": "limited", "document": document})
         attached = {"service_account": program["id"]}
         await make(f"/v1/policies/{policy['id']}/attachments", attached)
         key = await make(f"/v1/service-accounts/{program['id']}/access-keys", {})
-        answer = await self.served.ask(
-            "POST",
-            "/v1/oauth/token",
-            b"grant_type=client_credentials",
-            headers={
-                "Authorization": httpx.BasicAuth(
-                    key["access_key_id"], key["secret_access_key"]
-                )._auth_header,
-                "Content-Type": "application/x-www-form-urlencoded",
-            },
-        )
-        assert answer.status_code == 200, answer.text
-        limited = answer.json()["access_token"]
-        async with browser_with(self.served, self.app, limited) as browser:
+        limited = await self.served.program_token(key["access_key_id"], key["secret_access_key"])
+        async with browser_with(self.served, self.app, limited, person_token) as browser:
             yield browser
 
     async def age(self, days: int) -> None:
@@ -217,12 +207,17 @@ async def browser_with(
     served: Served,
     app: Any,  # noqa: ANN401 - ASGI
     access_token: str,
+    person_token: str = "",
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Open a browser whose session acts in ``acme`` with this access token."""
+    """Open a browser whose session acts in ``acme`` with this access token.
+
+    Its person is the owner of the organization, unless another's token is given.
+    """
     end = served.clock() + HOUR
     token = Token(access_token, end)
     acting = Acting("1", "admin", served.acme.account_id, "acme", token)
-    session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
+    person = Token(person_token or served.acme.person_token, end)
+    session = ConsoleSession("1", "a@example.org", "csrf", end, person, "", acting)
     sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
         browser.cookies.set(COOKIE, sealed.partition("=")[2], domain=HOST, path="/console")

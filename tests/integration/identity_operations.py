@@ -55,6 +55,7 @@ BODIES: Final[dict[str, Any]] = {
         "actions": ["iam:GetRole"],
         "resource": "crn:iam::acme:role/admin",
     },
+    "POST /v1/allowed-actions": {"questions": [{"resource": "crn:iam::acme:role/admin"}]},
     "POST /v1/policies/{policy_id}/attachments": {"service_account": "free"},
 }
 

@@ -197,6 +197,20 @@ class Served:
         (record,) = answer.json().values()
         return record
 
+    async def program_token(self, access_key_id: str, secret: str) -> str:
+        """Return the access token of an access key."""
+        answer = await self.ask(
+            "POST",
+            "/v1/oauth/token",
+            b"grant_type=client_credentials",
+            headers={
+                "Authorization": httpx.BasicAuth(access_key_id, secret)._auth_header,
+                "Content-Type": "application/x-www-form-urlencoded",
+            },
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["access_token"])
+
     async def bearer(self, tenant: Tenant, *scopes: str) -> str:
         """Return a bearer of the data plane for a tenant's program."""
         answer = await self.ask(

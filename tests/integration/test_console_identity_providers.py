@@ -167,9 +167,10 @@ async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
     for each in made:
         given = {"identity_provider": each.headers["location"].rpartition("/")[2], "group": "x"}
         await told(shop, f"{role}/groups", **given)
-    # The providers. The role, its people, its groups, the account and its organization's providers,
-    # the policies it has and the others. The events, and the organizations.
-    assert (await costs(), before) == ([1, 7, 2], [1, 7, 2])
+    # What the role may do, on each page. The providers. The role, its people, its groups, the
+    # account and its organization's providers, the policies it has and the others. The events,
+    # and the organizations.
+    assert (await costs(), before) == ([2, 8, 3], [2, 8, 3])
     for each in made:
         await told(shop, f"{each.headers['location']}/delete", confirmed="yes")
 
@@ -227,6 +228,19 @@ async def test_an_owner_reads_the_organizations_log(shop: Shop) -> None:
     assert f'href="{log}" aria-current="page"' in shown
     assert SECRET not in shown
     await see(shop, f"{log}?since=never", 400)
+
+
+async def test_an_owner_whose_role_may_not_read_the_account_reads_the_organization(
+    shop: Shop,
+) -> None:
+    acme = shop.served.acme
+    people = f"{PEOPLE}/{acme.organization_id}"
+    may = ("registry:DescribeRepositories",)
+    async with shop.browser_that_may(*may, person_token=acme.person_token) as browser:
+        assert f'href="{people}/audit"' in (await browser.get(people)).text
+        shown = await browser.get(f"{people}/audit")
+        assert (shown.status_code, "iam:" in shown.text) == (200, True)
+        assert 'href="/console/audit"' not in shown.text
 
 
 async def test_a_log_goes_on_in_its_own_pages(shop: Shop) -> None:

@@ -97,8 +97,7 @@ async def test_what_a_role_may_not_do_is_not_shown(shop: Shop) -> None:
             page = await reader.get(shop.address(path))
             assert page.status_code == 200
             forms = re.findall(r'<form [^>]*method="post"[^>]*action="([^"]*)"', page.text)
-            lame = {"/console/sign-out", shop.address("/settings"), shop.address("/images/delete")}
-            assert set(forms) <= lame, path
+            assert set(forms) == {"/console/sign-out"}, path
             assert '<button class="primary">Save</button>' not in page.text
             assert "Delete the selected" not in page.text
         assert "Delete this image" in await shop.see(f"/images/{image['digest']}")

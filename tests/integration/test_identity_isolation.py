@@ -36,8 +36,8 @@ def operations() -> Iterator[RouteSpec]:
             yield route.spec
 
 
-OPEN: Final = {"GET /v1/actions", "GET /v1/policy-templates"}
-"""What every signed-in caller may read: nothing of it is an account's."""
+OPEN: Final = {"GET /v1/actions", "GET /v1/policy-templates", "POST /v1/allowed-actions"}
+"""What every signed-in caller may read: nothing of it is an account's, or only its own rights."""
 SPECS: Final = sorted(operations(), key=lambda spec: spec.operation)
 
 

@@ -165,6 +165,7 @@ PATCH  /v1/policies/{id}                            UpdatePolicy              20
 DELETE /v1/policies/{id}                            DeletePolicy              204
 GET    /v1/policy-templates                         -                         200
 GET    /v1/actions                                  -                         200
+POST   /v1/allowed-actions                          -                         200
 POST   /v1/policy-simulations                       SimulatePolicy            200
 POST   /v1/policies/{id}/attachments                AttachPolicy              201 key
 GET    /v1/policies/{id}/attachments                ListPolicyAttachments     200

@@ -496,6 +496,8 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
         "is_repository": False,
         "query": {},
         "said": None,
+        "may_all": lambda _: True,
+        "may_some": lambda _: True,
         "usage": None,
         "meta": {"total": 1, "has_more": False},
     }

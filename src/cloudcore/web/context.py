@@ -129,6 +129,7 @@ class RequestContext:
         is_change: bool = False,
     ) -> None:
         self.auditor: Auditor | None = platform.auditor
+        self._authenticator = platform.authenticator
         self._database: Database = platform.database
         self.database: Database = platform.database
         """Its writes record the change of an operation with an action, in their transaction."""
@@ -148,7 +149,7 @@ class RequestContext:
         self.caller: Principal | None = None
         """None only on public routes."""
         self.policies: Sequence[Policy] = ()
-        """The caller's identity policies."""
+        """The caller's identity policies, if the route has an action."""
         self.allowed_somewhere = True
         """False if the caller's policies allow the route's action on no resource. Then the refusal
         must not depend on what exists."""
@@ -187,6 +188,11 @@ class RequestContext:
         if not verdict.is_allowed:
             raise refusal(asked, verdict if self.allowed_somewhere else None)
         self.authorized.append((asked, resource))
+
+    async def own_policies(self) -> Sequence[Policy]:
+        """Return the caller's identity policies, whether or not the route has an action."""
+        assert self.caller is not None
+        return self.policies or await self._authenticator.policies_of(self.caller)
 
     def query(self, shape: type[T]) -> T:
         """Parse the query parameters as `shape`.

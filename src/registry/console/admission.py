@@ -90,8 +90,6 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     if is_named:
         page.repository = await find_repository(page)
         page.parameters = {**parameters, "repository": page.repository["id"]}
-        path = f"/v1/repositories/{page.repository['id']}/allowed-actions"
-        page.allowed = frozenset((await page.api.get(path))["actions"])
     elif "repository" in parameters and request.method == "GET":
         await _leave_id(page)
 

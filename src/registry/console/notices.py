@@ -72,6 +72,10 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     """Path of a page that takes a POST; empty if nothing can be undone."""
     fields: Mapping[str, str] = {}
     """Fields of that POST, but for the CSRF token."""
+    undo_action: str = ""
+    """The action that the POST needs."""
+    undo_crn: str = ""
+    """The resource on which it needs it; empty if that is not known."""
 
     @property
     def text(self) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+from litestar import Request
 from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
+from litestar.types import Receive, Send
 
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
-from registry.console.control_plane import ControlPlaneClient
+from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
+from registry.console.rights import Rights, read_rights
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -63,8 +67,8 @@ class PageRequest:
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
         """The repository of that name, once the request is admitted."""
-        self.allowed: frozenset[str] | None = None
-        """The actions that the role may do on it; None if that is not known."""
+        self._asked_about: list[str] = []
+        self._rights: Rights | None = None
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
         """``/v1`` without credentials."""
@@ -113,34 +117,102 @@ class PageRequest:
         assert acting is not None, "the route admits only who acts in a role"
         return self.client.signed(acting.token.value)
 
+    def asks_about(self, *crns: str) -> None:
+        """Have the rights on further resources read with those that every page shows."""
+        self._asked_about += crns
+
+    async def rights(self) -> Rights:
+        """Return what the role may do, asked once a request."""
+        if self._rights is None:
+            session = self.known_session
+            if session is None or session.acting is None:
+                return Rights()
+            if self.repository is not None:
+                self.asks_about(self.repository["crn"])
+            region = self.console.settings.region
+            rights = await read_rights(self.api, session.acting, region, self._asked_about)
+            if self.repository is None and "repository" in self.parameters:
+                await rights.read_here(self.api, self.parameters["repository"])
+            self._rights = rights
+        return self._rights
+
+    async def require(self, action: str, crn: str = "") -> None:
+        """Check that the role may do `action`; without a `crn`, as `may` of templates does.
+
+        Raises:
+            Refused: it may not.
+
+        """
+        if crn:
+            self.asks_about(crn)
+        if not self._may(await self.rights(), action, crn):
+            raise self._refusal(_named(action))
+
+    async def require_some(self, action: str) -> None:
+        """Check that there is some resource on which the role may do `action`.
+
+        Raises:
+            Refused: there is none.
+
+        """
+        if not (await self.rights()).may_some(action):
+            raise self._refusal(action)
+
+    def _refusal(self, action: str) -> Refused:
+        words = f"you may not do {action} here: no policy of your role allows it"
+        return Refused(403, "ACCESS_DENIED", words, self.request_id)
+
     def show(self, template: str, status: int = 200, **values: object) -> PageResponse:
         """Return a page, with the notice of the change that led to it, if any."""
+        said = self._take_notice()
+        if said is not None and said.undo_crn:
+            self.asks_about(said.undo_crn)
         known = {
             "session": self.known_session,
             "path": self.path,
             "is_repository": self.address is not None,
-            "may": self._may,
             "query": self.query,
             "form": self.form,
-            "said": self._take_notice(),
+            "said": said,
             "host": self.console.settings.pull_host,
             "now": self.console.sessions.now(),
         }
-        return Template(template, context=known | values, status_code=status)
+        return _Page(self, template, known | values, status)
 
-    def _may(self, action: str) -> bool:
-        """Return False if the role may not do `action` of the registry on the page's repository."""
-        return self.allowed is None or f"registry:{action}" in self.allowed
+    async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
+        """Return the functions by which templates show only what the role may do."""
+        rights = await self.rights()
+        return {
+            "may": partial(self._may, rights),
+            "may_all": rights.may_all,
+            "may_some": rights.may_some,
+        }
+
+    def _may(self, rights: Rights, action: str, crn: str = "") -> bool:
+        """Return False if the role may not do `action` on a resource.
+
+        Without a `crn`, on the page's repository; actions without a family are the registry's.
+        """
+        if not crn and self.repository is not None:
+            crn = self.repository["crn"]
+        return rights.may(_named(action), crn) if crn else rights.may_here(_named(action))
 
     def go(
-        self, path: str, said: str = "", undo: str = "", fields: Mapping[str, str] | None = None
+        self,
+        path: str,
+        said: str = "",
+        undo: str = "",
+        fields: Mapping[str, str] | None = None,
+        undo_action: str = "",
     ) -> PageResponse:
         """Redirect the browser to a page (303), which shows the notice `said` once.
 
-        With `undo`, the notice has a button that posts `fields` to this path.
+        With `undo`, the notice has a button that posts `fields` to this path, for a role that may
+        do `undo_action` on the page's repository.
         """
         if said:
-            notice = Notice(said, undo, fields or {})
+            crn = self.repository["crn"] if undo and self.repository is not None else ""
+            notice = Notice(said, undo, fields or {}, _named(undo_action) if crn else "", crn)
             self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
                 NOTICE_COOKIE, notice, NOTICE_SECONDS
             )
@@ -161,6 +233,35 @@ class PageRequest:
     def forget(self) -> None:
         """Delete the cookie of the session."""
         self.set_cookies[COOKIE] = self.console.jar.drop(COOKIE)
+
+
+class _Page(Template):
+    """A template that is rendered once it is known what the role may do."""
+
+    def __init__(
+        self, page: PageRequest, template: str, context: dict[str, object], status: int
+    ) -> None:
+        super().__init__(template, context=context, status_code=status)
+        self._page = page
+
+    def to_asgi_response(  # type: ignore[override]
+        self,
+        app: None,
+        request: Request[Any, Any, Any],
+        **options: Any,  # noqa: ANN401 - the framework's
+    ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        """Return the ASGI application that sends the page."""
+
+        async def send_page(scope: Scope, receive: Receive, send: Send) -> None:
+            self.context.update(await self._page.rights_of_templates())
+            rendered = super(_Page, self).to_asgi_response(app, request, **options)
+            await rendered(scope, receive, send)
+
+        return send_page
+
+
+def _named(action: str) -> str:
+    return action if ":" in action else f"registry:{action}"
 
 
 InjectedPage = NamedDependency[PageRequest]

@@ -10,6 +10,7 @@ from cloudcore.identity.routes import (
     access_keys,
     accounts,
     actions,
+    allowed_actions,
     group_assignments,
     identity_providers,
     invitations,
@@ -44,5 +45,6 @@ HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
     *policy_templates.HANDLERS,
     *policy_simulations.HANDLERS,
     *actions.HANDLERS,
+    *allowed_actions.HANDLERS,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""

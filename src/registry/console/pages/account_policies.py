@@ -32,6 +32,7 @@ async def list_account_policies(page: InjectedPage) -> PageResponse:
 @get(f"{POLICIES}/new")
 async def begin_policy(page: InjectedPage) -> PageResponse:
     """Show an empty editor, and the form for a ready-made policy."""
+    await page.require_some("iam:CreatePolicy")
     return await _new(page)
 
 
@@ -89,6 +90,7 @@ async def delete_account_policy(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the policy; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
         policy = (await page.api.get(_api(page)))["policy"]
+        await page.require("iam:DeletePolicy", policy["crn"])
         return page.show("account_policy_deletion.html", policy=policy)
     try:
         await page.api.change("DELETE", _api(page))
@@ -128,6 +130,7 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     policy = (await page.api.get(_api(page)))["policy"]
+    page.asks_about(policy["crn"])
     path = f"{_api(page)}/attachments"
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(

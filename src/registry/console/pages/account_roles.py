@@ -126,6 +126,7 @@ async def delete_role(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the role; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
         role = (await page.api.get(_api(page)))["role"]
+        await page.require("iam:DeleteRole", role["crn"])
         return page.show("account_role_deletion.html", role=role)
     await page.api.change("DELETE", _api(page))
     return page.go(ACCOUNT_ROLES, "role-deleted")
@@ -175,6 +176,7 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     role = (await page.api.get(_api(page)))["role"]
+    page.asks_about(role["crn"])
     path = f"{_api(page)}/assignments"
     assigned = await unless_refused(
         page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)

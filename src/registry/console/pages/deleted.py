@@ -20,6 +20,7 @@ async def list_repositories(page: InjectedPage) -> PageResponse:
     found = await page.api.get(
         "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
     )
+    page.asks_about(*(each["crn"] for each in found["repositories"]))
     return page.show(
         "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
     )

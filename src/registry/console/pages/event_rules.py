@@ -81,6 +81,7 @@ def _topic(page: PageRequest, written: str) -> str:
 
 async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    page.asks_about(*(rule["crn"] for rule in found["event_rules"]))
     return page.show(
         "event_rules.html",
         status,

@@ -37,6 +37,7 @@ async def delete_selection(page: InjectedPage) -> PageResponse:
     form = page.form
     if "confirmed" in form:
         return await _delete(page, form.get("digests", "").split(), force="force" in form)
+    await page.require("DeleteImage")
     digests = [found[1] for name in form if (found := _PICKED.fullmatch(name))]
     repository = await read_repository(page)
     selected = await _read(page, digests[:_MOST])
@@ -86,7 +87,9 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     here = path_of(page)
     if not outcome["failures"]:
         deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
-        return page.go(here.base, "images-deleted", here.tab("images/restore"), deleted)
+        return page.go(
+            here.base, "images-deleted", here.tab("images/restore"), deleted, "RestoreImage"
+        )
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,

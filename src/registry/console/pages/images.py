@@ -184,7 +184,8 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     digest = page.parameters["digest"]
     await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
     here = path_of(page)
-    return page.go(here.tab("deleted"), "image-deleted", here.image(digest, "restore"))
+    undo = here.image(digest, "restore")
+    return page.go(here.tab("deleted"), "image-deleted", undo, None, "RestoreImage")
 
 
 HANDLERS: Final = (list_images, show_image, send_manifest, delete_image)

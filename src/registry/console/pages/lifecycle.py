@@ -125,6 +125,7 @@ async def restore_run(page: InjectedPage) -> PageResponse:
     path = f"{api_path(page)}/images"
     images, is_whole = await _deleted_by(page, path, f":lifecycle-run/{run_id}")
     if "confirmed" not in page.form:
+        await page.require("RestoreImage")
         return page.show(
             "run_restored.html",
             repository=await read_repository(page),

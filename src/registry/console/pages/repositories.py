@@ -12,6 +12,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 from registry.console.pages.repository_paths import api_path, path_in
 from registry.console.paths import HOME, REPOSITORY
 
+_LIST: Final = "registry:DescribeRepositories"
 _PAGE: Final = 50
 
 
@@ -45,7 +46,7 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
     undo = path_of_id(page.parameters["repository"]).tab("restore")  # its name is free now
-    return page.go(f"{HOME}/deleted", "repository-deleted", undo)
+    return page.go(f"{HOME}/deleted", "repository-deleted", undo, None, "RestoreRepository")
 
 
 async def _page(
@@ -58,19 +59,33 @@ async def _page(
             "/v1/repositories", name_prefix=prefix, marker=marker, limit=_PAGE
         )
     except Refused as error:
-        if error.status != 400 or marker or not prefix:
+        if marker or not await _is_shown(page, error, prefix):
             raise
-        found = {"repositories": [], "meta": None}  # no valid name begins with this prefix
+        found = {"repositories": [], "meta": None}
+        is_partial = error.status == 403
+    else:
+        is_partial = False
     return page.show(
         "repositories.html",
         status,
         repositories=found["repositories"],
         meta=found["meta"],
         prefix=prefix,
+        is_partial=is_partial,
         registry_url=page.console.settings.auth_url,
         field=field,
         complaint=complaint,
     )
+
+
+async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
+    """Return True if the page is shown without repositories, beside the search.
+
+    No valid name begins with the prefix, or the role may list only those with some other prefix.
+    """
+    if error.status == 403:
+        return (await page.rights()).may_some(_LIST)
+    return error.status == 400 and bool(prefix)
 
 
 HANDLERS: Final = (list_repositories, create_repository, delete_repository)

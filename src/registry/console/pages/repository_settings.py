@@ -74,6 +74,7 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
     changed = opened(document) if is_public else closed(document)
     revision = str(policy["revision"]) if policy else ""
     if "confirmed" not in page.form:
+        await page.require("PutRepositoryPolicy")
         return page.show(
             "repository_visibility.html",
             repository=repository,

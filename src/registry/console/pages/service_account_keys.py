@@ -53,6 +53,7 @@ async def delete_key(page: InjectedPage) -> PageResponse:
     path = f"{_api(page)}/{page.parameters['key']}"
     if "confirmed" not in page.form:
         key = (await page.api.get(path))["access_key"]
+        await page.require("iam:DeleteAccessKey", key["service_account"]["crn"])
         return page.show("access_key_deletion.html", key=key, base=path_of(page))
     await page.api.change("DELETE", path)
     return page.go(path_of(page), "key-deleted")

@@ -92,8 +92,9 @@ async def detach_policy(page: InjectedPage) -> PageResponse:
 async def delete_service_account(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the service account; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
-        found = await page.api.get(_api(page))
-        return page.show("service_account_deletion.html", account=found["service_account"])
+        account = (await page.api.get(_api(page)))["service_account"]
+        await page.require("iam:DeleteServiceAccount", account["crn"])
+        return page.show("service_account_deletion.html", account=account)
     await page.api.change("DELETE", _api(page))
     return page.go(SERVICE_ACCOUNTS, "service-account-deleted")
 
@@ -110,6 +111,7 @@ def _api(page: PageRequest) -> str:
 async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     """Return the page of a service account."""
     account = (await page.api.get(_api(page)))["service_account"]
+    page.asks_about(account["crn"])
     keys = await unless_refused(page.api.get(f"{_api(page)}/access-keys", limit=200))
     return page.show(
         "service_account.html",

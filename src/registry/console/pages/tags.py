@@ -130,7 +130,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
     if not was_there:
         return page.go(there, "tag-created")
     back = {"target": before, "was": digest, "confirmed": "yes"}
-    return page.go(there, "tag-moved", there, back)
+    return page.go(there, "tag-moved", there, back, "PushImage")
 
 
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
@@ -141,6 +141,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
             that of an image here.
 
     """
+    await page.require("PushImage")
     if page.form.get("was", tag["digest"]) != tag["digest"]:
         raise Refused(412, "PRECONDITION_FAILED", _MOVED, page.request_id)
     try:
@@ -178,7 +179,8 @@ async def delete_tag(page: InjectedPage) -> PageResponse:
     tag = page.parameters["tag"]
     await page.api.change("DELETE", f"{api_path(page)}/tags/{tag}")
     here = path_of(page)
-    return page.go(here.tab("deleted"), "tag-deleted", here.tag(tag, "restore"))
+    undo = here.tag(tag, "restore")
+    return page.go(here.tab("deleted"), "tag-deleted", undo, None, "RestoreImage")
 
 
 @post(f"{_TAG}/restore")
