@@ -53,6 +53,7 @@ class Provider:
     userinfo: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     """Changes of its metadata; None leaves a field out."""
+    access_token: str = "at"
     keys: list[dict[str, Any]] | None = None
     """The published keys; None: that of `key`."""
     answer: Callable[[str], tuple[int, bytes, dict[str, str]] | None] = lambda _path: None
@@ -102,7 +103,8 @@ class Provider:
             or form["redirect_uri"] != asked["redirect_uri"]
         ):
             return 400, {"error": "invalid_grant", "error_description": "no such code"}
-        return 200, {"access_token": "at", "token_type": "Bearer", "id_token": self.sign(asked)}
+        tokens = {"access_token": self.access_token, "id_token": self.sign(asked)}
+        return 200, {**tokens, "token_type": "Bearer"}
 
     def reply(
         self, path: str, form: dict[str, str], authorization: str | None

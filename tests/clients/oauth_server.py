@@ -72,10 +72,9 @@ def _field(pattern: str, page: str) -> str:
     return found[1]
 
 
-async def _add_provider(world: World, issuer: str) -> None:
+async def _add_provider(world: World, issuer: str, provider_id: str) -> None:
     """Add an organization with an identity provider that creates people of example.org."""
     organization = Organization(uuid7(), "Acme", False, world.now, world.now)
-    provider_id = uuid7()
     provider = IdentityProvider(
         id=provider_id,
         organization_id=organization.id,
@@ -97,7 +96,9 @@ async def _add_provider(world: World, issuer: str) -> None:
 
 
 @contextmanager
-def serve_oauth(database_url: str, *, issuer: str = "", port: int = 0) -> Iterator[OAuthServer]:
+def serve_oauth(
+    database_url: str, *, issuer: str = "", port: int = 0, provider_id: str = ""
+) -> Iterator[OAuthServer]:
     """Serve over a migrated database until the block ends; with an identity provider, if given."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         port = listener.getsockname()[1]
@@ -114,7 +115,7 @@ def serve_oauth(database_url: str, *, issuer: str = "", port: int = 0) -> Iterat
             await world.add_user(EMAIL)
             await world.add_user(NEWCOMER, one_time=True)
             if issuer:
-                await _add_provider(world, issuer)
+                await _add_provider(world, issuer, provider_id)
             config = uvicorn.Config(world.app, log_config=None, lifespan="off")
             server = uvicorn.Server(config)
             made.append((program, server))

@@ -20,7 +20,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.wait import WebDriverWait
 
-from cloudcore.clock import system_clock
+from cloudcore.clock import system_clock, uuid7
 from tests.clients.chromium import fill, title
 from tests.clients.node_provider import SCRIPT
 from tests.clients.oauth_server import serve_oauth
@@ -84,11 +84,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(
-    library: Path, folder: Path, host: str = "127.0.0.1", callback: str = CALLBACK
-) -> Iterator[NodeProvider]:
-    """Run the provider meanwhile."""
-    provider = NodeProvider(f"http://{host}:{free_port()}", folder / "people.json")
+def serving(library: Path, folder: Path, url: str, callback: str) -> Iterator[NodeProvider]:
+    """Run the provider at a loopback URL meanwhile."""
+    provider = NodeProvider(url, folder / "people.json")
     provider.know()
 
     def is_ready() -> bool:
@@ -104,11 +102,12 @@ def serving(
 
 @pytest.mark.client("oidc-provider")
 async def test_people_of_a_certified_provider_sign_in(library: Path, tmp_path: Path) -> None:
-    with serving(library, tmp_path) as provider:
-        settings = {"founders": "nobody", "oidc_internal_origins": provider.url}
-        clock = ManualClock(system_clock())
-        async with open_served(tmp_path / "data", clock=clock, **settings) as served:
-            row = await add_provider(served, provider.url, scopes=["email", "groups"])
+    url = f"http://127.0.0.1:{free_port()}"
+    settings = {"founders": "nobody", "oidc_internal_origins": url}
+    clock = ManualClock(system_clock())
+    async with open_served(tmp_path / "data", clock=clock, **settings) as served:
+        row = await add_provider(served, url, scopes=["email", "groups"])
+        with serving(library, tmp_path, url, row["redirect_uri"]) as provider:
             world = ProviderWorld(served, cast("Any", provider), row)
             await world.assign_group("devs")
             zoe = {"email": "zoe@example.org", "email_verified": True, "groups": ["devs"]}
@@ -139,11 +138,12 @@ def test_a_browser_goes_to_the_provider_and_back(
     library: Path, tmp_path: Path, sqlite_database: str, browser: webdriver.Chrome
 ) -> None:
     """The provider is another site (`localhost`), from which only some cookies come back."""
-    port = free_port()
-    callback = f"http://127.0.0.1:{port}{AUTHORIZE}/callback"
+    port, provider_id = free_port(), uuid7()
+    callback = f"http://127.0.0.1:{port}{AUTHORIZE}/callback/{provider_id}"
+    url = f"http://localhost:{free_port()}"
     with (
-        serving(library, tmp_path, "localhost", callback) as provider,
-        serve_oauth(sqlite_database, issuer=provider.url, port=port) as server,
+        serving(library, tmp_path, url, callback) as provider,
+        serve_oauth(sqlite_database, issuer=url, port=port, provider_id=provider_id) as server,
     ):
         provider.know(zoe={"email": "zoe@example.org", "email_verified": True})
         browser.get(f"{server.authorize_url}?{urlencode(authorization_query())}")

@@ -55,7 +55,7 @@ class ProviderWorld:
         self.provider.claims = told
         self.provider.userinfo = {"sub": subject}
 
-    async def browse(self, path: str) -> httpx.Response:
+    async def browse(self, path: str, *, at_most: int = 499) -> httpx.Response:
         """Open a page as the browser."""
         transport = httpx.ASGITransport(self.served.app, client=(self.address, 1))
         async with httpx.AsyncClient(
@@ -63,7 +63,7 @@ class ProviderWorld:
         ) as client:
             answer = await client.get(path)
             self.cookies = client.cookies
-        assert answer.status_code < 500, answer.text
+        assert answer.status_code <= at_most, answer.text
         return answer
 
     async def open_page(self, **changes: str) -> httpx.Response:
@@ -79,16 +79,18 @@ class ProviderWorld:
         assert sent.status_code == 303, sent.text
         return sent.headers["location"]
 
-    async def come_back(self, answer: dict[str, str]) -> httpx.Response:
+    async def come_back(self, answer: dict[str, str], *, at_most: int = 499) -> httpx.Response:
         """Come back from the provider with its answer."""
-        return await self.browse(f"{AUTHORIZE}/callback?{urlencode(answer)}")
+        return await self.browse(
+            f"{AUTHORIZE}/callback/{self.row['id']}?{urlencode(answer)}", at_most=at_most
+        )
 
     async def sign_in(self) -> httpx.Response:
         """Go to the provider and come back."""
         return await self.come_back(self.provider.authorize(await self.leave()))
 
-    async def redeem(self, page: httpx.Response) -> dict[str, Any]:
-        """Exchange the code that a page shows, and return the person."""
+    async def exchange(self, page: httpx.Response) -> httpx.Response:
+        """Send the code that a page shows to the token endpoint."""
         assert page.status_code == 200, page.text
         (code,) = _CODE.findall(page.text)
         form = {
@@ -98,10 +100,18 @@ class ProviderWorld:
             "client_id": "cli",
             "redirect_uri": OUT_OF_BAND,
         }
+        return await self.ask_token(form)
+
+    async def ask_token(self, form: dict[str, str]) -> httpx.Response:
+        """Send a form to the token endpoint."""
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        answer = await self.served.ask(
+        return await self.served.ask(
             "POST", "/v1/oauth/token", urlencode(form).encode(), headers=headers
         )
+
+    async def redeem(self, page: httpx.Response) -> dict[str, Any]:
+        """Exchange the code that a page shows, and return the person."""
+        answer = await self.exchange(page)
         assert answer.status_code == 200, answer.text
         token = answer.json()["access_token"]
         me = await self.served.ask("GET", "/v1/users/me", token=token)

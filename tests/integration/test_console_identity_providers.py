@@ -26,6 +26,7 @@ FIELDS = {
     "scopes": "email groups",
     "groups_claim": "groups",
     "email_verified_claim": "email_verified",
+    "session_hours": "168",
 }
 
 
@@ -87,6 +88,8 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
     assert f'href="{page}">Acme Login<' in await see(shop, all_of_them)
 
     fewer = {"name": "Login", "email_verified_claim": "xms_edov", "inactive": "on"}
+    await refusal(shop, page, 400, **fewer)
+    fewer["session_hours"] = "12"
     kept = await told(shop, page, **fewer)
     assert ">inactive<" in kept
     assert "it keeps the one it has" in kept
@@ -99,6 +102,7 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
         "xms_edov",
     )
     assert (provider["email_domains"], provider["creates_people"]) == ([], False)
+    assert provider["session_hours"] == 12
     for text in (shown, kept, await see(shop, all_of_them), caplog.text):
         assert SECRET not in text
 
@@ -114,6 +118,8 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
         ({"name": ""}, "name"),
         ({"email_domains": "acme.example no_domain"}, "email_domains"),
         ({"scopes": 'a"b'}, "scopes"),
+        ({"session_hours": "a week"}, "session_hours"),
+        ({"session_hours": "721"}, "session_hours"),
     ],
 )
 async def test_a_form_that_cannot_be_keeps_all_but_the_secret(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.identity.sessions import CODE_SECONDS, SESSION_SECONDS
+from cloudcore.errors import Unauthenticated
+from cloudcore.identity.rows.users import update_user
+from cloudcore.identity.sessions import (
+    CODE_SECONDS,
+    OUT_OF_BAND,
+    SESSION_SECONDS,
+    Destination,
+    new_code,
+)
+from cloudcore.identity.sign_in import add_code_of
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import VERIFIER, World, challenge
 
@@ -192,3 +201,17 @@ async def test_a_refresh_token_from_before_clients_were_kept_is_bound_by_its_nex
     refresh = answer.json()["refresh_token"]
     assert (await oauth.refresh(refresh)).json()["error"] == "invalid_grant"
     assert (await oauth.token(form | {"refresh_token": refresh})).status_code == 200
+
+
+@on_both_databases
+async def test_no_code_is_given_for_a_password_that_was_reset_meanwhile(oauth: World) -> None:
+    """A check of a password takes long; a reset deletes the codes that are there by then."""
+    checked = await oauth.add_user(EMAIL)
+    _, code = new_code(checked.id, Destination("cli", OUT_OF_BAND), challenge(), oauth.now)
+    reset = checked._replace(password=f"{checked.password}A")
+    for changed in (reset, checked._replace(status="suspended")):
+        await oauth.database.write(update_user, changed)
+        with pytest.raises(Unauthenticated):
+            await oauth.database.write(add_code_of, checked, code)
+    await oauth.database.write(update_user, checked)
+    await oauth.database.write(add_code_of, checked, code)

@@ -91,7 +91,9 @@ async def test_a_profile_is_what_may_be_believed(provider: Provider) -> None:
     assert found == Profile("zoe", "zoe@example.org", frozenset({"devs"}))
     assert provider.asked["/userinfo"] == 0
     assert (await asking.profile(email_domains="example.com")).email is None
-    provider.claims = claims(xms_edov="1", email_verified=None, groups=[1, "", "a" * 257, "ops"])
+    provider.claims = claims(
+        xms_edov="1", email_verified=None, groups=[1, "", "a" * 257, "a\0", "ops"]
+    )
     found = await asking.profile(email_verified_claim="xms_edov")
     assert found == Profile("zoe", "zoe@example.org", frozenset({"ops"}))
 
@@ -108,6 +110,10 @@ async def test_what_the_token_leaves_out_is_read_from_userinfo(provider: Provide
     provider.userinfo = claims(sub="another")
     with pytest.raises(ProviderFailed, match="told of another person"):
         await asking.profile()
+    for token in ("a secret\r\n", "a secret", "é", ""):
+        provider.access_token = token
+        with pytest.raises(ProviderFailed, match="none that a header can hold"):
+            await asking.profile()
 
 
 async def test_keys_rotate_and_are_kept(provider: Provider) -> None:

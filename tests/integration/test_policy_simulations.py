@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 import httpx
@@ -142,6 +143,50 @@ async def test_halves_of_other_accounts_are_unknown_unless_given(served: Served)
 
     both = await ask(served, partner, PULL, on=theirs[0], status=400)
     assert both["params"]["reason"] == "foreign_account"
+
+
+async def test_nothing_tells_whether_another_account_has_a_handle(served: Served) -> None:
+    """Whatever is tried: policies that are stored or given, with names or patterns of names."""
+    ci = await add_program(
+        served,
+        allow(PULL, on="crn:registry:local:globex:repository/*"),
+        allow(PUSH, on="crn:registry:local:absent:repository/*"),
+        allow(PUSH, on="crn:registry:local:globe?:repository/*"),
+    )
+    await share(
+        served,
+        let("globex", "absent"),
+        let("crn:iam::globex:role/r", "crn:iam::absent:role/r", effect="deny"),
+    )
+    own = crn(served.acme, "repository", "app")
+    partner, theirs = "crn:iam::HANDLE:role/role", "crn:registry:local:HANDLE:repository/app"
+    named = say(let("HANDLE", "crn:iam::HANDLE:role/role"))
+    pulls = say(allow(PULL, on="crn:registry:*:HANDLE:repository/*"))
+    for asked in (
+        {"principal": partner, "resource": own},
+        {"principal": partner, "resource": own, "resource_policy": named},
+        {"principal": partner, "resource": own, "policies": [say(allow(PULL))]},
+        {"principal": ci, "resource": theirs},
+        {"principal": ci, "resource": theirs, "resource_policy": named},
+        {"principal": ci, "resource": theirs, "policies": [pulls]},
+        {"principal": partner, "resource": theirs},
+    ):
+        told = set()
+        for handle in ("globex", "absent"):
+            body = json.dumps({**asked, "actions": [PULL, PUSH]}).replace("HANDLE", handle)
+            answer = await served.ask(
+                "POST",
+                PATH,
+                body.encode(),
+                token=served.acme.program_token,
+                headers={"Content-Type": "application/json"},
+            )
+            assert answer.status_code in (200, 400), answer.text
+            text = answer.text
+            if answer.status_code == 400:
+                text = json.dumps({**answer.json()["error"], "request_id": ""})
+            told.add((answer.status_code, text.replace(handle, "HANDLE")))
+        assert len(told) == 1, told
 
 
 async def test_a_role_is_assumed_only_if_permission_and_trust_agree(served: Served) -> None:

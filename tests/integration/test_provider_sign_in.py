@@ -51,7 +51,7 @@ async def test_what_the_provider_is_asked(world: ProviderWorld) -> None:
     asked = query_of(url)
     assert url.startswith(f"{world.provider.url}/authorize?")
     assert asked["redirect_uri"] == world.row["redirect_uri"]
-    assert asked["redirect_uri"] == f"http://registry.test{AUTHORIZE}/callback"
+    assert asked["redirect_uri"] == f"http://registry.test{AUTHORIZE}/callback/{world.row['id']}"
     assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
     assert asked["scope"] == "openid email profile"
     assert len({asked["state"], asked["nonce"], asked["code_challenge"]}) == 3
@@ -230,34 +230,6 @@ async def test_an_address_that_proves_nothing_signs_nobody_in(world: ProviderWor
         assert words in complaint(await world.sign_in()), (email, claims)
 
 
-async def test_a_person_of_another_organization_too_is_not_taken_by_address(
-    world: ProviderWorld,
-) -> None:
-    served, acme = world.served, world.served.acme
-    body = {"email": "ann@example.org", "organization": acme.organization_id}
-    ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
-    world.says("subject-ann", "ann@example.org")
-    person = await world.redeem(await world.sign_in())
-    assert person["id"] == ann["id"]
-    globex = served.globex
-    await served.join(
-        globex.organization_id, "ann@example.org", person["token"], by=globex.person_token
-    )
-    # The link stays hers.
-    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
-    about = {
-        "name": "Another",
-        "issuer": world.provider.url,
-        "client_id": "entrepot",
-        "client_secret": "a secret: of+the/client",
-        "email_domains": ["example.org"],
-    }
-    path = f"/v1/organizations/{globex.organization_id}/identity-providers"
-    world.row = await served.make(path, about, token=globex.person_token)
-    world.says("subject-x", "ann@example.org")
-    assert "not this organization's alone" in complaint(await world.sign_in())
-
-
 async def test_who_may_not_sign_in(world: ProviderWorld) -> None:
     served, acme = world.served, world.served.acme
     await world.change(creates_people=False)
@@ -312,6 +284,26 @@ async def test_an_answer_is_for_one_browser_once(world: ProviderWorld) -> None:
     assert world.provider.asked["/token"] == 1
 
 
+async def test_an_answer_is_believed_at_the_address_of_its_provider_alone(
+    world: ProviderWorld,
+) -> None:
+    """Else a provider could have a browser bring it the code of another (RFC 9700 §4.4)."""
+    asked, path = world.row, f"/v1/organizations/{world.row['organization']}/identity-providers"
+    body = {"name": "Other", "issuer": world.provider.url, "client_id": "entrepot"}
+    other = await world.served.make(path, body, token=world.served.acme.person_token)
+    world.says("subject-1", "zoe@example.org")
+    answer = world.provider.authorize(await world.leave())
+    world.row = {**asked, "id": other["id"]}
+    refused = await world.come_back(answer)
+    assert "another provider answered than the one that was asked" in complaint(refused)
+    assert world.provider.asked["/token"] == 0
+    world.row = {**asked, "id": "absent"}
+    assert (await world.come_back(answer)).status_code == 404
+    world.row = asked
+    await world.redeem(await world.come_back(answer))
+    assert (await world.browse(f"{AUTHORIZE}/callback")).status_code == 404
+
+
 async def test_a_sign_in_takes_ten_minutes_at_most(world: ProviderWorld) -> None:
     answer = world.provider.authorize(await world.leave())
     world.served.clock.advance(600)
@@ -352,3 +344,7 @@ async def test_names_of_providers_are_shown_as_text(world: ProviderWorld) -> Non
     refused = await world.browse(link.partition('"')[0].replace("&amp;", "&"))
     assert "<script>" not in refused.text
     assert "names another issuer: <script>" in complaint(refused)
+    world.provider.metadata = {"issuer": "\0\u202e"}
+    assert "names another issuer: \ufffd\ufffd" in complaint(
+        await world.browse(link.partition('"')[0].replace("&amp;", "&"))
+    )

@@ -102,7 +102,7 @@ POST   /v1/oauth/revoke                             -                         20
 GET    /v1/oauth/authorize                          -                         200 public
 POST   /v1/oauth/authorize                          -                     200,303 public
 GET    /v1/oauth/authorize/provider                 -                         303 public
-GET    /v1/oauth/authorize/callback                 -                     200,303 public
+GET    /v1/oauth/authorize/callback/{provider_id}   -                     200,303 public
 GET    /v1/jwks                                     -                         200 public
 GET    /.well-known/oauth-authorization-server      -                         200 public
 POST   /v1/assume-role                              -                         200

@@ -98,6 +98,7 @@ def test_what_is_allowed(changes: dict[str, Any]) -> None:
         ({"sub": ""}, "no subject"),
         ({"sub": "s" * 256}, "no subject"),
         ({"sub": 7}, "other claims"),
+        *(({"sub": f"a{each}b"}, "printable") for each in "\0\n\x7f\x85\u202e"),
     ],
 )
 def test_what_is_refused(changes: dict[str, Any], words: str) -> None:

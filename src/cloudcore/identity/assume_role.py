@@ -188,8 +188,10 @@ def _assume(
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
     key_end = find_key_expiry(tx, source.access_key_id or "")
-    if key_end is not None:
-        expires_at = min(expires_at, key_end - key_end % MICROSECONDS)
+    session_end = sessions.find_session_end(tx, source.sid or "")
+    for end in (key_end, session_end):
+        if end is not None:
+            expires_at = min(expires_at, end - end % MICROSECONDS)
     name = asked.session_name or _session_name(source)
     session = Session(
         id=asked.sid,
@@ -282,7 +284,8 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict; allowed only if permission and trust both allow and neither denies.
 
-    Trust in an identity provider is trust in the persons who sign in there.
+    Trust in an identity provider is trust in the persons who sign in there, as long as it is
+    active and they belong to its organization.
     """
     source = asked.source
     crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""

@@ -17,10 +17,12 @@ from cloudcore.identity.rows.organizations import list_joined
 from cloudcore.identity.rows.service_accounts import find_service_account
 from cloudcore.identity.rows.sessions import LiveSession
 from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from cloudcore.web.context import RequestContext
 
 SIGN_IN: Final = "iam:SignIn"
 SIGN_OUT: Final = "iam:SignOut"
+LINK_USER: Final = "iam:LinkUser"
 
 _MAX_ORGANIZATIONS: Final = 20
 
@@ -33,6 +35,32 @@ def record_sign_in(
     owners = organizations_of(user.id, tx)
     source = Source(crn, user.email)
     ctx.audit(tx, action, owners, principal=crn, source=source, details=details)
+
+
+def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
+    """Record what a sign-in at a provider changed, in its transaction.
+
+    The provider is the principal: it said who the person is, and of which groups. The person's
+    sign-in itself is recorded when the code is exchanged.
+    """
+    user, provider = made.user, made.provider
+    person = person_crn(user.organization_id, user.id)
+    record = partial(
+        ctx.audit,
+        tx,
+        principal=iam_crn(provider.organization_id, "identity-provider", provider.id),
+        source=Source(person, user.email),
+    )
+    for action, is_done in (("iam:CreateUser", made.is_created), (LINK_USER, made.is_linked)):
+        if is_done:
+            record(action, [provider.organization_id], resource=person)
+    for role in made.roles:
+        record(
+            "iam:UnassignRole" if role.is_taken else "iam:AssignRole",
+            [role.account_id],
+            resource=iam_crn(role.account_id, "role", role.name),
+            details={"user_id": user.id},
+        )
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:

@@ -15,7 +15,7 @@ PATH: Final = "/v1/oauth/authorize"
 PROVIDER_PATH: Final = f"{PATH}/provider"
 """Where a sign-in at an identity provider begins."""
 CALLBACK_PATH: Final = f"{PATH}/callback"
-"""Where identity providers send browsers back to."""
+"""Where identity providers send browsers back to, each to a path of its own below."""
 
 _STYLE: Final = """
 :root {
@@ -99,6 +99,15 @@ def headers_with_form(loopback_uri: str = "") -> dict[str, str]:
     policy = HEADERS["Content-Security-Policy"]
     widened = policy.replace("form-action 'self'", f"form-action 'self' {source}")
     return HEADERS | {"Content-Security-Policy": widened}
+
+
+def redirect_uri(auth_url: str, provider_id: str) -> str:
+    """Return where an identity provider sends browsers back to.
+
+    Each has an address of its own, so that the answer of one cannot be passed off as that of
+    another (RFC 9700 §4.4).
+    """
+    return f"{auth_url}{CALLBACK_PATH}/{provider_id}"
 
 
 class ProviderChoice(NamedTuple):

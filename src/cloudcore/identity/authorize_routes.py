@@ -15,9 +15,11 @@ import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.di import NamedDependency
+from litestar.params import FromPath
 from msgspec import Meta
 
 from cloudcore import errors
+from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity import provider_sign_in, sign_in
 from cloudcore.identity.authorize_page import (
     CALLBACK_PATH,
@@ -104,7 +106,7 @@ class SentForm(msgspec.Struct):
 
 @get(
     PATH,
-    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400)},
+    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400, 503)},
 )
 async def show_sign_in(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
@@ -174,7 +176,7 @@ async def sign_in_by_password(
         "public": True,
         "query": ProviderQuery,
         "statuses": (400, 403, 429),
-        "pages": (303, 400, 403, 429),
+        "pages": (303, 400, 403, 429, 503),
     },
 )
 async def sign_in_at_provider(
@@ -198,29 +200,31 @@ async def sign_in_at_provider(
 
 
 @get(
-    CALLBACK_PATH,
+    CALLBACK_PATH + "/{provider_id:str}",
     opt={
         "action": None,
         "public": True,
         "query": ProviderAnswer,
         "statuses": (303, 400, 403),
-        "pages": (200, 303, 400, 403),
+        "pages": (200, 303, 400, 403, 503),
     },
 )
 async def finish_sign_in_at_provider(
+    provider_id: FromPath[str],
     request: Request[Any, Any, Any],
     ctx: NamedDependency[RequestContext],
     needs: Needs[IdentityNeeds],
 ) -> Response[str]:
     """Take a person back from an identity provider, and return a code as after a password.
 
-    The answer is believed once, in the browser that was sent to the provider.
+    The answer is believed once, in the browser that was sent to the provider, and at the address
+    of that provider.
     """
 
     async def answer() -> Answer:
         query = parse_parameters(request.scope["query_string"])
         cookie = request.cookies.get(PROVIDER_COOKIE)
-        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, query)
+        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
         page = _give(ctx, form, code, user, None)
         page.set_cookie(_provider_cookie(ctx, "", 0))
         return page
@@ -256,6 +260,7 @@ async def _check_password(
     email = sent.get("email", "")
     try:
         user = await sign_in.check_password(ctx, email, sent.get("password", ""), browser)
+        code = "" if user.must_change_password else await sign_in.give_code(ctx, form, user)
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
         providers = await list_choices(ctx)
@@ -263,7 +268,7 @@ async def _check_password(
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         return _page(200, new_password_page(renewed.seal(ctx.keyring), user.email), form)
-    return _give(ctx, form, await sign_in.give_code(ctx, form, user), user, browser)
+    return _give(ctx, form, code, user, browser)
 
 
 async def _choose_password(
@@ -318,10 +323,19 @@ async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
         return await answer()
     except errors.InvalidInput as error:
         return _page(400, refusal_page("invalid_request", _sentence(error)))
-    except (errors.AccessDenied, errors.Conflict) as error:
-        return _page(403, refusal_page("access_denied", _sentence(error)))
     except errors.RateLimited as error:
         return _refused(error, None, lambda words: refusal_page("rate_limited", words.rstrip(".")))
+    except errors.Unavailable as error:
+        words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
+        page = _page(503, refusal_page("temporarily_unavailable", words))
+        page.headers["Retry-After"] = str(error.retry_after)
+        return page
+    except errors.PlatformError as error:
+        return _page(403, refusal_page("access_denied", _sentence(error)))
+    except ConstraintViolated:
+        # What was checked was deleted or changed before it was written.
+        words = "What this sign-in needs was changed meanwhile; open the link again"
+        return _page(403, refusal_page("access_denied", words))
 
 
 def _sentence(error: errors.PlatformError) -> str:

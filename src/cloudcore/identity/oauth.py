@@ -171,9 +171,11 @@ async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
 def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
     now = ctx.clock()
     expires_at = end_after(sessions.ACCESS_SECONDS, now)
+    if signed_in.ends_at is not None:
+        expires_at = min(expires_at, signed_in.ends_at - signed_in.ends_at % MICROSECONDS)
     token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, issued_at=now, sid=signed_in.sid)
     return IssuedToken(
         access_token=token,
-        expires_in=sessions.ACCESS_SECONDS,
+        expires_in=expires_at // MICROSECONDS - now // MICROSECONDS,
         refresh_token=signed_in.refresh_token,
     )

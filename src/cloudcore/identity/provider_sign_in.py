@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, RateLimited
-from cloudcore.identity.authorize_page import CALLBACK_PATH, ProviderChoice
+from cloudcore.identity.audit import record_provider_sign_in
+from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
 from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc import flow
+from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.oidc.provider_client import ProviderFailed
 from cloudcore.identity.rows.identity_providers import (
     IdentityProvider,
     find_provider,
     list_active_providers,
 )
+from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
@@ -70,21 +75,24 @@ async def begin(
         metadata = await needs.discovery.metadata(provider.issuer, now)
     except ProviderFailed as error:
         raise _failed(provider, error) from None
-    to = flow.authorization_url(provider, metadata, pending, needs.auth_url + CALLBACK_PATH)
+    back = redirect_uri(needs.auth_url, provider.id)
+    to = flow.authorization_url(provider, metadata, pending, back)
     return to, pending.seal(ctx.keyring)
 
 
 async def finish(
-    ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, answer: Form
+    ctx: RequestContext, needs: IdentityNeeds, cookie: str | None, at: str, answer: Form
 ) -> tuple[SignInForm, User, str]:
     """Return the sign-in form that an answer of a provider completes, the person and the code.
+
+    `at` is the id of the provider in the address that the answer came to.
 
     Raises:
         AccessDenied: the answer cannot be believed, or the person may not sign in.
 
     """
     now = ctx.clock()
-    pending = flow.resume(ctx.keyring, cookie, answer.get("state", ""), now)
+    pending = flow.resume(ctx.keyring, cookie, at, answer.get("state", ""), now)
     # First, so that an answer is used once, also if what follows fails.
     await ctx.database.write(provider_sign_ins.use_state, flow.state_hash(pending), now)
     provider = await _active(ctx, pending.provider_id)
@@ -97,7 +105,7 @@ async def finish(
             open_client_secret(ctx.keyring, provider),
             pending,
             flow.check_answer(metadata, answer),
-            needs.auth_url + CALLBACK_PATH,
+            redirect_uri(needs.auth_url, provider.id),
             now,
         )
     except (ProviderFailed, KeyringError) as error:
@@ -105,8 +113,7 @@ async def finish(
     form = pending.form
     code, row = new_code("", form.destination, form.code_challenge, ctx.clock())
     user = await ctx.database.write(
-        provider_sign_ins.sign_in,
-        ctx.keyring,
+        partial(_sign_in, ctx),
         provider.id,
         profile,
         NewPerson(ctx.new_id(), ctx.new_id()),
@@ -114,6 +121,20 @@ async def finish(
         ctx.clock(),
     )
     return form, user, code
+
+
+def _sign_in(
+    ctx: RequestContext,
+    tx: Connection,
+    provider_id: str,
+    profile: Profile,
+    new: NewPerson,
+    code: Code,
+    now: int,
+) -> User:
+    made = provider_sign_ins.sign_in(tx, ctx.keyring, provider_id, profile, new, code, now)
+    record_provider_sign_in(ctx, tx, made)
+    return made.user
 
 
 async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
@@ -124,4 +145,8 @@ async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
 
 
 def _failed(provider: IdentityProvider, error: Exception) -> AccessDenied:
-    return AccessDenied(f"signing in with {provider.name} failed: {error}")
+    # The words may be the provider's own.
+    words = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in str(error)
+    )
+    return AccessDenied(f"signing in with {provider.name} failed: {words}")

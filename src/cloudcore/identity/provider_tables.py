@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -15,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
@@ -36,6 +38,8 @@ identity_providers = Table(
     Column("status", String(16), nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    # After these hours a person signs in anew, so that the groups are asked for again.
+    Column("session_hours", BigInteger, nullable=False, server_default=text("168")),
     UniqueConstraint("organization_id", "name"),
     CheckConstraint("status IN ('active', 'inactive')", name="status"),
     Index(None, "name"),

@@ -20,6 +20,7 @@ from cloudcore.identity.audit import record_sign_in
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
+from cloudcore.identity.rows.identity_providers import find_provider
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
@@ -30,7 +31,7 @@ OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 CODE_SECONDS: Final = 300
 ACCESS_SECONDS: Final = 3600
 SESSION_SECONDS: Final = 30 * 24 * 3600
-"""Lifetime of a session without a refresh; each refresh renews it."""
+"""Lifetime of a session without a refresh; each refresh renews it, up to its end if it has one."""
 
 REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
@@ -68,6 +69,8 @@ class SignedIn(NamedTuple):
     crn: str
     """The person's CRN."""
     refresh_token: str
+    ends_at: int | None = None
+    """When the session ends for good; None: each refresh renews it."""
 
 
 def hash_of(secret: str) -> str:
@@ -133,11 +136,19 @@ def _begin(
     user = find_user(tx, code.user_id)
     if user is None or user.status != "active":
         return None
-    expires_at = now + SESSION_SECONDS * MICROSECONDS
-    rows.add_session(tx, Session(spent.sid, "user", now, expires_at, user_id=user.id))
-    _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now)
-    record_sign_in(ctx, tx, user, client=code.client_id)
-    return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token)
+    ends_at, by = None, {}
+    if code.identity_provider_id is not None:
+        provider = find_provider(tx, code.identity_provider_id)
+        if provider is None or provider.status != "active":
+            return None
+        ends_at = now + provider.session_hours * 3600 * MICROSECONDS
+        by = {"identity_provider": provider.id}
+    until = _renewed(now, ends_at)
+    session = Session(spent.sid, "user", now, until, user_id=user.id, ends_at=ends_at)
+    rows.add_session(tx, session)
+    _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now, until)
+    record_sign_in(ctx, tx, user, client=code.client_id, **by)
+    return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token, ends_at)
 
 
 async def rotate_refresh_token(
@@ -168,10 +179,17 @@ def _rotate(
     if session is None or session.user_id is None or now >= found.expires_at:
         return None
     sign_ins.spend_refresh_token(tx, token_sha256, now)
-    _add_refresh_token(tx, successor, session.id, found.client_id or client_id, now)
-    rows.extend_session(tx, session.id, now + SESSION_SECONDS * MICROSECONDS)
+    until = _renewed(now, session.ends_at)
+    _add_refresh_token(tx, successor, session.id, found.client_id or client_id, now, until)
+    rows.extend_session(tx, session.id, until)
     crn = person_crn(session.personal_organization_id or "", session.user_id)
-    return SignedIn(session.id, crn, successor)
+    return SignedIn(session.id, crn, successor, session.ends_at)
+
+
+def _renewed(now: int, ends_at: int | None) -> int:
+    """Return until when a session lasts that is begun or refreshed at `now`."""
+    until = now + SESSION_SECONDS * MICROSECONDS
+    return until if ends_at is None else min(until, ends_at)
 
 
 def _new_refresh_token() -> str:
@@ -179,10 +197,9 @@ def _new_refresh_token() -> str:
 
 
 def _add_refresh_token(
-    tx: Connection, token: str, sid: str, client_id: str | None, now: int
+    tx: Connection, token: str, sid: str, client_id: str | None, now: int, until: int
 ) -> None:
-    expires_at = now + SESSION_SECONDS * MICROSECONDS
-    made = RefreshToken(hash_of(token), sid, client_id, now, expires_at, None)
+    made = RefreshToken(hash_of(token), sid, client_id, now, until, None)
     sign_ins.add_refresh_token(tx, made)
 
 

@@ -28,7 +28,7 @@ from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code
-from cloudcore.identity.rows.users import User, find_user, list_users_by_email
+from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
@@ -196,10 +196,31 @@ async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
 
 
 async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
-    """Issue a code for a person who has just given the password."""
+    """Issue a code for a person who has just given the password.
+
+    Raises:
+        Unauthenticated: the password was changed, or the person suspended, since it was checked.
+
+    """
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
-    await ctx.database.write(sign_ins.add_code, row)
+    await ctx.database.write(add_code_of, user, row)
     return code
+
+
+def add_code_of(tx: Connection, user: User, code: Code) -> None:
+    """Add the `code` of a person whose password was checked outside of the transaction.
+
+    Whoever resets a password deletes the codes that are there; none is added afterwards.
+
+    Raises:
+        Unauthenticated: see `give_code`.
+
+    """
+    lock_user(tx, user.id)
+    found = find_user(tx, user.id)
+    if found is None or found.status != "active" or found.password != user.password:
+        raise Unauthenticated("the e-mail address or the password is wrong")
+    sign_ins.add_code(tx, code)
 
 
 async def choose_password(

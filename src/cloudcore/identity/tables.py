@@ -233,6 +233,8 @@ sessions = Table(
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     Column("revoked_at", Moment),
+    # When a sign-in by an identity provider ends for good; null: each refresh renews the session.
+    Column("ends_at", Moment),
     CheckConstraint(
         "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
         name="kind",
@@ -267,6 +269,7 @@ auth_codes = Table(
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
     Column("spent_at", Moment),
+    Column("identity_provider_id", Id),  # where the person signed in; null: by password
 )
 
 login_credentials = Table(

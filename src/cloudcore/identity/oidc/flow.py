@@ -2,12 +2,14 @@
 
 What a sign-in needs until the browser comes back is in one sealed cookie: the provider, `state`,
 `nonce`, the PKCE verifier, and the sign-in form that goes on afterwards. So an answer is believed
-only in the browser that asked, and only from the provider that was asked.
+only in the browser that asked, and only at the address of the provider that was asked (RFC 9700
+§4.4: an attacker's provider must not get the code of another).
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -32,6 +34,7 @@ PENDING_SECONDS: Final = 600
 """How long a person may take at the provider."""
 _CONTEXT: Final = "sign-in at a provider"
 _MAX_WORDS: Final = 300
+_BEARER: Final = re.compile(r"[!-~]{1,65536}")
 
 
 class PendingSignIn(msgspec.Struct, array_like=True, frozen=True):
@@ -62,11 +65,15 @@ def begin(provider: IdentityProvider, form: SignInForm, now: int) -> PendingSign
     )
 
 
-def resume(keyring: Keyring, cookie: str | None, state: str, now: int) -> PendingSignIn:
+def resume(
+    keyring: Keyring, cookie: str | None, provider_id: str, state: str, now: int
+) -> PendingSignIn:
     """Return the sign-in that an answer with this `state` belongs to.
 
+    `provider_id` is the provider to whose address the answer came.
+
     Raises:
-        AccessDenied: this browser did not begin it, or took too long.
+        AccessDenied: this browser did not begin it, or at another provider, or took too long.
 
     """
     try:
@@ -76,6 +83,8 @@ def resume(keyring: Keyring, cookie: str | None, state: str, now: int) -> Pendin
         raise _stale() from None
     if not hmac.compare_digest(pending.state.encode(), state.encode()) or now >= pending.expires_at:
         raise _stale()
+    if pending.provider_id != provider_id:
+        raise AccessDenied("another provider answered than the one that was asked; start again")
     return pending
 
 
@@ -168,6 +177,8 @@ async def fetch_profile(
         and isinstance(access_token, str)
         and lacks_claims(provider, claims)
     ):
+        if not _BEARER.fullmatch(access_token):  # an error about the header would show it
+            raise ProviderFailed("its access token is none that a header can hold")
         told = await client.get(
             metadata.userinfo_endpoint, {"Authorization": f"Bearer {access_token}"}
         )

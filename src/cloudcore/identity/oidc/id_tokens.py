@@ -156,5 +156,8 @@ def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float)
         raise ProviderFailed("the ID token has expired; compare the clocks")
     if max(claims.iat, claims.nbf or 0) > now + SKEW_SECONDS:
         raise ProviderFailed("the ID token is not valid yet; compare the clocks")
-    if not 1 <= len(claims.sub) <= MAX_SUBJECT:
-        raise ProviderFailed(f"the ID token has no subject of 1 to {MAX_SUBJECT} characters")
+    # Databases keep no null character, and nobody sees other control characters.
+    if not 1 <= len(claims.sub) <= MAX_SUBJECT or not claims.sub.isprintable():
+        raise ProviderFailed(
+            f"the ID token has no subject of 1 to {MAX_SUBJECT} printable characters"
+        )

@@ -57,5 +57,5 @@ def _groups(value: object) -> frozenset[str]:
     return frozenset(
         name
         for name in names[:MAX_GROUPS]
-        if isinstance(name, str) and 1 <= len(name) <= MAX_GROUP_NAME
+        if isinstance(name, str) and 1 <= len(name) <= MAX_GROUP_NAME and name.isprintable()
     )

@@ -14,11 +14,12 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.authorize_page import CALLBACK_PATH
+from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
+    DEFAULT_SESSION_HOURS,
     IdentityProvider,
     count_providers,
     list_providers,
@@ -45,6 +46,7 @@ ClientSecret = Annotated[str, Meta(min_length=1, max_length=1000)]
 Claim = Annotated[str, Meta(min_length=1, max_length=200)]
 Scopes = Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=20)]
 Domains = Annotated[list[Annotated[str, Meta(min_length=3, max_length=253)]], Meta(max_length=50)]
+SessionHours = Annotated[int, Meta(ge=1, le=720)]
 ProviderStatus = Literal["active", "inactive"]
 
 
@@ -70,6 +72,8 @@ class CreateProvider(RequestBody):
     these is a person found or created."""
     creates_people: bool = False
     """True to create persons of these domains at their first sign-in, as members."""
+    session_hours: SessionHours = DEFAULT_SESSION_HOURS
+    """After these hours a person signs in anew, so that the groups are asked for again."""
 
 
 class UpdateProvider(RequestBody):
@@ -81,8 +85,11 @@ class UpdateProvider(RequestBody):
     email_verified_claim: Claim | UnsetType = UNSET
     email_domains: Domains | UnsetType = UNSET
     creates_people: bool | UnsetType = UNSET
+    session_hours: SessionHours | UnsetType = UNSET
+    """For sign-ins from now on."""
     status: ProviderStatus | UnsetType = UNSET
-    """``inactive``: nobody signs in with it; links and roles stay."""
+    """``inactive``: nobody signs in with it, and no trust policy means its persons; links and
+    assignments stay."""
 
 
 class ProviderRecord(ResponseBody):
@@ -99,9 +106,10 @@ class ProviderRecord(ResponseBody):
     email_verified_claim: str
     email_domains: Sequence[str]
     creates_people: bool
+    session_hours: int
     status: ProviderStatus
     redirect_uri: str
-    """What to register for the client at the provider."""
+    """What to register for the client at the provider; no other provider has it."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -119,11 +127,6 @@ class ManyProviders(ResponseBody):
     meta: PageMeta
 
 
-def redirect_uri(ctx: RequestContext) -> str:
-    """Return where providers send browsers back to."""
-    return ctx.settings.auth_url + CALLBACK_PATH
-
-
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
     return ProviderRecord(
         id=provider.id,
@@ -137,8 +140,9 @@ def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
         email_verified_claim=provider.email_verified_claim,
         email_domains=provider.domains,
         creates_people=provider.creates_people,
+        session_hours=provider.session_hours,
         status="active" if provider.status == "active" else "inactive",
-        redirect_uri=redirect_uri(ctx),
+        redirect_uri=redirect_uri(ctx.settings.auth_url, provider.id),
         created_at=rfc3339(provider.created_at),
         updated_at=rfc3339(provider.updated_at),
     )
@@ -210,6 +214,7 @@ async def create_identity_provider(
         status="active",
         created_at=now,
         updated_at=now,
+        session_hours=data.session_hours,
     )
     return await ctx.commit(
         identity_providers.create_provider,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Final, Literal
+from uuid import UUID
 
 from litestar import post
 from litestar.di import NamedDependency
@@ -19,7 +20,7 @@ from cloudcore.iam.policy import EVERYONE
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Document
 from cloudcore.identity.routes.policies import crn_of
-from cloudcore.identity.rows.accounts import find_account, find_account_ids
+from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.simulation import (
     MAX_ACTIONS,
     Decided,
@@ -30,17 +31,22 @@ from cloudcore.identity.simulation import (
     evaluate,
     load_scene,
 )
+from cloudcore.uuids import parse_uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _PRINCIPALS: Final = ("role", "service-account")
+_UNKNOWN_ACCOUNT: Final = str(UUID(int=0))
 _CrnText = Annotated[str, Meta(min_length=1, max_length=700)]
 
 
 class SimulatePolicy(RequestBody):
-    """A question to the policies; one of principal and resource is of the caller's account."""
+    """A question to the policies; one of principal and resource is of the caller's account.
+
+    Name another account by its id: its handle is not looked up, and means no account.
+    """
 
     principal: _CrnText
     """CRN of a role or service account; ``*`` is a client that has not signed in."""
@@ -124,16 +130,20 @@ async def simulate_policy(
     for action in data.actions:
         results.append(_result(evaluate(scene, action, source_ip, now)))
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
-    # As they were given: an id in place of a handle would tell that another account exists.
+    # As they were given, with handles.
     record = SimulationRecord(principal=data.principal, resource=data.resource, results=results)
     return OneSimulation(simulation=record)
 
 
 def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted:
     account_id = account_of(ctx)
-    resource = _crn(tx, data.resource, "resource")
+    own = find_account(tx, account_id)
+    handle = "" if own is None else own.handle
+    resource = _crn(data.resource, "resource", handle, account_id)
     kind = ctx.vocabulary.kind_of(resource, "resource")
-    principal = None if data.principal == EVERYONE else _principal(tx, data.principal)
+    principal = (
+        None if data.principal == EVERYONE else _principal(data.principal, handle, account_id)
+    )
     if account_id not in (resource.account, principal and principal.account):
         raise InvalidInput(
             "neither the principal nor the resource is of your account",
@@ -158,20 +168,25 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted
     )
 
 
-def _crn(tx: Connection, text: str, field: str) -> Crn:
-    """Parse a CRN; replace the handle of an account by its id."""
+def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
+    """Parse a CRN, with the account by id.
+
+    The `handle` of the caller's own account is replaced. Any other handle is not looked up, or the
+    answer would tell whether an account has it: it stands for an account that no policy means.
+    """
     try:
         crn = Crn.parse(lower_ids(text))
     except InvalidInput as error:
         raise InvalidInput(
             f"{field}: {error.message}", field=field, reason="malformed_crn"
         ) from None
-    ids = find_account_ids(tx, [crn.account])
-    return crn._replace(account=ids.get(crn.account, crn.account))
+    if crn.account == handle:
+        return crn._replace(account=account_id)
+    return crn if parse_uuid(crn.account) else crn._replace(account=_UNKNOWN_ACCOUNT)
 
 
-def _principal(tx: Connection, text: str) -> Crn:
-    crn = _crn(tx, text, "principal")
+def _principal(text: str, handle: str, account_id: str) -> Crn:
+    crn = _crn(text, "principal", handle, account_id)
     if crn.service != "iam" or crn.region or crn.type not in _PRINCIPALS:
         words = "the CRN of a role or service account, or *"
         if crn.type == "user":

@@ -84,6 +84,7 @@ _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))
     .select_from(role_assignments)
     .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+    .with_for_update(read=True)
 )
 
 
@@ -117,5 +118,8 @@ def count_assigned(tx: Connection, user_id: str) -> int:
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Return True if a role is assigned to a person."""
+    """Return True if a role is assigned to a person; it stays so until the transaction ends.
+
+    So whoever unassigns it also ends the session for which this was asked.
+    """
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import Select, and_, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
 from cloudcore.identity.rows.insertion import insertion
+from cloudcore.identity.tables import memberships
 
 _p = identity_providers.c
 _s = provider_subjects.c
+
+
+DEFAULT_SESSION_HOURS: Final = 7 * 24
 
 
 class IdentityProvider(NamedTuple):
@@ -36,6 +40,8 @@ class IdentityProvider(NamedTuple):
     status: str
     created_at: int
     updated_at: int
+    session_hours: int = DEFAULT_SESSION_HOURS
+    """After these a person signs in anew, however often the session was refreshed."""
 
     @property
     def domains(self) -> Sequence[str]:
@@ -48,7 +54,7 @@ def _columns() -> Select[Any]:
 
 
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_ADD: Final = insertion(identity_providers)
+_ADD: Final = insertion(identity_providers, "session_hours")
 _FIND: Final = Statement(_columns().where(_p.id == bindparam("id")))
 _FIND_OF: Final = Statement(_columns().where(_OF_ORGANIZATION, _p.id == bindparam("id")))
 _LIST: Final = Statement(
@@ -71,6 +77,7 @@ _UPDATE: Final = Statement(
         email_domains=bindparam("email_domains"),
         creates_people=bindparam("creates_people"),
         status=bindparam("status"),
+        session_hours=bindparam("session_hours"),
         updated_at=bindparam("updated_at"),
     )
 )
@@ -84,8 +91,21 @@ _FIND_SUBJECT: Final = Statement(
 _LIST_OF_PERSON: Final = Statement(
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
-    .where(_s.user_id == bindparam("user_id"))
+    .join(
+        memberships,
+        and_(
+            memberships.c.organization_id == _p.organization_id,
+            memberships.c.user_id == _s.user_id,
+        ),
+    )
+    .where(_s.user_id == bindparam("user_id"), _p.status == text("'active'"))
     .order_by(_p.id)
+)
+_UNLINK: Final = Statement(
+    provider_subjects.delete().where(
+        _s.user_id == bindparam("user_id"),
+        _s.provider_id.in_(select(_p.id).where(_OF_ORGANIZATION)),
+    )
 )
 _SPEND: Final = insertion(spent_states)
 _FORGET: Final = deletion(spent_states.c.expires_at)
@@ -154,8 +174,17 @@ def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> st
     return row[0] if row else None
 
 
+def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
+    """Delete a person's links to the providers of an organization."""
+    tx.execute(_UNLINK, organization_id=organization_id, user_id=user_id)
+
+
 def list_providers_of_person(tx: Connection, user_id: str) -> list[tuple[str, str]]:
-    """Return (organization id, id) of the providers at which a person has signed in."""
+    """Return (organization id, id) of the providers that speak for a person.
+
+    These are active providers at which the person has signed in, of organizations in which the
+    person still is.
+    """
     return [(row[0], row[1]) for row in tx.rows(_LIST_OF_PERSON, user_id=user_id)]
 
 

@@ -47,6 +47,8 @@ class Session(NamedTuple):
     revoked_at: int | None = None
     first_source: str | None = None
     """A stored `Source`."""
+    ends_at: int | None = None
+    """When a sign-in by an identity provider ends for good; None: each refresh renews it."""
 
 
 class LiveSession(NamedTuple):
@@ -68,6 +70,8 @@ class LiveSession(NamedTuple):
     """Of the person."""
     first_source: str | None = None
     """A stored `Source`, of a role session."""
+    ends_at: int | None = None
+    """See `Session`."""
 
 
 _ADD: Final = insertion(sessions)
@@ -93,6 +97,7 @@ _FIND: Final = Statement(
         roles.c.account_id,
         users.c.email,
         _s.first_source,
+        _s.ends_at,
     )
     .select_from(sessions)
     .outerjoin(users, users.c.id == _s.user_id)
@@ -151,6 +156,7 @@ def _line() -> Statement:
 
 
 _LINE: Final = _line()
+_END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 _REVOKE: Final = Statement(
@@ -239,6 +245,12 @@ def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
 def count_line(tx: Connection, sid: str) -> int:
     """Count the sessions in a session's chain, itself included."""
     return len(tx.rows(_LINE, sid=sid, now=0))
+
+
+def find_session_end(tx: Connection, sid: str) -> int | None:
+    """Return when a session ends for good, or None if each refresh renews it."""
+    row = tx.row(_END, sid=sid)
+    return row[0] if row else None
 
 
 def revoke_session(tx: Connection, sid: str, now: int) -> None:

@@ -29,6 +29,8 @@ class Code(NamedTuple):
     created_at: int
     expires_at: int
     spent_at: int | None
+    identity_provider_id: str | None = None
+    """Where the person signed in; None: here, by password."""
 
 
 class RefreshToken(NamedTuple):

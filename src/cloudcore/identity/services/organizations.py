@@ -9,6 +9,7 @@ from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.identity_providers import unlink_person
 from cloudcore.identity.rows.organizations import Joined, Member, Membership, Organization
 from cloudcore.identity.rows.sessions import switch_organization
 from cloudcore.identity.rows.users import lock_user
@@ -96,11 +97,15 @@ def set_member_role(tx: Connection, organization_id: str, user_id: str, role: st
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Delete a membership and the person's roles in the organization's accounts."""
+    """Delete a membership, the person's roles in the organization's accounts, and the links to it.
+
+    Who is invited again is linked anew, by the e-mail address.
+    """
     lock_organization(tx, organization_id)
     member = get_member(tx, organization_id, user_id)
     if member.personal_organization_id == organization_id:
         raise Conflict("nobody leaves the personal organization")
     check_owner_remains(tx, member.membership)
     unassign_all(tx, organization_id, user_id, now)
+    unlink_person(tx, organization_id, user_id)
     rows.delete_membership(tx, organization_id, user_id)

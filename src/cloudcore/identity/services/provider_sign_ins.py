@@ -1,17 +1,19 @@
 """Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
 
 A person is who its provider's subject was linked to. An e-mail address links a subject only if the
-provider is the authority of its domain and the person was added by the provider's organization and
-has joined no other: an organization speaks for its own people only.
+provider is the authority of its domain and the person was added by the provider's organization.
+Linked or not, the person is a member of that organization, has joined no other and owns no account,
+at each sign-in: an organization speaks for its own people only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied
+from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
@@ -23,7 +25,7 @@ from cloudcore.identity.rows.roles import Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.roles import unassign_role
-from cloudcore.identity.services.users import create_user, find_salt
+from cloudcore.identity.services.users import create_user, find_salt, lock_own_person
 from cloudcore.keyring import Keyring
 
 STATE_SECONDS: Final = 3600
@@ -36,6 +38,31 @@ class NewPerson(NamedTuple):
     user_id: str
     organization_id: str
     """The personal organization."""
+
+
+class GivenRole(NamedTuple):
+    """A role that a sign-in gave to a person, or took."""
+
+    account_id: str
+    name: str
+    is_taken: bool
+
+
+class SignedInPerson(NamedTuple):
+    """The person of a sign-in, and what it changed; for the audit log."""
+
+    user: User
+    provider: IdentityProvider
+    is_created: bool
+    is_linked: bool
+    """True if the subject was linked to the person just now."""
+    roles: Sequence[GivenRole]
+
+
+class _Found(NamedTuple):
+    user: User
+    is_created: bool = False
+    is_linked: bool = False
 
 
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
@@ -52,7 +79,7 @@ def sign_in(
     new: NewPerson,
     code: Code,
     now: int,
-) -> User:
+) -> SignedInPerson:
     """Add the `code` for the person of a profile, whose roles follow the profile's groups.
 
     Raises:
@@ -65,14 +92,13 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    user = _person(tx, keyring, provider, profile, new, now)
-    users.lock_user(tx, user.id)
-    user = users.find_user(tx, user.id) or user
+    found = _person(tx, keyring, provider, profile, new, now)
+    user = found.user
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
-    _give_roles(tx, provider, user.id, profile, now)
-    sign_ins.add_code(tx, code._replace(user_id=user.id))
-    return user
+    given = _give_roles(tx, provider, user.id, profile, now)
+    sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
+    return SignedInPerson(user, provider, found.is_created, found.is_linked, given)
 
 
 def _person(
@@ -82,37 +108,57 @@ def _person(
     profile: Profile,
     new: NewPerson,
     now: int,
-) -> User:
+) -> _Found:
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
-        member = users.find_user_of(tx, provider.organization_id, user_id)
-        if member is None:
-            raise AccessDenied("this person has left the organization; an owner can invite again")
-        return member
-    user = _known_by_email(tx, provider, profile)
-    if user is None:
-        user = _create(tx, keyring, provider, profile, new, now)
+        return _Found(_linked(tx, provider, user_id))
+    known = _known_by_email(tx, provider, profile)
+    user = known or _create(tx, keyring, provider, profile, new, now)
     if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
         raise AccessDenied(
             "the person of this e-mail address signs in as another user of the provider; an owner "
             "of the organization can delete the person"
         )
-    return user
+    return _Found(user, is_created=known is None, is_linked=True)
+
+
+def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
+    """Lock and return the person that a subject is linked to, if the organization still may."""
+    try:
+        return lock_own_person(tx, provider.organization_id, user_id)
+    except NotFound:
+        raise AccessDenied(
+            "this person has left the organization; an owner can invite again"
+        ) from None
+    except Conflict:
+        raise AccessDenied(
+            "this person has joined another organization or owns accounts, so this organization's "
+            "provider may no longer sign the person in; sign in with the password, or ask the "
+            "operator for one (entrepot reset-password)"
+        ) from None
 
 
 def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile) -> User | None:
+    """Lock and return the member of a profile's e-mail address, or None."""
     if profile.email is None:
         return None
-    user = users.find_user_of_email(tx, provider.organization_id, profile.email)
-    if user is None:
+    found = users.find_user_of_email(tx, provider.organization_id, profile.email)
+    if found is None:
         return None
-    is_own = user.home_organization_id == provider.organization_id
-    if not is_own or users.is_member_elsewhere(tx, user.id, provider.organization_id):
-        raise AccessDenied(
-            "the person of this e-mail address is not this organization's alone; sign in with the "
-            "password"
-        )
+    try:
+        user = lock_own_person(tx, provider.organization_id, found.id)
+    except Conflict:
+        raise _not_alone() from None
+    if user.home_organization_id != provider.organization_id:
+        raise _not_alone()
     return user
+
+
+def _not_alone() -> AccessDenied:
+    return AccessDenied(
+        "the person of this e-mail address is not this organization's alone; sign in with the "
+        "password"
+    )
 
 
 def _create(
@@ -146,15 +192,22 @@ def _create(
 
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
-) -> None:
+) -> list[GivenRole]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
     wanted = group_assignments.roles_of_groups(tx, provider.id, profile.groups)
     given = group_assignments.roles_given_to(tx, provider.id, user_id)
+    changed: list[GivenRole] = []
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted({*wanted} ^ {*given}):
-        if (account_id, role_id) in given:
-            unassign_role(tx, account_id, role_id, user_id, now)
-            continue
         increment_revision(tx, account_id)
+        role = roles.find_role(tx, account_id, role_id)
+        if role is None:
+            continue  # deleted meanwhile, with its assignments
+        is_taken = (account_id, role_id) in given
+        if is_taken:
+            unassign_role(tx, account_id, role_id, user_id, now)
         # A role that was assigned by hand stays so.
-        roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id))
+        elif not roles.add_assignment(tx, Assignment(role_id, user_id, now, provider.id)):
+            continue
+        changed.append(GivenRole(account_id, role.name, is_taken))
+    return changed

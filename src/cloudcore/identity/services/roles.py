@@ -54,15 +54,18 @@ def update_role(
     """Change the given fields of a role; a new trust policy ends its sessions."""
     increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
+    is_trust_changed = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
         new: dict[str, Any] = {"trust_policy": stored.text, "trust_ids": stored.encoded_ids}
         changes = {**changes, **new}
-        if role._replace(**new) != role:
-            revoke_sessions_of_role(tx, role.id, now)
+        is_trust_changed = role._replace(**new) != role
     if changes:
         role = role._replace(**changes, updated_at=now)
         rows.save_role(tx, role)
+    if is_trust_changed:
+        # Now that the row is locked, nobody assumes the role by the old trust any more.
+        revoke_sessions_of_role(tx, role.id, now)
     return role
 
 

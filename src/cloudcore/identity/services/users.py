@@ -142,13 +142,28 @@ def reset_password(
         Conflict: the person is a member of another organization too, or owns accounts.
 
     """
+    user = lock_own_person(tx, organization_id, user_id)
+    user = user._replace(password=password, must_change_password=True, updated_at=now)
+    users.update_user(tx, user)
+    revoke_other_sessions(tx, user_id, "", now)
+    return user
+
+
+def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
+    """Lock a member for whom the organization alone may speak; return the member.
+
+    Whoever replaces the password of a person, or says that somebody is the person, has all the
+    person has. So this is asked at each sign-in by a provider of the organization, too.
+
+    Raises:
+        NotFound: the organization has no such member.
+        Conflict: the person is a member of another organization too, or owns accounts.
+
+    """
     user = _governed(tx, organization_id, user_id)
     organizations.lock_if_there(tx, user.organization_id)
     if is_any_account_of(tx, user.organization_id):
         raise Conflict("the person owns accounts, which the organization may not take over")
-    user = user._replace(password=password, must_change_password=True, updated_at=now)
-    users.update_user(tx, user)
-    revoke_other_sessions(tx, user_id, "", now)
     return user
 
 

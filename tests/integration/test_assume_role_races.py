@@ -1,0 +1,83 @@
+"""A role that is assumed while its trust or assignment is taken away: the session ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement
+from cloudcore.identity.rows import roles as role_rows
+from cloudcore.identity.rows.assumable_roles import is_assigned
+from cloudcore.identity.rows.roles import Assignment, add_assignment
+from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
+from cloudcore.identity.services.roles import update_role
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import World
+
+
+class Between:
+    """A connection of a change; before one of its statements another change comes in."""
+
+    def __init__(
+        self, tx: Connection, before: Statement, other: Callable[[Connection], None]
+    ) -> None:
+        self._tx = tx
+        self._before = before
+        self._other = other
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        return self._tx.row(statement, **parameters)
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        return self._tx.rows(statement, **parameters)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        if statement is self._before:
+            self._other(self._tx)
+        return self._tx.execute(statement, **parameters)
+
+    def announce(self) -> None:
+        self._tx.announce()
+
+
+@on_both_databases
+async def test_a_session_by_the_old_trust_ends_with_it(oauth: World) -> None:
+    """Until the role's row is written, others still assume the role by what it was."""
+    acme = await oauth.add_account("acme")
+    role = await oauth.add_role(acme, "deploy", "acme")
+    end = oauth.now + 3600 * MICROSECONDS
+    session = Session(uuid7(), "role", oauth.now, end, role_id=role.id)
+    denial = {"effect": "deny", "principals": ["*"]}
+    trust: dict[str, Any] = {"version": "1", "statements": [denial]}
+
+    def change(tx: Connection) -> None:
+        between = Between(tx, role_rows._UPDATE, lambda other: add_session(other, session))
+        update_role(between, acme.id, role.id, {"trust_policy": trust}, oauth.now)
+
+    await oauth.database.write(change)
+    assert await oauth.database.read(find_live_session, session.id, oauth.now) is None
+
+
+@pytest.mark.postgresql
+async def test_an_assignment_stays_until_the_session_for_it_is_there(
+    oauth: World, postgresql_database: str
+) -> None:
+    """So whoever deletes it, and then ends its sessions, finds that session."""
+    acme = await oauth.add_account("acme")
+    role = await oauth.add_role(acme, "deploy", "acme")
+    user = await oauth.add_user("ann@example.com")
+    await oauth.database.write(add_assignment, Assignment(role.id, user.id, oauth.now))
+
+    def change(tx: Connection) -> None:
+        assert is_assigned(tx, role.id, user.id)
+        with psycopg.connect(postgresql_database) as other:
+            other.execute("SET lock_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                other.execute("DELETE FROM role_assignments")
+
+    await oauth.database.write(change)
