@@ -76,7 +76,9 @@ def test_a_provider_from_its_creation_to_its_end(world: World, owner: Home) -> N
         ["a.example"],
     )
     assert record["has_client_secret"] is True
-    world.done("identity-providers", "update", "A", "--no-email-domains", home=owner)
+    fewer = ("--no-email-domains", "--session-hours", "12")
+    world.done("identity-providers", "update", "A", *fewer, home=owner)
+    assert world.read("identity-providers", "show", "A", home=owner)["session_hours"] == 12
     assert world.read("identity-providers", "show", "A", home=owner)["email_domains"] == []
     deleted = world.done("identity-providers", "delete", "A", home=owner)
     assert deleted.text == (

@@ -26,6 +26,7 @@ FIELDS = {
     "scopes": "email groups",
     "groups_claim": "groups",
     "email_verified_claim": "email_verified",
+    "session_hours": "168",
 }
 
 
@@ -87,6 +88,8 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
     assert f'href="{page}">Acme Login<' in await see(shop, all_of_them)
 
     fewer = {"name": "Login", "email_verified_claim": "xms_edov", "inactive": "on"}
+    await refusal(shop, page, 400, **fewer)
+    fewer["session_hours"] = "12"
     kept = await told(shop, page, **fewer)
     assert ">inactive<" in kept
     assert "it keeps the one it has" in kept
@@ -99,6 +102,7 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
         "xms_edov",
     )
     assert (provider["email_domains"], provider["creates_people"]) == ([], False)
+    assert provider["session_hours"] == 12
     for text in (shown, kept, await see(shop, all_of_them), caplog.text):
         assert SECRET not in text
 
@@ -114,6 +118,8 @@ async def test_an_owner_adds_changes_and_deletes_a_provider(
         ({"name": ""}, "name"),
         ({"email_domains": "acme.example no_domain"}, "email_domains"),
         ({"scopes": 'a"b'}, "scopes"),
+        ({"session_hours": "a week"}, "session_hours"),
+        ({"session_hours": "721"}, "session_hours"),
     ],
 )
 async def test_a_form_that_cannot_be_keeps_all_but_the_secret(
@@ -167,9 +173,9 @@ async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
     for each in made:
         given = {"identity_provider": each.headers["location"].rpartition("/")[2], "group": "x"}
         await told(shop, f"{role}/groups", **given)
-    # The providers. The role, its people, its groups, the account and its organization's providers,
-    # the policies it has and the others. The events, and the organizations. And each time what the
-    # role may do.
+    # What the role may do, on each page. The providers. The role, its people, its groups, the
+    # account and its organization's providers, the policies it has and the others. The events,
+    # and the organizations.
     assert (await costs(), before) == ([2, 8, 3], [2, 8, 3])
     for each in made:
         await told(shop, f"{each.headers['location']}/delete", confirmed="yes")
@@ -228,6 +234,19 @@ async def test_an_owner_reads_the_organizations_log(shop: Shop) -> None:
     assert f'href="{log}" aria-current="page"' in shown
     assert SECRET not in shown
     await see(shop, f"{log}?since=never", 400)
+
+
+async def test_an_owner_whose_role_may_not_read_the_account_reads_the_organization(
+    shop: Shop,
+) -> None:
+    acme = shop.served.acme
+    people = f"{PEOPLE}/{acme.organization_id}"
+    may = ("registry:DescribeRepositories",)
+    async with shop.browser_that_may(*may, person_token=acme.person_token) as browser:
+        assert f'href="{people}/audit"' in (await browser.get(people)).text
+        shown = await browser.get(f"{people}/audit")
+        assert (shown.status_code, "iam:" in shown.text) == (200, True)
+        assert 'href="/console/audit"' not in shown.text
 
 
 async def test_a_log_goes_on_in_its_own_pages(shop: Shop) -> None:

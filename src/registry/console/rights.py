@@ -79,9 +79,10 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "account": ("iam:SimulatePolicy",),
     "event": ("audit:ListAuditEvents",),
+    "user": ("iam:ListUsers",),
 }
 """The actions that pages ask about, by the type of resource."""
-_GLOBAL: Final = frozenset({"service-account", "role", "policy", "account"})
+_GLOBAL: Final = frozenset({"service-account", "role", "policy", "account", "user"})
 """Types whose CRNs have no region, and the service ``iam``."""
 _SERVICES: Final = {"topic": "notifications", "event": "audit"}
 """Services of regional types that are not the registry's."""

@@ -110,6 +110,12 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
         help="which claim says that the address was verified (email_verified)",
     )
     parser.add_argument(
+        "--session-hours",
+        type=int,
+        metavar="N",
+        help="after how many hours people sign in anew, with their groups of then (168)",
+    )
+    parser.add_argument(
         "--creates-people",
         action=argparse.BooleanOptionalAction,
         help="create persons of these domains at their first sign-in; off unless it is turned on",
@@ -123,6 +129,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
         "scopes": options.scopes,
         "email_domains": options.email_domain,
         "email_verified_claim": options.email_verified_claim,
+        "session_hours": options.session_hours,
         "creates_people": options.creates_people,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -176,7 +183,7 @@ def _update(options: argparse.Namespace) -> int:
     if not (changes or options.client_secret or options.no_client_secret):
         raise Misuse(
             "say what is to change: --name, --client-secret, --scope, --email-domain, "
-            "--email-verified-claim, --creates-people or --status"
+            "--email-verified-claim, --session-hours, --creates-people or --status"
         )
     client, _, path = _find(options)
     if options.client_secret:

@@ -29,17 +29,19 @@ async def list_providers(page: InjectedPage) -> PageResponse:
 async def add_provider(page: InjectedPage) -> PageResponse:
     """Add a provider, and lead to its page with the redirect URI."""
     form = page.form
-    body = {
-        **_fields(page),
-        "issuer": form.get("issuer", "").strip(),
-        "client_id": form.get("client_id", "").strip(),
-        "client_secret": form.get("client_secret") or None,
-        "groups_claim": form.get("groups_claim", "").strip(),
-    }
     try:
+        body = {
+            **_fields(page),
+            "issuer": form.get("issuer", "").strip(),
+            "client_id": form.get("client_id", "").strip(),
+            "client_secret": form.get("client_secret") or None,
+            "groups_claim": form.get("groups_claim", "").strip(),
+        }
         made = await page.person.post(_api(page), body)
     except Refused as error:
         return await _list(page, complaint_of(error))
+    except ValueError as error:
+        return await _list(page, Complaint(400, str(error), "session_hours"))
     there = f"{_path(page)}/{made['identity_provider']['id']}"
     return page.go(there, "provider-added")
 
@@ -53,15 +55,18 @@ async def show_provider(page: InjectedPage) -> PageResponse:
 @post(_ONE, opt=_PERSON)
 async def save_provider(page: InjectedPage) -> PageResponse:
     """Change a provider; without a new secret its client keeps the one it has."""
-    changes = {**_fields(page), "status": "inactive" if "inactive" in page.form else "active"}
-    if "no_secret" in page.form:
-        changes["client_secret"] = None
-    elif secret := page.form.get("client_secret"):
-        changes["client_secret"] = secret
+    status = "inactive" if "inactive" in page.form else "active"
     try:
+        changes = {**_fields(page), "status": status}
+        if "no_secret" in page.form:
+            changes["client_secret"] = None
+        elif secret := page.form.get("client_secret"):
+            changes["client_secret"] = secret
         await page.person.change("PATCH", _one_api(page), changes)
     except Refused as error:
         return await _show(page, complaint_of(error))
+    except ValueError as error:
+        return await _show(page, Complaint(400, str(error), "session_hours"))
     return page.go(_one_path(page), "provider-saved")
 
 
@@ -96,9 +101,18 @@ def _one_api(page: PageRequest) -> str:
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the fields of a form that can be changed later, but for secret and status."""
+    """Return the fields of a form that can be changed later, but for secret and status.
+
+    Raises:
+        ValueError: the hours of a session are no number.
+
+    """
     form = page.form
+    hours = form.get("session_hours", "").strip()
+    if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
+        raise ValueError("The hours of a session are a number, from 1 to 720.")
     return {
+        "session_hours": int(hours),
         "name": form.get("name", "").strip(),
         "scopes": form.get("scopes", "").split(),
         "email_domains": form.get("email_domains", "").replace(",", " ").split(),

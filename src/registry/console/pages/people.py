@@ -122,7 +122,7 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     ``/v1`` tells a person without a role only about the organization its session works in. Nobody
     is in the answer if the role may not list people, and of more than 200 people the first.
     """
-    if page.session.acting is None:
+    if page.session.acting is None or not (await page.rights()).may_all("iam:ListUsers"):
         return {}
     try:
         found = await page.api.get("/v1/users", limit=200)
