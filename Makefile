@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients bench lock clean
+.PHONY: help dev test test-fast check soak lint format conformance clients pictures bench lock clean
 
 help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -78,6 +78,9 @@ conformance: $(DEVELOPMENT) ## Walk the OCI specification; ARGS='--registry URL'
 
 clients: $(DEVELOPMENT) ## Push and pull with docker, podman, skopeo and the other real clients
 	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console anew
+	$(BIN)/python -m tests.clients.console_screenshots docs/console
 
 bench: $(DEVELOPMENT) ## Measure speed, side by side with Debian's docker-registry
 	$(BIN)/python -m benchmarks $(ARGS)

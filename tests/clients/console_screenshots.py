@@ -1,6 +1,6 @@
 """The pictures of the console in ``docs/console``, taken anew from a filled install.
 
-python -m tests.clients.console_screenshots docs/console
+``make pictures``, or: python -m tests.clients.console_screenshots docs/console
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from playwright.sync_api import Browser
 
-from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, watched
+from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, sbom_of, watched
 from tests.clients.console_world import World, serve_world
 
 MIB: Final = 1 << 20
@@ -37,6 +37,8 @@ def take(browser: Browser, world: World, folder: Path) -> None:
             "each => each.closest('section').scrollIntoView()"
         )
         shoot(window, "", folder / "layers-light.png")
+        sbom = f"{base}/images/{sbom_of(world)}/attachment"
+        shoot(window, sbom, folder / "sbom-light.png")
         shoot(window, "/console/storage", folder / "storage-light.png")
         world.pusher.fill_stages("shop/api")
         shoot(window, "/console/storage/collection", folder / "collection-light.png")
@@ -47,6 +49,15 @@ def take(browser: Browser, world: World, folder: Path) -> None:
         window.page.wait_for_url("**/preview#result")
         window.page.evaluate("scrollTo(0, 0)")
         shoot(window, "", folder / "lifecycle-light.png")
+        shoot(window, "/console/policies/new", folder / "policy-light.png")
+        program = {
+            "name": "ci",
+            "description": "Builds and pushes the shop.",
+            "grants": [{"template": "pusher", "names": ["shop/*"]}],
+            "access_key": {},
+        }
+        world.pusher.call("POST", "/v1/service-accounts", program)
+        shoot(window, "/console/service-accounts", folder / "programs-light.png")
     with watched(browser, world, **PHONE) as window:
         window.sign_in()
         shoot(window, base, folder / "repository-dark.png")
