@@ -1,4 +1,4 @@
-# `make` prints what there is to do. It needs a Python of 3.11 or newer and nothing else; tests of
+# `make` prints what there is to do. It needs a Python of 3.11 or newer with venv; tests of
 # client programs, databases or peers that are not installed are skipped and say so.
 
 VENV := .venv
