@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import httpx
@@ -232,6 +233,14 @@ async def test_a_key_is_rotated(served: Served) -> None:
     for spec in ("hmac-256", "ecdsa-p256"):
         other = await key_of(served, "POST", "", {"name": spec, "key_spec": spec})
         assert (await ask(served, "POST", f"/{other['id']}/rotate")).status_code == 400
+
+
+async def test_rotations_at_once_make_a_version_each(served: Served) -> None:
+    path = f"/{served.acme.ids['/v1/keys/{}']}"
+    made = await asyncio.gather(*(key_of(served, "POST", f"{path}/rotate") for _ in range(4)))
+    assert sorted(key["current_version"] for key in made) == [2, 3, 4, 5]
+    versions = (await ask(served, "GET", f"{path}/versions")).json()["versions"]
+    assert [each["version"] for each in versions] == [1, 2, 3, 4, 5]
 
 
 async def test_an_account_has_a_bounded_number_of_keys(

@@ -10,13 +10,15 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import Conflict, NotFound, Unavailable
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services, vault
+from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers, VersionRef
 from cloudcore.kms.references import KeyScope, resolve_key
-from cloudcore.kms.rows import Key
+from cloudcore.kms.rows import Key, find_platform_key, list_accounts_without_platform_key
 from cloudcore.kms.sealing import OVERHEAD, CiphertextInvalid
 from cloudcore.kms.vault import MAX_AGE_SECONDS, Vault, Wrapped
 from tests.databases import on_both_databases
@@ -280,3 +282,41 @@ async def test_a_rotation_of_a_number_that_is_taken_is_refused(kms: KmsWorld) ->
         await kms.database.write(services.rotate_key, rival, kms.clock())
     scope = KeyScope(ACME, "acme", "local")
     assert (await kms.database.read(resolve_key, scope, "app")).current_version == 2
+
+
+class FailingProvider(EmbeddedProvider):
+    """Wraps once, and then no more."""
+
+    def __init__(self) -> None:
+        super().__init__(KEYRING)
+        self.wrapped = 0
+
+    async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
+        """Wrap the material of a version."""
+        self.wrapped += 1
+        if self.wrapped > 1:
+            raise Unavailable("gone")
+        return await super().wrap(material, ref)
+
+
+@on_both_databases
+async def test_platform_keys_are_added_by_many_processes_and_after_a_failure(
+    kms: KmsWorld,
+) -> None:
+    """An interrupted start leaves no account with two, and the next one adds what is missing."""
+    failing = KeyMaker(Providers(FailingProvider()), "local", uuid7)
+    with pytest.raises(Unavailable):
+        await failing.add_missing_platform_keys(kms.database, kms.clock())
+    assert await kms.database.read(list_accounts_without_platform_key, 9) == [GLOBEX]
+    first = await kms.database.read(find_platform_key, ACME)
+    makers = [KeyMaker(kms.providers, "local", uuid7) for _ in range(3)]
+    await asyncio.gather(
+        *(maker.add_missing_platform_keys(kms.database, kms.clock()) for maker in makers)
+    )
+    assert await kms.database.read(list_accounts_without_platform_key, 9) == []
+    assert await kms.database.read(find_platform_key, ACME) == first
+    for account_id in (ACME, GLOBEX):
+        key = await kms.database.read(find_platform_key, account_id)
+        assert key is not None
+        wrapped = await kms.vault.wrap(account_id, key.id, DATA_KEY, b"")
+        assert await kms.vault.unwrap(account_id, key.id, wrapped, b"") == DATA_KEY
