@@ -44,8 +44,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
 """Functions that tell whether a path parameter is well-formed, by its name."""
 
 
-class Needs(Enum):
-    """The session that a route requires: ``needs`` in its ``opt``, `ROLE` by default."""
+class Requires(Enum):
+    """The session that a route requires: ``requires`` in its ``opt``, `ROLE` by default."""
 
     NOTHING = "anyone"
     PERSON = "who has signed in"
@@ -78,13 +78,13 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     page.query = query_of(request.scope)
     if request.method == "POST":
         page.form = await form_of(request)
-    needs = handler.opt.get("needs", Needs.ROLE)
-    if needs is Needs.NOTHING:
+    required = handler.opt.get("requires", Requires.ROLE)
+    if required is Requires.NOTHING:
         return
     session = page.known_session
     if request.method == "POST" and session is not None:
         _check_own_form(page, session)
-    page.known_session = await _renewed(page, needs)
+    page.known_session = await _renewed(page, required)
     if page.known_session != session:
         page.keep(page.known_session)
     if is_named:
@@ -94,13 +94,13 @@ async def admit(request: Request[Any, Any, Any]) -> None:
         await _leave_id(page)
 
 
-async def _renewed(page: PageRequest, needs: Needs) -> ConsoleSession:
+async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
     """Return the session, with those tokens renewed that the page calls with."""
     sessions, session = page.console.sessions, page.known_session
-    if needs is Needs.ROLE:
+    if required is Requires.ROLE:
         return await sessions.live(page.client, session)
     person = await sessions.live_person(page.client, session)
-    return person if needs is Needs.PERSON else await sessions.live(page.client, person)
+    return person if required is Requires.PERSON else await sessions.live(page.client, person)
 
 
 async def find_repository(page: PageRequest) -> dict[str, Any]:

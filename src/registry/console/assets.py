@@ -12,7 +12,7 @@ from litestar import get
 from litestar.response import Response
 
 from cloudcore.errors import NotFound
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.page_request import InjectedPage, PageResponse
 
 _PATH: Final = "/console/static"
@@ -45,7 +45,7 @@ def address_of(name: str) -> str:
     return f"{_PATH}/{name}?v={assets()[name].version}"
 
 
-@get(f"{_PATH}/{{asset:str}}", opt={"needs": Needs.NOTHING})
+@get(f"{_PATH}/{{asset:str}}", opt={"requires": Requires.NOTHING})
 async def send_asset(page: InjectedPage) -> PageResponse:
     """Send a file; browsers cache it for a year if the address has its current version."""
     asset = assets().get(page.parameters["asset"])

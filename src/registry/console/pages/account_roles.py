@@ -7,7 +7,7 @@ from typing import Any, Final
 from litestar import get, post
 
 from cloudcore.errors import NotFound
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.attached_policies import attach, detach, read_policies
@@ -23,7 +23,7 @@ from registry.console.paths import ACCOUNT_ROLES
 _API: Final = "/v1/roles"
 _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _KIND: Final = "role"
-_SHOWN: Final = {"needs": Needs.PERSON_IN_ROLE}
+_SHOWN: Final = {"requires": Requires.PERSON_IN_ROLE}
 """Of what may show a role's page, where owners choose among identity providers."""
 _PAGE: Final = 50
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from litestar import get
 
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.paths import AUDIT, PEOPLE
@@ -20,13 +20,13 @@ _PAGE: Final = 50
 _FIELDS: Final = ("who", "action", "resource", "outcome", "since", "until")
 
 
-@get(AUDIT, opt={"needs": Needs.PERSON_IN_ROLE})
+@get(AUDIT, opt={"requires": Requires.PERSON_IN_ROLE})
 async def show_audit_log(page: InjectedPage) -> PageResponse:
     """Show the account's events that match the form, the newest first."""
     return await _show(page, page.api)
 
 
-@get(f"{PEOPLE}/{{organization:str}}/audit", opt={"needs": Needs.PERSON})
+@get(f"{PEOPLE}/{{organization:str}}/audit", opt={"requires": Requires.PERSON})
 async def show_organization_log(page: InjectedPage) -> PageResponse:
     """Show an organization's events: its people and their sign-ins, for its owners."""
     return await _show(page, page.person, page.parameters["organization"])

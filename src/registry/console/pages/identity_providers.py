@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
@@ -14,7 +14,7 @@ from registry.console.paths import PEOPLE
 
 _ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"
 _ONE: Final = f"{_ALL}/{{provider:str}}"
-_PERSON: Final = {"needs": Needs.PERSON}
+_PERSON: Final = {"requires": Requires.PERSON}
 _MOST: Final = 200
 """More than an organization can have."""
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from litestar import get, post
 
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.people import MEMBER_ROLES, show_one_time_password
@@ -15,7 +15,7 @@ from registry.console.paths import PEOPLE
 
 _ORGANIZATION: Final = f"{PEOPLE}/{{organization:str}}"
 _ONE: Final = f"{_ORGANIZATION}/members/{{user:str}}"
-_PERSON: Final = {"needs": Needs.PERSON}
+_PERSON: Final = {"requires": Requires.PERSON}
 
 
 @get(_ONE, opt=_PERSON)

@@ -6,13 +6,13 @@ from typing import Final
 
 from litestar import get, post
 
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import MY_ACCOUNT
 
-_PERSON: Final = {"needs": Needs.PERSON}
+_PERSON: Final = {"requires": Requires.PERSON}
 
 
 @get(MY_ACCOUNT, opt=_PERSON)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
@@ -19,7 +19,7 @@ from registry.console.paths import PEOPLE
 _API: Final = "/v1/organizations"
 _ONE: Final = f"{PEOPLE}/{{organization:str}}"
 _PAGE: Final = 50
-_PERSON: Final = {"needs": Needs.PERSON}
+_PERSON: Final = {"requires": Requires.PERSON}
 MEMBER_ROLES: Final = ("member", "billing", "owner")
 
 

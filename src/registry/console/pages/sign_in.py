@@ -15,7 +15,7 @@ from litestar import get, post
 
 from cloudcore.identity.oauth_forms import CONSOLE
 from registry.console.addresses import page_of_reference
-from registry.console.admission import Needs
+from registry.console.admission import Requires
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_IN, SIGNED_OUT
@@ -43,19 +43,19 @@ def own_page(path: str) -> str:
     return path
 
 
-@get("/", opt={"needs": Needs.NOTHING})
+@get("/", opt={"requires": Requires.NOTHING})
 async def show_console(page: InjectedPage) -> PageResponse:
     """Redirect from the root of the host to the console, from an image reference to its page."""
     return page.go(page_of_reference(page.path) or "/console")
 
 
-@get("/console", opt={"needs": Needs.NOTHING})
+@get("/console", opt={"requires": Requires.NOTHING})
 async def show_home(page: InjectedPage) -> PageResponse:
     """Redirect to the first page."""
     return page.go(HOME)
 
 
-@get(SIGN_IN, opt={"needs": Needs.NOTHING})
+@get(SIGN_IN, opt={"requires": Requires.NOTHING})
 async def begin(page: InjectedPage) -> PageResponse:
     """Redirect the browser to the sign-in page (RFC 7636).
 
@@ -81,7 +81,7 @@ async def begin(page: InjectedPage) -> PageResponse:
     return page.go(f"{auth_url}/v1/oauth/authorize?{urlencode(asked)}")
 
 
-@get(SIGNED_IN, opt={"needs": Needs.NOTHING})
+@get(SIGNED_IN, opt={"requires": Requires.NOTHING})
 async def finish(page: InjectedPage) -> PageResponse:
     """Exchange the code for tokens, and redirect to the page that was requested first."""
     jar = page.console.jar
@@ -135,14 +135,14 @@ def _failed(page: PageRequest, words: str) -> PageResponse:
     return page.show("signed_out.html", 400, title="Not signed in", words=words)
 
 
-@get(ROLES, opt={"needs": Needs.PERSON})
+@get(ROLES, opt={"requires": Requires.PERSON})
 async def show_roles(page: InjectedPage) -> PageResponse:
     """Show the roles that the person may assume."""
     to = own_page(page.query.get("to", HOME))
     return page.show("roles.html", roles=await list_roles(page.person), to=to)
 
 
-@post(ROLES, opt={"needs": Needs.PERSON})
+@post(ROLES, opt={"requires": Requires.PERSON})
 async def choose_role(page: InjectedPage) -> PageResponse:
     """Assume another role."""
     role_id = page.form.get("role", "")
@@ -153,7 +153,7 @@ async def choose_role(page: InjectedPage) -> PageResponse:
     return page.go(own_page(page.form.get("to", HOME)))
 
 
-@post("/console/sign-out", opt={"needs": Needs.PERSON})
+@post("/console/sign-out", opt={"requires": Requires.PERSON})
 async def sign_out(page: InjectedPage) -> PageResponse:
     """Revoke the session's tokens; delete the cookie even if that fails."""
     page.forget()
@@ -167,7 +167,7 @@ async def sign_out(page: InjectedPage) -> PageResponse:
     return page.go(SIGNED_OUT)
 
 
-@get(SIGNED_OUT, opt={"needs": Needs.NOTHING})
+@get(SIGNED_OUT, opt={"requires": Requires.NOTHING})
 async def show_signed_out(page: InjectedPage) -> PageResponse:
     """Show that the person is signed out, with a link to sign in again."""
     words = "Nothing of it is left in this browser."
