@@ -23,10 +23,10 @@ from registry.metadata.migrations import revisions
 from tests.clients.aged_database import age, revision_of
 from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
 from tests.clients.journey_world import Machine, Operator
-from tests.clients.test_prometheus import free_address
 from tests.databases import ROOT, program_environment
 from tests.entrepot import ADMIN, told
 from tests.live import LiveRegistry
+from tests.postgresql import free_port
 from tests.tools import require_tool
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
@@ -113,7 +113,7 @@ class Machinery:
         path = self.folder / "etc" / "entrepot" / "entrepot.toml"
         text = self.meant(path.read_text())
         text = text.replace("https://registry.example.com", f"http://127.0.0.1:{self.port}")
-        text = text.replace("127.0.0.1:9464", free_address())
+        text = text.replace("127.0.0.1:9464", f"127.0.0.1:{free_port()}")
         path.write_text(f"{text}port = {self.port}\n")
 
     def systemctl(self, verb: str, *words: str) -> None:
@@ -182,7 +182,7 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
     write_program(sources / ".venv" / "bin", "entrepot", program)
     with ExitStack() as stack:
         started = stack.enter_context(shell(workspace, program_environment()))
-        port = int(free_address().rpartition(":")[2])
+        port = free_port()
         made = Machinery(folder, started, port)
         made.units.mkdir(parents=True)
         made.shell.run(f"mkdir -p {folder}/var/lib {folder}/var/backups")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from tests.integration.provider_world import (
     query_of,
 )
 from tests.integration.served_world import URL, open_served
+from tests.postgresql import free_port
 from tests.scripted_provider import SECRET
 from tests.tools import require_tool
 
@@ -73,14 +73,6 @@ class NodeProvider:
                     filled |= {"login": self.login, "password": "any"}
                 answer = browser.post(urljoin(str(answer.url), unescape(action[1])), data=filled)
         raise AssertionError("the provider's pages have no end")
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

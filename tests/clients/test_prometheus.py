@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.clients.programs import daemon
 from tests.databases import ROOT
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 from tests.tools import require_tool
 
 pytestmark = [pytest.mark.client("prometheus"), pytest.mark.timeout(120)]
@@ -35,12 +35,6 @@ SHOWN_AT_ONCE: Final = (
     "entrepot_quota_refusals_total",
     "entrepot_http_requests_total",
 )
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Prometheus:
@@ -78,7 +72,7 @@ def until(is_so: Callable[[], bool]) -> None:
 @pytest.fixture
 def scraped(workspace: Path) -> Iterator[tuple[LiveRegistry, str]]:
     """Return a registry, and the address of its metrics."""
-    address = free_address()
+    address = f"127.0.0.1:{free_port()}"
     registry = start_registry(workspace / "data", "--metrics", address)
     yield registry, address
     assert registry.stop() == 0
@@ -92,7 +86,7 @@ def test_prometheus_scrapes_and_evaluates(
     rules = ROOT / "deploy" / "prometheus" / "alerts.yml"
     (workspace / "prometheus.yml").write_text(CONFIGURATION.format(rules=rules, target=target))
     httpx.get(f"{registry.url}/v2/")
-    address = free_address()
+    address = f"127.0.0.1:{free_port()}"
     prometheus = Prometheus(address)
     words = (
         f"--config.file={workspace / 'prometheus.yml'}",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.containerd import Containerd, load, running_containerd
 from tests.clients.images import Store
-from tests.clients.test_containerd import Containerd, load, running_containerd
 from tests.live_signed_in import SignedIn
 
 pytestmark = pytest.mark.client("containerd")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cloudcore.identity import own_rights
 from tests.integration.served_world import Served
-from tests.integration.test_policy_simulations import add_program, allow, crn, let, share
+from tests.integration.written_policies import add_program, allow, crn, let, share
 
 PATH: Final = "/v1/allowed-actions"
 CREATE, PULL, PUSH = (f"registry:{each}" for each in ("CreateRepository", "PullImage", "PushImage"))

@@ -7,28 +7,12 @@ from typing import Any, Final
 
 import httpx
 
-from tests.integration.served_world import Served, Tenant
+from tests.integration.served_world import Served
+from tests.integration.written_policies import PULL, add_program, allow, crn, let, say, share
 
 PATH: Final = "/v1/policy-simulations"
-PULL, PUSH = "registry:PullImage", "registry:PushImage"
+PUSH = "registry:PushImage"
 KEYS: Final = ("decision", "identity", "resource")
-
-
-def crn(tenant: Tenant, kind: str, name: str) -> str:
-    service = "registry:local" if kind == "repository" else "iam:"
-    return f"crn:{service}:{tenant.account_id}:{kind}/{name}"
-
-
-def say(*statements: dict[str, Any]) -> dict[str, Any]:
-    return {"version": "1", "statements": list(statements)}
-
-
-def allow(*actions: str, on: str = "*", **more: object) -> dict[str, Any]:
-    return {"effect": "allow", "actions": [*actions], "resources": [on], **more}
-
-
-def let(*principals: str, effect: str = "allow") -> dict[str, Any]:
-    return {"effect": effect, "actions": [PULL], "principals": [*principals]}
 
 
 async def ask(
@@ -46,25 +30,6 @@ async def ask(
 async def decision(served: Served, principal: str, action: str, **more: Any) -> tuple[str, ...]:  # noqa: ANN401
     (found,) = await ask(served, principal, action, **more)
     return tuple(found[key] for key in KEYS)
-
-
-async def add_program(served: Served, *statements: dict[str, Any]) -> str:
-    """Make the service account `ci` with a policy of these statements; return its CRN."""
-    token = served.acme.program_token
-    made = await served.make("/v1/service-accounts", {"name": "ci"}, token=token)
-    if statements:
-        body = {"name": "of-ci", "document": say(*statements)}
-        policy = await served.make("/v1/policies", body, token=token)
-        path = f"/v1/policies/{policy['id']}/attachments"
-        await served.make(path, {"service_account": "ci"}, token=token)
-    return str(made["crn"])
-
-
-async def share(served: Served, *statements: dict[str, Any]) -> None:
-    """Replace the policy of the repository `app`."""
-    path = f"/v1/repositories/{served.acme.ids['/v1/repositories/{}']}/policy?force=true"
-    answer = await served.ask("PUT", path, say(*statements), token=served.acme.program_token)
-    assert answer.status_code == 200, answer.text
 
 
 async def test_the_statements_that_decide_are_told(served: Served) -> None:
