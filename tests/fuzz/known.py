@@ -50,10 +50,25 @@ class Known:
                 found = [
                     {**place, name: value}
                     for place in found
-                    for value in _named(name, self._answer(above, place))
+                    for value in self._values_below(above, place, name)
                 ]
             self._places[template] = found[:_MOST]
         return self._places[template]
+
+    def _values_below(self, above: str, place: Place, name: str) -> list[str]:
+        """Return what the last parameter of a path may be: what the list above it names.
+
+        Where there is no list, such as above a page of sign-in, what it is on other paths.
+        """
+        if "get" in self._paths.get(above, {}):
+            return list(_named(name, self._answer(above, place)))
+        others = [
+            each
+            for each in self._paths
+            if each.endswith(f"/{{{name}}}")
+            and "get" in self._paths.get(each.rpartition("/")[0], {})
+        ]
+        return [found[name] for each in others for found in self.places(each)]
 
     def marker(self, template: str, place: Place) -> str | None:
         """Return the marker of a list's second page, if there is one."""
