@@ -250,6 +250,7 @@ def questions_of(world: World) -> list[Question]:
         Question(f"/console/service-accounts/{owner}/delete", {}),
         Question(f"/console/policies/{policy['id']}/delete", {}),
         Question(f"/console/account-roles/{role['id']}/delete", {}),
+        Question(f"{world.provider}/delete", {}),
         Question(f"{member}/password", {}),
         Question(f"{member}/remove", {}),
         Question(f"{member}/delete", {}),
