@@ -265,6 +265,7 @@ async def test_a_duration_is_clamped(
         {"duration_seconds": True},
         {"session_name": "a"},
         {"session_name": "a b"},
+        {"session_name": "ab\n"},
         {"session_name": 1},
         {"role": 1},
         {"role": ""},

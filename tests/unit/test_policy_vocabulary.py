@@ -106,6 +106,10 @@ def test_a_resource_that_can_exist_is_accepted(resource: str) -> None:
         ("crn:registy:eu:acme:repository/web", "crn:registry:<region>:<account>:repository/<name>"),
         ("crn:iam::acme:roles/admin", "crn:iam::<account>:role/<name>"),
         ("crn:iam:eu:acme:role/admin", "crn:iam::<account>:role/<name>"),  # it has no region
+        ("crn:registry::acme:repository/web", "crn:registry:<region>:<account>:repository/<name>"),
+        ("crn:registry:eu::repository/web", "crn:registry:<region>:<account>:repository/<name>"),
+        ("crn:registry:eu:ACME:repository/*", "crn:registry:<region>:<account>:repository/<name>"),
+        ("crn:registry:eu:acme:repository/", "crn:registry:<region>:<account>:repository/<name>"),
         ("crn:registry:eu:acme:web", None),
         ("crn:registry:eu:acme:web*", None),
         ("crn:registry", None),

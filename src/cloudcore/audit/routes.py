@@ -36,6 +36,7 @@ _OrganizationId = Annotated[
     str,
     Meta(
         pattern=f"^{UUID_PATTERN}$",
+        max_length=36,
         extra_json_schema={"format": "uuid"},
         description="For a person: an organization of the caller's, whose events are listed.",
     ),

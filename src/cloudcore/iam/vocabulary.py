@@ -7,6 +7,7 @@ is stored already stays in force, also when a kind of resource is gone.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
 _SERVICE_AND_LAST: Final = 2
 _WILDCARDS: Final = "*?"
+_VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
 
 class StoredPolicy(NamedTuple):
@@ -104,9 +106,9 @@ class _Form(NamedTuple):
 
     def has_type(self, name: str) -> bool:
         """Return True if the last part of a pattern can name a resource of this type."""
-        kind, slash, _ = name.partition("/")
+        kind, slash, own = name.partition("/")
         if slash:
-            return _fits(kind, self.type)
+            return bool(own) and _fits(kind, self.type)
         literal = kind.partition("*")[0]
         return "*" in kind and f"{self.type}/".startswith(literal.partition("?")[0])
 
@@ -155,7 +157,7 @@ class Vocabulary:
             InvalidInput: there is no such kind; the error names `field`.
 
         """
-        parts = (crn.service, crn.region, crn.account, f"{crn.type}/")
+        parts = (crn.service, crn.region, crn.account, f"{crn.type}/{crn.name}")
         for kind, form in zip(self.kinds, self._forms, strict=True):
             if form.fits(*parts):
                 return kind
@@ -239,8 +241,8 @@ def _fixed(part: str) -> str | None:
 
 
 def _fits(pattern: str, part: str | None) -> bool:
-    if part is None:
-        return True
+    if part is None:  # a region or an account
+        return _VARYING.fullmatch(pattern) is not None
     if any(wildcard in pattern for wildcard in _WILDCARDS):
         return Patterns((pattern,)).match(part)
     return pattern == part

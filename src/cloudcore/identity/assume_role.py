@@ -72,7 +72,7 @@ class AssumeRole(RequestBody):
     """Its id, its CRN, or its name in the caller's account."""
     duration_seconds: int | None = None
     """900 to the role's most, or 3600 in a role session; a value outside is brought inside."""
-    session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$")] | None = None
+    session_name: Annotated[str, Meta(pattern="^[A-Za-z0-9_=,.@-]{2,64}$(?!\\n)")] | None = None
     """Shown with the role in history and logs. By default the e-mail address of the person or the
     name of the service account; in a role session, that session's name."""
 

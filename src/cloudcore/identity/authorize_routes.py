@@ -70,7 +70,7 @@ class AuthorizationQuery(msgspec.Struct):
     redirect_uri: str
     """For the command `http://127.0.0.1:PORT/callback` or `http://[::1]:PORT/callback`, any port,
     or `urn:ietf:wg:oauth:2.0:oob`, which shows the code; for the console, its own address."""
-    code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$")]
+    code_challenge: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{43}$(?!\\n)")]
     code_challenge_method: Literal["S256"]
     state: str = ""
     """Carried by the redirect."""

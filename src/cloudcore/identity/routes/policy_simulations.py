@@ -125,6 +125,9 @@ async def simulate_policy(
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
     scene = await ctx.database.read(load_scene, wanted)
+    if wanted.policies is not None:
+        for each in scene.identity or ():
+            ctx.vocabulary.check(each.policy)
     now = ctx.clock() if data.time is None else moment_of(data.time)
     results = []
     for action in data.actions:
