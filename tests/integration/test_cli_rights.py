@@ -334,7 +334,7 @@ def test_a_principal_may_or_may_not_and_the_statements_say_why(world: World, nam
         "there is neither a service account nor a role 'nobody'",
     )
     status, words = world.told("may", name, "PushImages", "web/app")
-    assert (status, words.partition(":")[0]) == (1, "INVALID_INPUT")
+    assert (status, words.partition(":")[0]) == (2, "INVALID_INPUT")
     assert "registry:PushImage" in words
 
 

@@ -11,24 +11,34 @@ import os
 from typing import Final
 
 from cloudcore.uuids import parse_uuid
-from registry.cli.api import ApiClient, Record
+from registry.cli.api import ApiClient, ApiTokens, Record
 from registry.cli.credentials import Credential, credentials_path, load
+from registry.cli.environment_key import KeyTokens, find_key
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import printable
 from registry.cli.rights.lookup import Kind
 from registry.cli.rights.token_claims import claims_of
 from registry.cli.sign_in import SignIn, choose_registry
-from registry.cli.transport import Transport
+from registry.cli.transport import Transport, base_url
 
 ORGANIZATIONS: Final = "/v1/organizations"
 
 
 class StoredSignIn:
-    """The sign-in to the registry that the command line chooses, as it is stored."""
+    """The sign-in to the registry that the command line chooses: the stored one.
+
+    An access key in the environment comes first, as everywhere.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._path = credentials_path(os.environ)
-        self._transport = Transport(choose_registry(options.registry, os.environ, self._path))
+        named: str | None = options.registry
+        self._key = find_key(os.environ, None if named is None else base_url(named))
+        url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
+        self._transport = Transport(url)
+        if self._key is None:  # one that is stored may be of the environment's registry
+            self._key = find_key(os.environ, self._transport.url)
+        self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
 
     @property
     def url(self) -> str:
@@ -43,11 +53,15 @@ class StoredSignIn:
     @property
     def is_program(self) -> bool:
         """Return True if a service account signed in, which gets no refresh token."""
+        if self._key is not None:
+            return True
         credential = self.credential
         return credential is not None and credential.refresh_token is None
 
-    def tokens(self, *, in_role: bool) -> SignIn:
+    def tokens(self, *, in_role: bool) -> ApiTokens:
         """Return the tokens of the role, or of whoever signed in."""
+        if self._key_tokens is not None:
+            return self._key_tokens
         return SignIn(self._transport, self._path, in_role=in_role)
 
     def client(self, *, in_role: bool) -> ApiClient:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from registry.cli.api import ApiClient, open_client
 from registry.cli.documents import read_document
-from registry.cli.failure import FAILED, Missing
+from registry.cli.failure import FAILED, Missing, Misuse
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import TABLE, Column, column, printable, write_record, write_records
 from registry.cli.references import find_repository
 from registry.cli.rights.lookup import ROLE, SERVICE_ACCOUNT, find
+from registry.cli.transport import RequestRefused
 
 _PATH: Final = "/v1/policy-simulations"
 _KINDS: Final = {"service-account": SERVICE_ACCOUNT, "role": ROLE}
@@ -88,7 +90,12 @@ def simulate(options: argparse.Namespace) -> int:
     document["principal"] = _principal(client, options.principal)
     document["actions"] = [_action(each) for each in options.actions.split(",")]
     document["resource"] = _resource(client, options.resource)
-    answer = client.call("POST", _PATH, document)["simulation"]
+    try:
+        answer = client.call("POST", _PATH, document)["simulation"]
+    except RequestRefused as error:
+        if error.status != HTTPStatus.BAD_REQUEST:
+            raise
+        raise Misuse(str(error)) from None  # a typing error must not look like a refusal
     if options.output != TABLE:
         write_record(answer, options.output)
     else:
