@@ -55,6 +55,7 @@ from registry.services.context import ServiceContext
 from registry.services.images.manifest_reading import ProcessReader
 from registry.services.images.pulls import PullLog
 from registry.settings import Settings
+from registry.unfinished_restoration import check_is_whole
 
 if TYPE_CHECKING:
     from registry.console.app import Console
@@ -73,8 +74,15 @@ _FORGET_SECONDS = 3600
 _log = logging.getLogger(__name__)
 
 
-def prepare(settings: Settings) -> None:
-    """Make the data folder and bring the database up to date; done once, before any worker."""
+def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
+    """Make the data folder and bring the database up to date; done once, before any worker.
+
+    Raises:
+        SettingsError: a restoration into the folder was interrupted, and this is no other.
+
+    """
+    if not is_restoration:
+        check_is_whole(settings)
     make_folder(settings.data)
     migrate(settings.database)
     make_folders(settings)

@@ -363,15 +363,18 @@ def test_an_interrupted_restoration_is_continued(
     site.serve(pushed(LAYER), site.data)
     assert site.back_up() == 0
 
-    def dying(*_: object) -> None:
+    def dying(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr("registry.backup.restoring.prepare", dying)
         assert site.restore() == 130
     (site.restored / "metadata.db-wal").write_bytes(b"of before")
-    assert main(["serve", "--data", str(site.restored)]) == 2
-    assert "run the same 'entrepot restore' again" in capsys.readouterr().err
+    before = {each.name for each in site.restored.iterdir()}
+    for command in (["serve"], ["fsck"], ["dev"], ["backup", str(site.target)], ["gc", "orphans"]):
+        assert main([*command, "--data", str(site.restored)]) == 2
+        assert "run the same 'entrepot restore' again" in capsys.readouterr().err
+    assert {each.name for each in site.restored.iterdir()} == before
 
     async def dying_late(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
         await renew_generation(ctx, sweeper)

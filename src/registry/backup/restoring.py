@@ -6,7 +6,6 @@ import asyncio
 import os
 import sqlite3
 from pathlib import Path
-from typing import Final
 
 from cloudcore.db.opening import sqlite_path
 from cloudcore.db.sqlite_copy import reading
@@ -31,9 +30,7 @@ from registry.gc.generations import renew_generation
 from registry.main import Registry, prepare
 from registry.metadata.collector.backups import forget_unfinished
 from registry.settings import Settings
-
-_UNDER_WAY: Final = "restore-under-way"
-"""A file in the data folder that holds the id of the backup until all of it is there."""
+from registry.unfinished_restoration import UNDER_WAY
 
 
 class RestoreRefused(Exception):
@@ -70,7 +67,7 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         key = _root_key(settings, source, manifest, root_key)
         _check_root_key(copy, key)
         make_folder(settings.data)
-        _begin(settings.data / _UNDER_WAY, manifest)
+        _begin(settings.data / UNDER_WAY, manifest)
         make_shards(settings.blobs / OBJECTS, SHARDS)
         with reading(copy) as tx:
             copy_objects(tx, source / OBJECTS, settings.blobs / OBJECTS, tell)
@@ -82,10 +79,10 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
             database.with_name(f"{database.name}{suffix}").unlink(missing_ok=True)
         copy_file(copy, database)
         flush_folder(str(database.parent))
-    prepare(settings)
+    prepare(settings, is_restoration=True)
     generation_file.forget(settings.blobs)  # of an interrupted restoration
     asyncio.run(_begin_anew(settings))
-    (settings.data / _UNDER_WAY).unlink()
+    (settings.data / UNDER_WAY).unlink()
     flush_folder(str(settings.data))
     return manifest
 
@@ -97,17 +94,12 @@ async def _begin_anew(settings: Settings) -> None:
         await renew_generation(process.ctx, process.store)
 
 
-def is_interrupted(data: Path) -> bool:
-    """Return True if a restoration into this data folder has begun and not ended."""
-    return (data / _UNDER_WAY).exists()
-
-
 def _check_empty(settings: Settings, manifest: Manifest) -> None:
     """Raise RestoreRefused unless the data folder is absent, empty, or of this restoration."""
     data = settings.data
     if data.exists() and any(data.iterdir()):
         try:
-            is_ours = (data / _UNDER_WAY).read_text() == manifest.id
+            is_ours = (data / UNDER_WAY).read_text() == manifest.id
         except FileNotFoundError:
             is_ours = False
         if not is_ours:

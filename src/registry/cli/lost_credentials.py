@@ -25,7 +25,7 @@ from cloudcore.serving.logs import configure_logging
 from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
-from registry.cli.serve import check_install, check_is_whole, no_account
+from registry.cli.serve import check_install, no_account
 from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError
 
@@ -106,7 +106,6 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
 def _prepare(settings: Settings) -> None:
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
-    check_is_whole(settings)
     configure_logging()
     prepare(settings)
 

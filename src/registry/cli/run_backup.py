@@ -21,6 +21,7 @@ from registry.cli.progress import progress
 from registry.cli.serve import no_account
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.settings import Settings, SettingsError
+from registry.unfinished_restoration import check_is_whole
 
 _POSTGRESQL = (
     "the database is PostgreSQL, and 'entrepot {command}' copies SQLite only: back up the database"
@@ -34,6 +35,7 @@ def run_backup(
 ) -> int:
     """Take a backup; return 1 if blobs could not be copied whole."""
     _require_sqlite(settings, "backup")
+    check_is_whole(settings)
     if not sqlite_path(settings.database).exists():
         raise no_account(settings)
     options = BackupOptions(links, verifies, includes_root_key)

@@ -17,7 +17,6 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.making import KeyMaker
-from registry.backup.restoring import is_interrupted
 from registry.cli.output import write_now
 from registry.cli.run_server import serve_application
 from registry.cli.server_commands import DEFAULT_DATA
@@ -41,7 +40,6 @@ def run_serve(settings: Settings) -> int:
     settings.check_has_url()
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
-    check_is_whole(settings)
     prepare(settings)
     asyncio.run(_check(settings))
     return serve_application(settings, create_app, partial(_greet, settings))
@@ -63,7 +61,6 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
 
     """
     _check_names(handle, email)
-    check_is_whole(settings)
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
@@ -124,15 +121,6 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
             maker.prepare_platform_key,
             handle=handle,
             email=email,
-        )
-
-
-def check_is_whole(settings: Settings) -> None:
-    """Raise `SettingsError` if a restoration into the data folder was interrupted."""
-    if is_interrupted(settings.data):
-        raise SettingsError(
-            f"a restoration into {settings.data} was interrupted; "
-            f"run the same 'entrepot restore' again, it goes on where it stopped"
         )
 
 
