@@ -150,6 +150,8 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
+        for group in (self, self.limits, self.delays):
+            _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
         if self.kms_provider not in ("embedded", "aws"):
@@ -285,6 +287,9 @@ class Settings:
         return with_values(defaults, values)
 
 
+_MOST_SECONDS: Final = 100 * 366 * 24 * 3600
+"""A hundred years: a moment that much later is still a number of the database."""
+_RANGES: Final = {"port": (0, 65535), "workers": (1, 1000)}
 _GROUPS: Final = {"limits": Limits, "delays": Delays}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
@@ -333,6 +338,17 @@ def _origins(name: str, text: str) -> tuple[str, ...]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _check_numbers(group: Settings | Limits | Delays) -> None:
+    """Raise SettingsError for a number that is out of its range."""
+    for item in fields(group):
+        value, name = getattr(group, item.name), item.name
+        if not isinstance(value, int):
+            continue
+        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
+        if not least <= value <= most:
+            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
 
 
 def _number(variable: str, text: str) -> int:

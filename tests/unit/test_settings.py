@@ -82,3 +82,19 @@ def test_founders_are_a_choice_and_nobody_unless_made() -> None:
     assert Settings.from_env({"ENTREPOT_FOUNDERS": "owners"}, DEFAULTS).founders == "owners"
     with pytest.raises(SettingsError, match="founders is one of nobody, owners, anyone"):
         Settings.from_env({"ENTREPOT_FOUNDERS": "everyone"}, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 65536),
+        ("workers", 0),
+        ("audit_seconds", 10**20),
+        ("upload_idle_seconds", 10**17),
+        ("gc_orphan_seconds", 4 * 10**9),
+        ("max_blob_bytes", 2**64),
+    ],
+)
+def test_a_number_out_of_range_is_refused_before_anything_starts(name: str, value: int) -> None:
+    with pytest.raises(SettingsError, match=rf"{name} is a number from \d+ to \d+, not {value}"):
+        Settings.from_env({f"ENTREPOT_{name.upper()}": str(value)}, DEFAULTS)

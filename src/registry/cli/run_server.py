@@ -20,8 +20,6 @@ def serve_application(
     on_ready: Callable[[str], None],
 ) -> int:
     """Serve the application that `create` returns in each worker; return the exit status."""
-    if settings.workers < 1:
-        raise SettingsError("there must be at least one worker")
     configure_logging()
     try:
         return run(
