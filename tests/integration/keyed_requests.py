@@ -75,7 +75,6 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/keys/{}/disable": Asked(program, path=f"/v1/keys/{disabled['id']}/disable"),
         "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
         "/v1/keys/{}/rotate": Asked(program),
-        "/v1/keys/{}/generate-data-key": Asked(program),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/organizations": Asked(owner, {"name": "New"}),
         "/v1/organizations/{}/invitations": Asked(owner, {"email": "new@example.org"}),

@@ -91,6 +91,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/keys/{}": Asked(program, {"description": "New."}),
         "POST /v1/keys/{}/encrypt": Asked(program, clear),
         "POST /v1/keys/{}/decrypt": Asked(program, {"ciphertext": sealed["ciphertext"]}),
+        "POST /v1/keys/{}/generate-data-key": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),

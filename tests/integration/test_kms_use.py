@@ -128,19 +128,33 @@ async def test_use_needs_its_own_permission(served: Served) -> None:
     assert (await use(served, "rotate")).status_code == 200
 
 
+async def data_key_under_one_idempotency_key(served: Served) -> httpx.Response:
+    path = f"/v1/keys/{served.acme.ids['/v1/keys/{}']}/generate-data-key"
+    headers = {"Idempotency-Key": "once"}
+    return await served.ask("POST", path, token=served.acme.program_token, headers=headers)
+
+
+async def test_a_data_key_is_never_handed_out_again(served: Served) -> None:
+    """Not by a repeated idempotency key either, after which a disabled key would still be open."""
+    first, second = [await data_key_under_one_idempotency_key(served) for _ in range(2)]
+    assert first.json()["plaintext"] != second.json()["plaintext"]
+    await used(served, "disable")
+    refused = await data_key_under_one_idempotency_key(served)
+    reason = refused.json()["error"]["params"]["reason"]
+    assert (refused.status_code, reason) == (409, "key_disabled")
+    events = await served.ask(
+        "GET", "/v1/audit-events?action=kms:UseKey", token=served.acme.program_token
+    )
+    assert len(events.json()["events"]) == 2
+
+
 async def test_no_secret_is_kept_or_told(
     served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither in the database (also not with an idempotency key), nor in the log or the audit."""
-    path = f"/v1/keys/{served.acme.ids['/v1/keys/{}']}"
-    headers = {"Idempotency-Key": "once"}
     token = served.acme.program_token
-    answers = [
-        await served.ask("POST", f"{path}/generate-data-key", token=token, headers=headers)
-        for _ in range(2)
-    ]
-    assert answers[0].content == answers[1].content
-    data_key = answers[0].json()["plaintext"]
+    made = await data_key_under_one_idempotency_key(served)
+    data_key = made.json()["plaintext"]
     await used(served, "encrypt", {"plaintext": encoded(SECRET)})
     refused = await use(served, "encrypt", {"plaintext": encoded(SECRET) + "="})
     events = await served.ask("GET", "/v1/audit-events?action=kms:*", token=token)

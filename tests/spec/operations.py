@@ -192,7 +192,7 @@ POST   /v1/keys/{key_id}/rotate                     RotateKey                 20
 GET    /v1/keys/{key_id}/versions                   DescribeKeys              200
 POST   /v1/keys/{key_id}/encrypt                    UseKey                    200
 POST   /v1/keys/{key_id}/decrypt                    UseKey                    200
-POST   /v1/keys/{key_id}/generate-data-key          UseKey                    200 key
+POST   /v1/keys/{key_id}/generate-data-key          UseKey                    200
 """
 
 EMAIL: Final = """

@@ -1,6 +1,7 @@
 """``/v1/keys/{id}/encrypt``, ``/decrypt`` and ``/generate-data-key``.
 
-Each use leaves an event in the audit log, without what was encrypted.
+Each use leaves an event in the audit log, without what was encrypted. No answer is kept: a repeated
+request is another use, which a key that was disabled meanwhile refuses.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import binascii
 import os
 from base64 import b64decode, b64encode
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from litestar import post
 from litestar.di import NamedDependency
@@ -19,6 +20,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.key_routes import ONE, authorized_key
 from cloudcore.kms.references import key_to_use
+from cloudcore.kms.rows import Key
 from cloudcore.kms.rules import check_usable
 from cloudcore.kms.sealing import OVERHEAD
 from cloudcore.web.app import Needs
@@ -30,6 +32,7 @@ MAX_PLAINTEXT: Final = 4096
 _DATA_KEY_BYTES: Final = 32
 _BASE64: Final = {"contentEncoding": "base64"}
 
+T = TypeVar("T")
 Base64 = Annotated[str, Meta(extra_json_schema=_BASE64)]
 _GivenPlaintext = Annotated[
     str,
@@ -103,8 +106,7 @@ async def encrypt(
     plaintext = _decoded("plaintext", data.plaintext, MAX_PLAINTEXT)
     sealed = await needs.vault.seal(key.account_id, key.id, "encrypt", plaintext)
     answer = Encrypted(ciphertext=_encoded(sealed.value), key_version=sealed.version)
-    ctx.details["use"] = "encrypt"
-    return await ctx.commit(key_to_use, key.account_id, key.id, wrap=lambda _: answer)
+    return await _answer_use(ctx, key, "encrypt", answer)
 
 
 @post(
@@ -124,14 +126,13 @@ async def decrypt(
     ciphertext = _decoded("ciphertext", data.ciphertext, MAX_PLAINTEXT + OVERHEAD)
     opened = await needs.vault.open(key.account_id, key.id, "encrypt", ciphertext)
     answer = Decrypted(plaintext=_encoded(opened.value), key_version=opened.version)
-    ctx.details["use"] = "decrypt"
-    return await ctx.commit(key_to_use, key.account_id, key.id, wrap=lambda _: answer)
+    return await _answer_use(ctx, key, "decrypt", answer)
 
 
 @post(
     ONE + "/generate-data-key",
     status_code=200,
-    opt={"action": "kms:UseKey", "idempotent": True},
+    opt={"action": "kms:UseKey", "statuses": (409,)},
 )
 async def generate_data_key(
     key_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
@@ -146,8 +147,13 @@ async def generate_data_key(
         ciphertext=_encoded(sealed.value),
         key_version=sealed.version,
     )
-    ctx.details["use"] = "generate_data_key"
-    return await ctx.commit(key_to_use, key.account_id, key.id, wrap=lambda _: answer)
+    return await _answer_use(ctx, key, "generate_data_key", answer)
+
+
+async def _answer_use(ctx: RequestContext, key: Key, use: str, answer: T) -> Reply[T]:
+    """Answer and record the use of a key, unless the key can be used no longer."""
+    ids = (key.account_id, key.id)
+    return await ctx.commit(key_to_use, *ids, wrap=lambda _: answer, told=lambda _: {"use": use})
 
 
 def _encoded(value: bytes) -> str:
