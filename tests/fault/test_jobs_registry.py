@@ -155,6 +155,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "registry.lifecycle",
             "registry.orphan_scan",
             "registry.repository_days",
+            "registry.search_index",
             "registry.tag_history",
         }
 
