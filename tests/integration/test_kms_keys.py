@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any, Final
 
 import httpx
@@ -11,8 +12,10 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.identity.names import iam_crn
 from cloudcore.kms.deletion import delete_due_keys
-from cloudcore.kms.rows import count_versions, find_platform_key
-from cloudcore.kms.services import MAX_KEYS
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.rows import Key, KeyVersion, count_versions, find_platform_key
+from cloudcore.kms.services import MAX_KEYS, MAX_VERSIONS, rotate_key
+from cloudcore.kms.specs import KeySpec
 from tests.integration.served_world import Served
 
 DAY = 24 * 3600
@@ -101,6 +104,38 @@ async def test_every_spec_and_usage_is_made(served: Served) -> None:
         body = {"name": f"k{number}", "key_spec": spec} | ({"key_usage": usage} if usage else {})
         key = await key_of(served, "POST", "", body)
         assert (key["key_spec"], key["key_usage"]) == (spec, found)
+
+
+async def test_an_account_makes_one_slow_key_at_a_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another request is refused at once, also one of the same name; another account waits."""
+    begun, go_on, made = asyncio.Event(), threading.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def slow(spec: KeySpec) -> bytes:
+        made.append(spec)
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(60)
+        return bytes(32)
+
+    monkeypatch.setattr("cloudcore.kms.making.new_material", slow)
+    body = {"name": "slow", "key_spec": "rsa-4096"}
+    first = asyncio.create_task(ask(served, "POST", "", body))
+    await begun.wait()
+    try:
+        for name in ("slow", "other"):
+            refused = await ask(served, "POST", "", {**body, "name": name})
+            assert refused.status_code == 429
+            assert refused.headers["retry-after"] == "5"
+        token = served.globex.program_token
+        other = asyncio.create_task(served.ask("POST", "/v1/keys", body, token=token))
+    finally:
+        go_on.set()
+    assert ((await first).status_code, (await other).status_code) == (201, 201)
+    assert made == ["rsa-4096"] * 2
+    again = await ask(served, "POST", "", {**body, "name": "again"})
+    assert again.status_code == 201
 
 
 async def test_a_name_is_taken_until_the_key_is_deleted(
@@ -241,6 +276,33 @@ async def test_rotations_at_once_make_a_version_each(served: Served) -> None:
     assert sorted(key["current_version"] for key in made) == [2, 3, 4, 5]
     versions = (await ask(served, "GET", f"{path}/versions")).json()["versions"]
     assert [each["version"] for each in versions] == [1, 2, 3, 4, 5]
+
+
+async def test_a_rotation_that_others_always_overtake_is_a_conflict(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what clients do, so it is no failure of the service."""
+    new_version = KeyMaker.new_version
+
+    async def overtaken(self: KeyMaker, key: Key, number: int, now: int) -> KeyVersion:
+        version = await new_version(self, key, number, now)
+        await served.database.write(rotate_key, version, now)
+        return version
+
+    monkeypatch.setattr(KeyMaker, "new_version", overtaken)
+    answer = await ask(served, "POST", f"/{served.acme.ids['/v1/keys/{}']}/rotate")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "CONFLICT")
+
+
+async def test_a_key_has_a_bounded_number_of_versions(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MAX_VERSIONS == 1000
+    monkeypatch.setattr("cloudcore.kms.services.MAX_VERSIONS", 2)
+    path = f"/{served.acme.ids['/v1/keys/{}']}/rotate"
+    assert (await key_of(served, "POST", path))["current_version"] == 2
+    params = await conflict(served, "POST", path)
+    assert params == {"reason": "too_many_versions", "limit": 2}
 
 
 async def test_an_account_has_a_bounded_number_of_keys(

@@ -9,7 +9,6 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET
 
-from cloudcore.errors import Unavailable
 from cloudcore.kms import services
 from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.records import (
@@ -59,11 +58,16 @@ async def authorized_key(ctx: RequestContext, key_id: str) -> Key:
     return found
 
 
-@post(PATH, status_code=201, opt={"action": "kms:CreateKey", "idempotent": True})
+@post(
+    PATH, status_code=201, opt={"action": "kms:CreateKey", "idempotent": True, "statuses": (429,)}
+)
 async def create_key(
     data: JSONBody[CreateKey], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
 ) -> Reply[OneKey]:
-    """Create a key; its material never leaves the service. An account has at most 1,000 keys."""
+    """Create a key; its material never leaves the service. An account has at most 1,000 keys.
+
+    RSA keys of an account are made one at a time: a request meanwhile gets 429, and may come again.
+    """
     account_id = account_of(ctx)
     check_name(data.name)
     check_tags(data.tags)
@@ -182,7 +186,7 @@ async def rotate_key(
 ) -> Reply[OneKey]:
     """Give an `aes-256` key new material for what is encrypted from now on.
 
-    Its older versions still decrypt what they have encrypted.
+    Its older versions still decrypt what they have encrypted. A key has at most 1,000 versions.
     """
     key = await authorized_key(ctx, key_id)
     for _ in range(_ATTEMPTS):
@@ -192,7 +196,7 @@ async def rotate_key(
             return await ctx.commit(services.rotate_key, version, ctx.clock(), wrap=one_key)
         except RotatedMeanwhile:
             key = await ctx.database.read(services.get_key, key.account_id, key.region, key.id)
-    raise Unavailable("others rotate the key all the time", retry_after=1)
+    raise RotatedMeanwhile
 
 
 @get(ONE + "/versions", opt={"action": "kms:DescribeKeys", "query": PageQuery})

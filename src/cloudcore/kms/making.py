@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
+from cloudcore.errors import RateLimited
 from cloudcore.kms.providers import Providers, VersionRef
 from cloudcore.kms.rows import Key, KeyVersion, list_accounts_without_platform_key
 from cloudcore.kms.services import PLATFORM_NAME, add_platform_key
-from cloudcore.kms.specs import SYMMETRIC, KeyOrigin, KeySpec, KeyUsage, new_material
+from cloudcore.kms.specs import SLOW, KeyOrigin, KeySpec, KeyUsage, new_material
 
 _BATCH: Final = 100
+_SLOW_SECONDS: Final = 5
+"""When to ask again while another slow key is made."""
 
 
 class KeyMaker:
@@ -22,8 +25,11 @@ class KeyMaker:
         self._providers = providers
         self._region = region
         self._new_id = new_id
-        # RSA keys take seconds of processor time: one at a time, in a thread.
+        # Slow keys are made one at a time, in a thread, in the order of requests; an account has
+        # one there at most, so nobody waits for more than one of each other account.
         self._one_by_one = asyncio.Semaphore(1)
+        self._accounts: set[str] = set()
+        """Whose slow keys are made or wait for it."""
 
     async def new_key(
         self,
@@ -40,6 +46,7 @@ class KeyMaker:
         """Return a new key and its first version, for a transaction to insert.
 
         Raises:
+            RateLimited: another RSA key of the account is being made.
             Unavailable: the provider of material cannot be reached.
 
         """
@@ -69,7 +76,7 @@ class KeyMaker:
 
         """
         assert key.name is not None
-        material = await self._material(key.key_spec)
+        material = await self._material(key.account_id, key.key_spec)
         ref = VersionRef(key.account_id, key.id, number)
         provider = self._providers.current
         wrapped = await provider.wrap(material, ref)
@@ -97,8 +104,17 @@ class KeyMaker:
                 await database.write(await self.prepare_platform_key(account_id, now))
             before = found
 
-    async def _material(self, spec: KeySpec) -> bytes:
-        if spec in SYMMETRIC:
+    async def _material(self, account_id: str, spec: KeySpec) -> bytes:
+        if spec not in SLOW:
             return new_material(spec)
-        async with self._one_by_one:
-            return await asyncio.to_thread(new_material, spec)
+        if account_id in self._accounts:
+            raise RateLimited(
+                "another RSA key of the account is being made; they are made one at a time",
+                retry_after=_SLOW_SECONDS,
+            )
+        self._accounts.add(account_id)
+        try:
+            async with self._one_by_one:
+                return await asyncio.to_thread(new_material, spec)
+        finally:
+            self._accounts.discard(account_id)

@@ -16,6 +16,8 @@ PLATFORM_NAME: Final = "platform"
 """Name of the platform key of each account."""
 MAX_KEYS: Final = 1000
 """Maximum number of undeleted keys of an account."""
+MAX_VERSIONS: Final = 1000
+"""Maximum number of versions of a key."""
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
@@ -23,7 +25,7 @@ class RotatedMeanwhile(Conflict):
     """Another request has rotated the key; the new version was made for a number now taken."""
 
     def __init__(self) -> None:
-        super().__init__("another request rotates the key; ask for its versions, then try again")
+        super().__init__("other requests rotate the key; see its versions before another try")
 
 
 def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> None:
@@ -149,6 +151,7 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
         KeyUnusable: it is disabled, or its deletion is pending.
         KeyMissing: it was deleted.
         InvalidInput: it is not a symmetric key for encryption.
+        Conflict: it has `MAX_VERSIONS`.
         RotatedMeanwhile: the version is not the one that follows.
 
     """
@@ -163,12 +166,18 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
 
 
 def check_rotatable(key: Key) -> None:
-    """Refuse to rotate a key that is not enabled, or is not for symmetric encryption."""
+    """Refuse to rotate a key that is not enabled, not for symmetric encryption, or too often."""
     if key.state == "deleted":
         raise _gone(key)
     if key.state != "enabled":
         raise KeyUnusable(key)
     check_encrypts(key)
+    if key.current_version >= MAX_VERSIONS:
+        raise Conflict(
+            f"a key has at most {MAX_VERSIONS} versions; create another key",
+            reason="too_many_versions",
+            limit=MAX_VERSIONS,
+        )
 
 
 def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:

@@ -24,6 +24,8 @@ USAGES: Final[dict[KeySpec, tuple[KeyUsage, ...]]] = {
 }
 """What keys of each spec can be used for; the first is the default."""
 SYMMETRIC: Final = frozenset({"aes-256", "hmac-256"})
+SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
+"""Keys that take up to seconds of processor time to make."""
 
 _SYMMETRIC_BYTES: Final = 32
 
@@ -48,7 +50,7 @@ def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
 def new_material(spec: KeySpec) -> bytes:
     """Make the material of a key: 32 random bytes, or a private key in PKCS #8 (DER).
 
-    An RSA key takes up to seconds of processor time.
+    Those of `SLOW` take up to seconds of processor time.
     """
     if spec in SYMMETRIC:
         return os.urandom(_SYMMETRIC_BYTES)
