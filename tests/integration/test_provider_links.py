@@ -172,6 +172,8 @@ async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
     own = await trust_and_assign(world, acme, person)
     assert await assume(own) == 200
     await world.change(status="inactive")
+    assert await assume(own) == 401  # the sign-in ended, too
+    person["token"] = await world.by_password(person)
     assert await assume(own) == 403
     await world.change(status="active")
     assert await assume(own) == 200
