@@ -13,9 +13,10 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.identity.rows.sessions import Session, add_session
 from tests.integration.oauth_world import OUT_OF_BAND, VERIFIER, authorization_query
-from tests.integration.served_world import URL, Served, open_served
+from tests.integration.served_world import HOUR, URL, Served, open_served
 from tests.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
 
 AUTHORIZE: Final = "/v1/oauth/authorize"
@@ -118,6 +119,13 @@ class ProviderWorld:
         roles = await self.served.ask("GET", "/v1/users/me/roles", token=token)
         names = sorted(role["name"] for role in roles.json()["roles"])
         return {**me.json()["user"], "roles": names, "token": token}
+
+    async def by_password(self, person: dict[str, Any]) -> str:
+        """Begin a session of a person as a password does; return its access token."""
+        now = self.served.clock.now
+        session = Session(uuid7(), "user", now, now + HOUR, user_id=person["id"])
+        await self.served.database.write(add_session, session)
+        return self.served.tokens.issue(person["crn"], uuid7(), now + HOUR, sid=session.id)
 
     async def assign_group(self, group: str, role: str = "") -> dict[str, Any]:
         """Assign a role of ``acme`` to a group."""

@@ -11,18 +11,26 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import AccessDenied, Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
+from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.identity_providers import (
+    IdentityProvider,
+    add_provider,
+    find_person_of_subject,
+)
 from cloudcore.identity.rows.organizations import list_joined
 from cloudcore.identity.rows.roles import find_assignment, find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named, list_access_keys
 from cloudcore.identity.rows.users import list_users_by_email
+from cloudcore.identity.services.provider_sign_ins import NewPerson, sign_in
+from cloudcore.identity.sessions import Destination, new_code
 from cloudcore.keyring import Keyring
 from tests.databases import on_both_databases
 
@@ -115,3 +123,35 @@ async def test_names_that_cannot_be_are_refused(database: Database, given: dict[
     with pytest.raises(InvalidInput):
         await begin(database, **given)
     assert await count_rows(database) == 0
+
+
+@on_both_databases
+async def test_no_provider_signs_the_first_person_in(database: Database) -> None:
+    """The last way into an install is a password, whatever a provider says of the address."""
+    await begin(database)
+    (person,) = await database.read(list_users_by_email, "ada@example.org")
+    joined = await database.read(list_joined, person.id, "", 10)
+    (main,) = [each.organization.id for each in joined if not each.organization.is_personal]
+    provider = IdentityProvider(
+        id=uuid7(),
+        organization_id=main,
+        name="Login",
+        issuer="https://login.example.org",
+        client_id="entrepot",
+        client_secret_sealed=None,
+        scopes="openid",
+        groups_claim="groups",
+        email_verified_claim="email_verified",
+        email_domains="example.org",
+        creates_people=True,
+        status="active",
+        created_at=1_000,
+        updated_at=1_000,
+    )
+    assert await database.write(add_provider, provider)
+    profile = Profile("subject", "ada@example.org", frozenset())
+    code = new_code("", Destination("cli", "oob"), "x" * 43, 2_000)[1]
+    new = NewPerson(uuid7(), uuid7())
+    with pytest.raises(AccessDenied, match="sign in with the password"):
+        await database.write(sign_in, KEYRING, provider.id, profile, new, code, 2_000)
+    assert await database.read(find_person_of_subject, provider.id, "subject") is None

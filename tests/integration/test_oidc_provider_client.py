@@ -13,7 +13,12 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.oidc import flow, provider_client
-from cloudcore.identity.oidc.discovery import KEPT_SECONDS, REFRESH_SECONDS, Discovery
+from cloudcore.identity.oidc.discovery import (
+    KEPT_SECONDS,
+    MISMATCH_SECONDS,
+    REFRESH_SECONDS,
+    Discovery,
+)
 from cloudcore.identity.oidc.profiles import Profile
 from cloudcore.identity.oidc.provider_client import (
     MAX_BYTES,
@@ -24,7 +29,7 @@ from cloudcore.identity.oidc.provider_client import (
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.sessions import Destination
 from cloudcore.identity.sign_in import SignInForm
-from tests.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
+from tests.scripted_provider import CLIENT, SECRET, Provider, new_key, scripted_provider
 
 NOW: Final = 1_800_000_000 * MICROSECONDS
 BACK: Final = "https://registry.example.com/callback"
@@ -133,6 +138,31 @@ async def test_keys_rotate_and_are_kept(provider: Provider) -> None:
         with pytest.raises(ProviderFailed, match="has no key"):
             await asking.profile(later)
     assert provider.asked["/keys"] == 3
+
+
+async def test_a_key_may_be_replaced_under_its_id(provider: Provider) -> None:
+    asking = Asking(provider)
+    await asking.profile()
+    minute = MISMATCH_SECONDS * MICROSECONDS
+    for number, kid in enumerate(("one", None), 1):
+        provider.rotate("ES256" if kid is None else "RS256", kid)
+        if kid is None:
+            provider.keys = [{**provider.published()[0], "kid": "of the set"}]
+        before, later = NOW + number * minute - 1, NOW + number * minute
+        provider.claims = claims(iat=before // MICROSECONDS)
+        for _ in range(2):  # within the minute, none is read
+            with pytest.raises(ProviderFailed, match=r"signature of the ID token|has no key"):
+                await asking.profile(before)
+        assert provider.asked["/keys"] == number
+        await asking.profile(later)
+        await asking.profile(later)
+        assert provider.asked["/keys"] == number + 1
+    # A signature that is wrong whatever the keys are has them read once a minute, no more.
+    provider.keys, provider.key = provider.published(), new_key("ES256")
+    for seconds, reads in ((2 * 60, 3), (3 * 60, 4), (3 * 60 + 59, 4)):
+        with pytest.raises(ProviderFailed, match="signature of the ID token"):
+            await asking.profile(NOW + seconds * MICROSECONDS)
+        assert provider.asked["/keys"] == reads
 
 
 async def test_metadata_is_kept_for_an_hour(provider: Provider) -> None:

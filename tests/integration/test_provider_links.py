@@ -81,6 +81,26 @@ async def test_a_person_who_owns_accounts_signs_in_by_no_provider(world: Provide
     assert "not this organization's alone" in complaint(await world.sign_in())
 
 
+async def test_an_owner_is_found_by_a_link_alone(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    body = {"email": "ann@example.org", "organization": acme.organization_id}
+    ann = await served.make("/v1/users", body, token=acme.person_token)
+    member = f"/v1/organizations/{acme.organization_id}/members/{ann['id']}"
+
+    async def become(role: str) -> None:
+        answer = await served.ask("PATCH", member, {"role": role}, token=acme.person_token)
+        assert answer.status_code == 200, answer.text
+
+    await become("owner")
+    world.says("subject-ann", "ann@example.org")
+    for _ in range(2):  # the first try links nothing either
+        assert "no owner is found by e-mail address" in complaint(await world.sign_in())
+    await become("member")
+    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
+    await become("owner")
+    assert (await world.redeem(await world.sign_in()))["id"] == ann["id"]
+
+
 def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
     """Return the row of an account of a person's own."""
     personal = person["crn"].split(":")[3]
@@ -152,6 +172,8 @@ async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
     own = await trust_and_assign(world, acme, person)
     assert await assume(own) == 200
     await world.change(status="inactive")
+    assert await assume(own) == 401  # the sign-in ended, too
+    person["token"] = await world.by_password(person)
     assert await assume(own) == 403
     await world.change(status="active")
     assert await assume(own) == 200

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from cloudcore.identity.rows import organizations
+from cloudcore.identity.rows import sessions as rows
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, open_provider_world
 
@@ -43,12 +46,6 @@ async def test_no_refresh_outlasts_the_hours_of_the_provider(
         weekly = await begin(world)
         await world.change(session_hours=2)
 
-        page = await world.sign_in()
-        await world.change(status="inactive")
-        refused = await world.exchange(page)
-        assert refused.json()["error"] == "invalid_grant"
-        await world.change(status="active")
-
         tokens = await begin(world)
         assert tokens["expires_in"] == 3600
         served.clock.advance(5400)
@@ -83,3 +80,58 @@ async def test_hours_are_from_one_to_a_month(tmp_path: Path) -> None:
                 token=world.served.acme.person_token,
             )
             assert answer.status_code == 400, answer.text
+
+
+async def test_turning_a_provider_off_ends_what_it_began(tmp_path: Path) -> None:
+    async with open_provider_world(tmp_path / "data") as world:
+        await check_an_end(world, lambda: world.change(status="inactive"))
+
+
+@on_both_databases
+async def test_deleting_a_provider_ends_what_it_began(tmp_path: Path, metadata_url: str) -> None:
+    async with open_provider_world(tmp_path / "data", metadata_url) as world:
+
+        async def delete() -> None:
+            token = world.served.acme.person_token
+            assert (await world.served.ask("DELETE", world.path, token=token)).status_code == 204
+
+        await check_an_end(world, delete)
+
+
+async def check_an_end(world: ProviderWorld, end: Callable[[], Awaitable[None]]) -> None:
+    """Check that `end` ends the sign-ins of a provider, and the roles that it gave trust for."""
+    served, acme = world.served, world.served.acme
+    role_id = acme.ids["/v1/roles/{}"]
+    statement = {"effect": "allow", "principals": [world.row["crn"]]}
+    trust = {"trust_policy": {"version": "1", "statements": [statement]}}
+    path = f"/v1/roles/{role_id}"
+    assert (await served.ask("PATCH", path, trust, token=acme.program_token)).status_code == 200
+    zoe = await begin(world)
+    me = (await served.ask("GET", "/v1/users/me", token=zoe["access_token"])).json()["user"]
+    await served.make(f"{path}/assignments", {"user": me["id"]}, token=acme.program_token)
+
+    async def assume(token: str) -> str:
+        made = await served.ask("POST", "/v1/assume-role", {"role": role_id}, token=token)
+        assert made.status_code == 200, made.text
+        session: str = made.json()["access_token"]
+        return session
+
+    by_password = await world.by_password(me)
+    ended = [zoe["access_token"], await assume(zoe["access_token"]), await assume(by_password)]
+    page = await world.sign_in()
+    served.database.noted.clear()
+    await world.exchange(await world.sign_in())
+    ran = [each.statement for each in served.database.noted]
+    # Whether the provider is active is asked under a lock until the session is there.
+    assert ran.index(organizations._LOCK) < ran.index(rows._ADD)
+
+    async def statuses(tokens: list[str]) -> set[int]:
+        answers = [await served.ask("GET", path, token=token) for token in tokens]
+        return {answer.status_code for answer in answers}
+
+    assert 401 not in await statuses([*ended, by_password, acme.person_token])
+    await end()
+    assert await statuses(ended) == {401}
+    assert 401 not in await statuses([by_password, acme.person_token])
+    await refresh(world, zoe, status=400)
+    assert (await world.exchange(page)).json()["error"] == "invalid_grant"

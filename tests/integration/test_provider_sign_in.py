@@ -184,7 +184,8 @@ async def test_deleting_a_provider_ends_what_it_gave(world: ProviderWorld) -> No
     answer = world.provider.authorize(await world.leave())
     deleted = await served.ask("DELETE", world.path, token=served.acme.person_token)
     assert deleted.status_code == 204
-    roles = await served.ask("GET", "/v1/users/me/roles", token=person["token"])
+    token = await world.by_password(person)
+    roles = await served.ask("GET", "/v1/users/me/roles", token=token)
     assert roles.json()["roles"] == []
     assert "no such identity provider" in complaint(await world.come_back(answer))
     assert (

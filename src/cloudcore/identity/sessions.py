@@ -20,7 +20,8 @@ from cloudcore.identity.audit import record_sign_in
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import revocations, sign_ins
 from cloudcore.identity.rows import sessions as rows
-from cloudcore.identity.rows.identity_providers import find_provider
+from cloudcore.identity.rows.identity_providers import IdentityProvider, find_provider
+from cloudcore.identity.rows.organizations import lock_if_there
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
@@ -130,6 +131,7 @@ def _fits(code: Code, proof: Proof) -> bool:
 def _begin(
     ctx: RequestContext, tx: Connection, spent: SpentCode, refresh_token: str, now: int
 ) -> SignedIn | None:
+    provider = _lock_provider(tx, spent.code.identity_provider_id)
     code = sign_ins.lock_code(tx, spent.code.code_sha256)
     if code is None or code.sid != spent.sid:
         return None  # used a second time meanwhile
@@ -138,7 +140,6 @@ def _begin(
         return None
     ends_at, by = None, {}
     if code.identity_provider_id is not None:
-        provider = find_provider(tx, code.identity_provider_id)
         if provider is None or provider.status != "active":
             return None
         ends_at = now + provider.session_hours * 3600 * MICROSECONDS
@@ -149,6 +150,17 @@ def _begin(
     _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now, until)
     record_sign_in(ctx, tx, user, client=code.client_id, **by)
     return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token, ends_at)
+
+
+def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
+    """Return a provider as it stays until the transaction ends, or None.
+
+    So whoever turns it off also ends the session for which this was asked.
+    """
+    provider = None if provider_id is None else find_provider(tx, provider_id)
+    if provider is None or not lock_if_there(tx, provider.organization_id):
+        return None
+    return find_provider(tx, provider.id)  # as it is under the lock
 
 
 async def rotate_refresh_token(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,8 @@ from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFail
 KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 10
 """The least time between two reads of an issuer's keys: a token can name any key."""
+MISMATCH_SECONDS: Final = 60
+"""The same after a token that these keys do not verify: whoever is sent one can bring it again."""
 MAX_ISSUERS: Final = 100
 """The most issuers whose metadata and keys a process holds."""
 _MAX_KEYS: Final = 100
@@ -39,6 +42,8 @@ class _Kept(NamedTuple):
     read_at: int
     """When the metadata was read, in microseconds since the epoch."""
     keys_read_at: int
+    reading: asyncio.Lock
+    """Held while the keys are read anew after a mismatch."""
 
 
 class Discovery:
@@ -74,6 +79,27 @@ class Discovery:
             self._kept[issuer] = kept
         return kept.keys
 
+    async def keys_after_mismatch(
+        self, issuer: str, now: int, tried: Sequence[dict[str, Any]]
+    ) -> Sequence[dict[str, Any]]:
+        """Return keys of an issuer that are newer than those `tried`, or these.
+
+        So a provider may replace a key under its old id, or publish keys without ids. They are
+        read at most once in `MISMATCH_SECONDS`.
+
+        Raises:
+            ProviderFailed: they cannot be read.
+
+        """
+        async with (await self._read(issuer, now)).reading:
+            kept = await self._read(issuer, now)
+            is_due = now >= kept.keys_read_at + MISMATCH_SECONDS * MICROSECONDS
+            if kept.keys is tried and is_due:
+                self._kept[issuer] = kept = kept._replace(keys_read_at=now)  # also if it fails
+                kept = kept._replace(keys=await self._read_keys(kept.metadata))
+                self._kept[issuer] = kept
+        return kept.keys
+
     async def _read(self, issuer: str, now: int) -> _Kept:
         kept = self._kept.get(issuer)
         if kept is not None and now < kept.read_at + KEPT_SECONDS * MICROSECONDS:
@@ -90,7 +116,7 @@ class Discovery:
             check_url(metadata.authorization_endpoint, self._client.internal_origins)
         except ValueError as error:
             raise ProviderFailed(f"authorization_endpoint of {url}: {error}") from None
-        kept = _Kept(metadata, await self._read_keys(metadata), now, now)
+        kept = _Kept(metadata, await self._read_keys(metadata), now, now, asyncio.Lock())
         if len(self._kept) >= MAX_ISSUERS:
             self._kept.clear()
         self._kept[issuer] = kept

@@ -13,6 +13,7 @@ import re
 import secrets
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -23,7 +24,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc.discovery import Discovery, Metadata
-from cloudcore.identity.oidc.id_tokens import key_id_of, verify_id_token
+from cloudcore.identity.oidc.id_tokens import KeyMismatch, key_id_of, verify_id_token
 from cloudcore.identity.oidc.profiles import Profile, lacks_claims, profile_of
 from cloudcore.identity.oidc.provider_client import ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
@@ -162,15 +163,20 @@ async def fetch_profile(
     token = answer.get("id_token")
     if status != 200 or not isinstance(token, str):
         raise ProviderFailed(f"it refused its own code with status {status}: {_words(answer)}")
-    keys = await discovery.keys(provider.issuer, now, key_id_of(token))
-    claims = verify_id_token(
+    verify = partial(
+        verify_id_token,
         token,
-        keys,
         issuer=provider.issuer,
         client_id=provider.client_id,
         nonce=pending.nonce,
         now=now,
     )
+    keys = await discovery.keys(provider.issuer, now, key_id_of(token))
+    try:
+        claims = verify(keys)
+    except KeyMismatch:
+        newer = await discovery.keys_after_mismatch(provider.issuer, now, keys)
+        claims = verify(newer)
     access_token = answer.get("access_token")
     if (
         metadata.userinfo_endpoint

@@ -52,6 +52,10 @@ class _Claims(msgspec.Struct):
     azp: str | None = None
 
 
+class KeyMismatch(ProviderFailed):
+    """The keys that were given do not verify a token; the provider may have others by now."""
+
+
 def key_id_of(token: str) -> str | None:
     """Return the id of the key that a token says it was signed with, or None.
 
@@ -74,6 +78,7 @@ def verify_id_token(
     """Verify a token with the provider's `keys` (JWKs); return its claims.
 
     Raises:
+        KeyMismatch: no key, or several, could be meant, or the signature is not of the one.
         ProviderFailed: it is not a token of this issuer for this client and this sign-in, or not
             valid now.
 
@@ -86,7 +91,7 @@ def verify_id_token(
         claims = msgspec.json.decode(payload, type=_Claims)
         every: dict[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
     except JoseError:
-        raise ProviderFailed("the signature of the ID token is wrong") from None
+        raise KeyMismatch("the signature of the ID token is wrong") from None
     except (ValueError, RecursionError) as error:
         raise ProviderFailed(f"the ID token has other claims than it must: {error}") from None
     _check(claims, issuer, client_id, nonce, now / MICROSECONDS)
@@ -119,7 +124,7 @@ def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey |
         and (header.kid is None or key.get("kid") == header.kid)
     ]
     if len(fitting) != 1:
-        raise ProviderFailed("the provider has no key, or several, that the ID token could mean")
+        raise KeyMismatch("the provider has no key, or several, that the ID token could mean")
     public = {
         name: fitting[0][name] for name in ("kty", "crv", "n", "e", "x", "y") if name in fitting[0]
     }

@@ -88,8 +88,8 @@ class UpdateProvider(RequestBody):
     session_hours: SessionHours | UnsetType = UNSET
     """For sign-ins from now on."""
     status: ProviderStatus | UnsetType = UNSET
-    """``inactive``: nobody signs in with it, and no trust policy means its persons; links and
-    assignments stay."""
+    """``inactive``: nobody signs in with it, the sign-ins that it began and the roles that its
+    persons had assumed end, and no trust policy means its persons; links and assignments stay."""
 
 
 class ProviderRecord(ResponseBody):

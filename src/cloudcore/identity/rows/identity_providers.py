@@ -100,6 +100,7 @@ _LIST_OF_PERSON: Final = Statement(
     )
     .where(_s.user_id == bindparam("user_id"), _p.status == text("'active'"))
     .order_by(_p.id)
+    .with_for_update(read=True, of=identity_providers)
 )
 _UNLINK: Final = Statement(
     provider_subjects.delete().where(
@@ -183,7 +184,7 @@ def list_providers_of_person(tx: Connection, user_id: str) -> list[tuple[str, st
     """Return (organization id, id) of the providers that speak for a person.
 
     These are active providers at which the person has signed in, of organizations in which the
-    person still is.
+    person still is. They stay active until the transaction ends.
     """
     return [(row[0], row[1]) for row in tx.rows(_LIST_OF_PERSON, user_id=user_id)]
 

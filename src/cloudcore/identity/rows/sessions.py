@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, not_, or_, select, text
+from sqlalchemy import and_, bindparam, func, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.identity.provider_tables import provider_subjects
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
@@ -158,6 +159,7 @@ def _line() -> Statement:
 _LINE: Final = _line()
 _END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
+_assumed: Final = sessions.alias("assumed")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 _REVOKE: Final = Statement(
     _OF_SID.where(_s.revoked_at.is_(None)).values(revoked_at=bindparam("now"))
@@ -179,6 +181,29 @@ _DELETE_CODES: Final = Statement(
     auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
 )
 _SWITCH: Final = Statement(_OF_SID.values(organization_id=bindparam("in_organization")))
+_OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
+_REVOKE_OF_PROVIDER: Final = Statement(
+    sessions.update()
+    .where(
+        _s.revoked_at.is_(None),
+        _s.id.in_(
+            union_all(
+                # Only sign-ins by a provider end for good.
+                select(_sign_ins.c.id)
+                .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+                .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
+                select(_assumed.c.id)
+                .join(_sign_ins, _sign_ins.c.id == _assumed.c.parent_sid)
+                .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+                .where(_OF_PROVIDER),
+            )
+        ),
+    )
+    .values(revoked_at=bindparam("now"))
+)
+_DELETE_CODES_OF_PROVIDER: Final = Statement(
+    auth_codes.delete().where(auth_codes.c.identity_provider_id == bindparam("of_provider"))
+)
 _CURRENT: Final = Statement(
     select(_s.organization_id)
     .join(
@@ -268,6 +293,17 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
+
+
+def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
+    """Revoke what an identity provider speaks for, and its pending codes.
+
+    That is the sign-ins by a provider of the persons linked to this one, and all roles that these
+    persons have assumed, since the role may trust the provider: with a password they can assume
+    again what they still may.
+    """
+    tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
+    tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
 
 
 def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:

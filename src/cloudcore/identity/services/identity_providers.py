@@ -17,6 +17,7 @@ from cloudcore.identity.oidc.destinations import check_url
 from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows.group_assignments import persons_given
 from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.organizations import get_joined
 from cloudcore.identity.services.roles import unassign_role
@@ -83,7 +84,7 @@ def get_provider(tx: Connection, organization_id: str, provider_id: str) -> Iden
 def update_provider(
     tx: Connection, organization_id: str, provider_id: str, changes: dict[str, Any], now: int
 ) -> IdentityProvider:
-    """Change the given columns of a provider."""
+    """Change the given columns of a provider; turned off, it ends what it began."""
     lock_organization(tx, organization_id)
     provider = get_provider(tx, organization_id, provider_id)
     if not changes:
@@ -92,17 +93,32 @@ def update_provider(
     if name != provider.name and _is_name_taken(tx, organization_id, name):
         raise _taken(name)
     changed = provider._replace(**changes, updated_at=now)
-    rows.save_provider(tx, changed)
+    if changed.status == "active":
+        rows.save_provider(tx, changed)
+    else:
+        _turn_off(tx, changed, now)
     return changed
 
 
 def delete_provider(tx: Connection, organization_id: str, provider_id: str, now: int) -> None:
-    """Delete a provider; its persons stay, and lose the roles that its groups gave them."""
+    """Delete a provider and end what it began.
+
+    Its persons stay, and lose the roles that its groups gave them.
+    """
     lock_organization(tx, organization_id)
     provider = get_provider(tx, organization_id, provider_id)
+    # Assignments before the provider's row: the order in which AssumeRole locks them.
     for role, user_id in persons_given(tx, provider.id):
         unassign_role(tx, role.account_id, role.role_id, user_id, now)
+    _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
     rows.remove_provider(tx, provider.id)
+
+
+def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
+    """Save a provider that is no longer active, and end what it began."""
+    rows.save_provider(tx, provider)
+    # Now that the row is locked, nobody assumes a role by this provider any more.
+    revoke_sessions_of_provider(tx, provider.id, now)
 
 
 def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:

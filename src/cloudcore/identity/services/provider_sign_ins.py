@@ -1,7 +1,8 @@
 """Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
 
 A person is who its provider's subject was linked to. An e-mail address links a subject only if the
-provider is the authority of its domain and the person was added by the provider's organization.
+provider is the authority of its domain, and the person was added by the provider's organization and
+is no owner of it: ownership, and the last way in, must not hang on who has an address.
 Linked or not, the person is a member of that organization, has joined no other and owns no account,
 at each sign-in: an organization speaks for its own people only.
 """
@@ -20,7 +21,7 @@ from cloudcore.identity.rows import group_assignments, roles, sign_ins, users
 from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.rows.organizations import lock_if_there
+from cloudcore.identity.rows.organizations import find_member, lock_if_there
 from cloudcore.identity.rows.roles import Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
@@ -151,6 +152,12 @@ def _known_by_email(tx: Connection, provider: IdentityProvider, profile: Profile
         raise _not_alone() from None
     if user.home_organization_id != provider.organization_id:
         raise _not_alone()
+    member = find_member(tx, provider.organization_id, user.id)  # under the organization's lock
+    if member is None or member.membership.role == "owner":
+        raise AccessDenied(
+            "the person of this e-mail address owns the organization, and no owner is found by "
+            "e-mail address; sign in with the password"
+        )
     return user
 
 
