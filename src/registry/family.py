@@ -50,8 +50,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
-    from registry.services.repositories import search  # noqa: PLC0415
-    from registry.services.repositories.days import measure_repositories  # noqa: PLC0415
+    from registry.services.repositories import days, search  # noqa: PLC0415
 
     ctx = process.ctx
     return [
@@ -72,7 +71,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 partial(collection.start_due_collections, ctx),
             ),
             ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
-            ("registry.repository_days", 6 * _HOUR, partial(measure_repositories, ctx)),
+            (
+                "registry.repository_days",
+                days.EVERY_SECONDS,
+                partial(days.measure_repositories, ctx),
+            ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )

@@ -11,6 +11,7 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.console.drawing import WIDTH, series
+from registry.console.pages.overview import MEASURED_SECONDS
 from registry.metadata.repositories import days as rows
 from registry.metadata.repositories.days import (
     DAY,
@@ -22,7 +23,7 @@ from registry.metadata.repositories.days import (
     list_growth,
 )
 from registry.services.images.pulls import PullLog
-from registry.services.repositories.days import measure_day
+from registry.services.repositories.days import EVERY_SECONDS, measure_day
 from tests.databases import on_both_databases
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.pushing import World
@@ -204,7 +205,7 @@ async def test_pulls_are_counted_as_they_are_noted(world: World) -> None:
 
 async def test_an_overview_shows_what_grew(shop: Shop) -> None:
     empty = (await shop.browser.get("/console/overview")).text
-    assert "No day is recorded yet." in empty
+    assert "Nothing is measured yet." in empty
     database, today = shop.served.database, shop.served.clock() // DAY
     await measure_day(database, today - 7)
     await shop.image("grown", "1")
@@ -231,11 +232,42 @@ async def test_an_overview_shows_what_grew(shop: Shop) -> None:
     assert "What the collector does" in page
 
 
+async def test_an_overview_shows_what_is_stored_before_the_first_measurement(shop: Shop) -> None:
+    await shop.image("new", "1")
+    usage = await shop.served.ask(
+        "GET", "/v1/storage-usage?group_by=repository", token=shop.served.acme.program_token
+    )
+    size = sum(each["size_bytes"] for each in usage.json()["storage_usage"]["repositories"])
+
+    async def check(words: str) -> None:
+        page = (await shop.browser.get("/console/overview")).text
+        assert f'<b title="{size:,} bytes">' in page
+        assert page.count(f'<rect class="only" x="{WIDTH * 29 / 30:.2f}"') == 1
+        assert re.search(words, page), page
+
+    await check("Nothing is measured yet. The first measurement is <time[^>]*>in ")
+    # The first pull of a day makes a day without a measured size.
+    image = (await shop.call("GET", "/images"))["images"][0]
+    today = shop.served.clock() // DAY
+    await shop.served.database.write(add_pulls, {(image["id"], today): 1})
+    await check("Nothing is measured yet.")
+    await measure_day(shop.served.database, today)
+    await check('<a href="/console/acme/shop">shop</a>')
+
+
+def test_the_overview_knows_when_repositories_are_measured() -> None:
+    assert MEASURED_SECONDS == EVERY_SECONDS  # the console imports no service
+
+
 def test_a_series_is_as_wide_as_its_days() -> None:
     drawn = series([(0, "none"), (1, "<a>"), (1000, "most")], "only", '"quoted"')
     heights = [float(each) for each in re.findall(r'height="([0-9.]+)"', drawn)]
     assert heights == [0.0, 3.0, 160.0]
     places = [float(each) for each in re.findall(r' x="([0-9.]+)"', drawn)]
-    assert places == pytest.approx([0, WIDTH / 3, 2 * WIDTH / 3], abs=0.01)
+    assert places == pytest.approx([WIDTH * each / 30 for each in (27, 28, 29)], abs=0.01)
+    full = series([(1, "day")] * 50, "only", "more than a month")
+    first = re.search(r' x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', full)
+    assert first is not None
+    assert [float(each) for each in first.groups()] == [0, WIDTH / 50 - 2]
     assert "<a>" not in drawn
     assert "<rect" not in series([], "only", "nothing")

@@ -58,16 +58,19 @@ _COLUMN: Final = Markup(
     '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{}</title></rect>'
 )
 _HEIGHT: Final = 160
+_FEWEST: Final = 30
+"""The number of columns that a series has room for at least, so that one day is no block."""
 
 
 def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
-    """Return columns, one for each amount; the text of each is its title."""
+    """Return columns, one for each amount, up to the right edge; the text of each is its title."""
     most = max((amount for amount, _ in points), default=0) or 1
-    width = WIDTH / max(len(points), 1)
+    width = WIDTH / max(len(points), _FEWEST)
+    left = WIDTH - width * len(points)
     picture = _SERIES.format(WIDTH, _HEIGHT, label)
     for place, (amount, words) in enumerate(points):
         height = max(amount * _HEIGHT / most, _LEAST if amount else 0.0)
         picture += _COLUMN.format(
-            style, place * width, _HEIGHT - height, max(width - 2, 1), height, words
+            style, left + place * width, _HEIGHT - height, max(width - 2, 1), height, words
         )
     return picture + Markup("</svg>")

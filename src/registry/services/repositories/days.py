@@ -20,6 +20,8 @@ from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.stale import LastUse, count_stale, find_stale, list_last_uses
 from registry.services.context import ServiceContext
 
+EVERY_SECONDS: Final = 6 * 3600
+"""Seconds between two measurements."""
 _ACCOUNTS: Final = 500
 
 
