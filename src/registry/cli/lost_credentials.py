@@ -40,7 +40,7 @@ def run_reset_password(
         email = email_address(address)
     except InvalidInput as error:
         raise SettingsError(f"{address!r}: {error}") from None
-    _prepare(settings)
+    prepare_existing(settings)
     password = new_password()
     try:
         asyncio.run(_reset_password(settings, email, organization, password, resumes=resumes))
@@ -60,7 +60,7 @@ def run_reset_password(
 
 def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
     """Add an access key to a service account and print it; return the exit status."""
-    _prepare(settings)
+    prepare_existing(settings)
     key = new_access_key()
 
     async def add() -> Account:
@@ -103,7 +103,8 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
     return 0
 
 
-def _prepare(settings: Settings) -> None:
+def prepare_existing(settings: Settings) -> None:
+    """Prepare a command on the data of an install; raise `SettingsError` if there is none."""
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     configure_logging()

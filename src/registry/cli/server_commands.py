@@ -25,7 +25,7 @@ _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``reset-password``, ``new-access-key``, ``serve`` and ``fsck``."""
+    """Add ``dev``, ``init``, ``serve``, ``fsck``, and what gives lost access back."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -72,6 +72,18 @@ def add_parsers(commands: Verbs) -> None:
         "--replace",
         action="store_true",
         help="delete its other keys, and end the sessions they signed in",
+    )
+    admin = add_local(
+        commands,
+        "restore-admin",
+        _restore_admin,
+        "give a person all rights in an account",
+        "Give a person all rights in an account whose administrators have lost theirs: create or"
+        " repair its role 'admin', with the policy 'admin' alone, which allows everything.",
+    )
+    admin.add_argument("--account", required=True, metavar="HANDLE", help="the account's handle")
+    admin.add_argument(
+        "--email", required=True, metavar="ADDRESS", help="a member of its organization"
     )
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
     add_serving(serve)
@@ -200,6 +212,12 @@ def _new_access_key(options: argparse.Namespace) -> int:
         options.account,
         replaces=options.replace,
     )
+
+
+def _restore_admin(options: argparse.Namespace) -> int:
+    from registry.cli.restore_admin import run_restore_admin  # noqa: PLC0415
+
+    return run_restore_admin(settings_of(options), options.account, options.email)
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -87,31 +87,29 @@ def found_account(
     if not rows.add_account(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at
-    trust = {"version": "1", "statements": [{"effect": "allow", "principals": [founder.crn]}]}
-    roles.add_role(
-        tx,
-        Role(
-            ids.role,
-            account.id,
-            ADMIN,
-            "May do everything in this account.",
-            _encoded(trust),
-            ADMIN_SESSION_SECONDS,
-            now,
-            now,
-        ),
-    )
-    description = "Allows everything."
-    document = _encoded(_ADMIN_DOCUMENT)
-    policies.add_policy(
-        tx, PolicyRow(ids.policy, account.id, ADMIN, description, document, 1, now, now)
-    )
+    roles.add_role(tx, new_admin_role(ids.role, account.id, founder.crn, now))
+    policies.add_policy(tx, new_admin_policy(ids.policy, account.id, now))
     policies.attach(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
     if founder.user_id is not None:
         roles.add_assignment(tx, Assignment(ids.role, founder.user_id, now))
     add(tx)
     rows.increment_revision(tx, account.id)
     return account
+
+
+def new_admin_role(role_id: str, account_id: str, trusted: str, now: int) -> Role:
+    """Return the first role of an account, which trusts the principal with the CRN `trusted`."""
+    trust = {"version": "1", "statements": [{"effect": "allow", "principals": [trusted]}]}
+    description = "May do everything in this account."
+    return Role(
+        role_id, account_id, ADMIN, description, _encoded(trust), ADMIN_SESSION_SECONDS, now, now
+    )
+
+
+def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
+    """Return the first policy of an account, which allows everything."""
+    description, document = "Allows everything.", _encoded(_ADMIN_DOCUMENT)
+    return PolicyRow(policy_id, account_id, ADMIN, description, document, 1, now, now)
 
 
 def get_account(tx: Connection, account_id: str) -> Account:

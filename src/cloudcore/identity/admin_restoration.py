@@ -1,0 +1,161 @@
+"""Give a person all rights in an account again whose administrators have lost theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.iam.policy import PolicyKind, check_size, policy_of
+from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.rows import policies, roles, users
+from cloudcore.identity.rows.accounts import (
+    Account,
+    find_account,
+    find_account_ids,
+    increment_revision,
+)
+from cloudcore.identity.rows.policies import Attachment, PolicyRow
+from cloudcore.identity.rows.roles import Assignment, Role
+from cloudcore.identity.rows.sessions import revoke_sessions_of_role
+from cloudcore.identity.rows.users import User
+from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
+from cloudcore.identity.services.members import lock_organization, organization_of
+
+_MAX_ATTACHMENTS: Final = 1_000_000
+"""Attachments of a policy that are searched for that of a role: all."""
+
+
+class HostChange(NamedTuple):
+    """A change that was made, as the audit log records it."""
+
+    action: str
+    resource: str
+    """A CRN."""
+
+
+def restore_admin(
+    tx: Connection, handle: str, email: str, new_id: Callable[[], str], now: int
+) -> tuple[Account, list[HostChange]]:
+    """Give a member of an account's organization the role `admin` with all rights.
+
+    Create or repair role, trust, policy and assignment; return the changes, none if all was well.
+    The policy `admin` allows everything afterwards, wherever else it is attached, and is the only
+    one of the role: another could only deny. A trust policy that denies is replaced.
+
+    Raises:
+        NotFound: there is no such account, or no such member of its organization.
+        Conflict: the account or the person is suspended.
+
+    """
+    account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    if account is None:
+        raise NotFound(f"there is no account {handle}")
+    organization_id = organization_of(tx, account.id)
+    lock_organization(tx, organization_id)
+    increment_revision(tx, account.id)
+    person = users.find_user_of_email(tx, organization_id, email)
+    if person is None:
+        raise NotFound(f"the organization of {handle} has no member with the address {email}")
+    if account.status != "active":
+        raise Conflict("the account is suspended; a person who owns it resumes it")
+    if person.status != "active":
+        raise Conflict(
+            f"{email} is suspended; 'entrepot reset-password {email} --resume' lets the person in"
+        )
+    role, changes = _restore_role(tx, account.id, person, new_id, now)
+    changes += _restore_policies(tx, role, new_id, now)
+    if roles.add_assignment(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
+        tx, role.id, person.id
+    ):
+        changes.append(HostChange("iam:AssignRole", _role_crn(role)))
+    return account, changes
+
+
+def _restore_role(
+    tx: Connection, account_id: str, person: User, new_id: Callable[[], str], now: int
+) -> tuple[Role, list[HostChange]]:
+    crn = person_crn(person.organization_id, person.id)
+    role = roles.find_role_named(tx, account_id, ADMIN)
+    fresh = new_admin_role(new_id(), account_id, crn, now)
+    if role is None:
+        roles.add_role(tx, fresh)
+        return fresh, [HostChange("iam:CreateRole", _role_crn(fresh))]
+    trust: dict[str, Any] = msgspec.json.decode(role.trust_policy)
+    own = {"effect": "allow", "principals": [crn]}
+    denies = any(each["effect"] == "deny" for each in trust["statements"])
+    is_trusted = any(
+        each["effect"] == "allow" and crn in each["principals"] and "conditions" not in each
+        for each in trust["statements"]
+    )
+    if is_trusted and not denies:
+        return role, []
+    # The names of the kept statements mean whom they meant before, so their ids stay.
+    added = _encoded({**trust, "statements": [*trust["statements"], own]})
+    if denies or not _is_trust_policy(added):
+        changed = role._replace(trust_policy=fresh.trust_policy, trust_ids="{}", updated_at=now)
+        revoke_sessions_of_role(tx, role.id, now)
+    else:
+        changed = role._replace(trust_policy=added, updated_at=now)
+    roles.save_role(tx, changed)
+    return changed, [HostChange("iam:UpdateRole", _role_crn(role))]
+
+
+def _is_trust_policy(text: str) -> bool:
+    """Return False if a trust policy has become too large."""
+    try:
+        check_size(text.encode())
+        policy_of(msgspec.json.decode(text), PolicyKind.TRUST)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _restore_policies(
+    tx: Connection, role: Role, new_id: Callable[[], str], now: int
+) -> list[HostChange]:
+    changes: list[HostChange] = []
+    account_id = role.account_id
+    fresh = new_admin_policy(new_id(), account_id, now)
+    policy = policies.find_policy_named(tx, account_id, ADMIN)
+    if policy is None:
+        policies.add_policy(tx, fresh)
+        policy = fresh
+        changes.append(HostChange("iam:CreatePolicy", _policy_crn(policy)))
+    elif msgspec.json.decode(policy.document) != msgspec.json.decode(fresh.document):
+        policy = policy._replace(
+            document=fresh.document,
+            account_ids=fresh.account_ids,
+            revision=policy.revision + 1,
+            updated_at=now,
+        )
+        policies.save_policy(tx, policy)
+        changes.append(HostChange("iam:UpdatePolicy", _policy_crn(policy)))
+    for each in policies.list_policies_of(tx, account_id, role.id):
+        if each.id != policy.id:
+            _detach(tx, each, role)
+            changes.append(HostChange("iam:DetachPolicy", _policy_crn(each)))
+    if policies.attach(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
+        changes.append(HostChange("iam:AttachPolicy", _policy_crn(policy)))
+    return changes
+
+
+def _detach(tx: Connection, policy: PolicyRow, role: Role) -> None:
+    for each in policies.list_attachments(tx, policy.account_id, policy.id, "", _MAX_ATTACHMENTS):
+        if each.attachment.role_id == role.id:
+            policies.detach(tx, each.attachment.id)
+
+
+def _role_crn(role: Role) -> str:
+    return iam_crn(role.account_id, "role", role.name)
+
+
+def _policy_crn(policy: PolicyRow) -> str:
+    return iam_crn(policy.account_id, "policy", policy.name)
+
+
+def _encoded(document: dict[str, Any]) -> str:
+    return msgspec.json.encode(document).decode()
