@@ -42,8 +42,7 @@ def add_parsers(verbs: Verbs) -> None:
     assign.add_argument(
         "--keep-trust",
         action="store_true",
-        help="leave the trust policy alone; by default it is made to admit the person, which"
-        " ends the role's sessions",
+        help="leave the trust policy alone; by default it is made to admit the person",
     )
     unassign = add_verb(verbs, "unassign", _unassign, "take a role from a person")
     add_named(unassign, ROLE)
@@ -77,7 +76,7 @@ def _assign(options: argparse.Namespace) -> int:
             words += ", but its trust policy does not admit them yet"
         else:
             admit(client, path, role["trust_policy"], crn)
-            words += "; its trust policy admits them now, which ended its open sessions"
+            words += "; its trust policy admits them now"
     echo(words, options.output, made)
     return 0
 
