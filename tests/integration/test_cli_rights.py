@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -260,6 +262,34 @@ def test_a_policy_from_its_creation_to_its_end(
         assert detached.text == f"{target[1]} has the policy {name} no more\n"
     assert world.told("policies", "detach", name, "--role", "admin")[0] == 3
     assert world.done("policies", "delete", name).text == f"Deleted the policy {name}\n"
+
+
+class Terminal(io.StringIO):
+    """A person at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_is_asked_before_rights_are_taken(
+    world: World, name: str, bot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.done("policies", "create", name, "-", stdin=json.dumps(PULL))
+    world.done("policies", "attach", name, "--service-account", bot)
+    detach = ("policies", "detach", name, "--service-account", bot)
+    unassign = ("roles", "unassign", "admin", ADMIN)
+    for command, question in (
+        (detach, f"Take the policy {name} from {bot}, and its rights? [y/N] "),
+        (unassign, f"Take the role admin from {ADMIN}, and end their sessions of it? [y/N] "),
+    ):
+        terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
+        with monkeypatch.context() as asked:
+            asked.setattr("registry.cli.confirmation.sys", terminal)
+            assert world.told(*command) == (1, "nothing was changed")
+        assert terminal.stderr.getvalue() == question
+    assert ADMIN in world.done("roles", "assignments", "admin", "-q").lines
+    monkeypatch.setattr("registry.cli.confirmation.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    world.done(*detach, "-y")
 
 
 def test_a_ready_made_policy_is_shown_and_created(world: World, name: str) -> None:

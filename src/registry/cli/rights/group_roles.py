@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record, open_client
+from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_verb
@@ -35,6 +36,7 @@ def add_parsers(verbs: Verbs) -> None:
     )
     unassign = add_verb(verbs, "unassign-group", _unassign, "take a role from a group")
     _add_group(unassign)
+    add_confirmation(unassign)
     listing = add_verb(verbs, "groups", _list, "list the groups that have a role")
     add_named(listing, ROLE)
     add_quiet(listing, "groups")
@@ -88,6 +90,7 @@ def _unassign(options: argparse.Namespace) -> int:
     if len(rows) > 1:
         ids = ", ".join(row["identity_provider"] for row in rows)
         raise Misuse(f"groups of several providers are called so; name one: {ids}")
+    confirm(options, f"Take the role {role['name']} from the group {rows[0]['group']}?")
     client.call("DELETE", f"{path}/{rows[0]['id']}")
     echo(f"The group {rows[0]['group']} has the role {role['name']} no more", options.output)
     return 0

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from registry.cli.api import open_client
+from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.credentials import changing, credentials_path
 from registry.cli.failure import Missing
 from registry.cli.listing import add_quiet, show_list
@@ -47,6 +48,7 @@ def add_parsers(verbs: Verbs) -> None:
     unassign = add_verb(verbs, "unassign", _unassign, "take a role from a person")
     add_named(unassign, ROLE)
     unassign.add_argument("user", metavar="EMAIL", help="e-mail address, id or CRN")
+    add_confirmation(unassign)
     listing = add_verb(verbs, "assignments", _list, "list the people who have a role")
     add_named(listing, ROLE)
     add_quiet(listing, "e-mail addresses")
@@ -88,6 +90,8 @@ def _unassign(options: argparse.Namespace) -> int:
     for row in client.rows(path, "assignments"):
         user = row["user"]
         if written in (user["id"], user["crn"]) or written.lower() == user["name"]:
+            words = f"Take the role {row['role']['name']} from {user['name']}"
+            confirm(options, f"{words}, and end their sessions of it?")
             client.call("DELETE", f"{path}/{user['id']}")
             echo(f"{user['name']} has the role {row['role']['name']} no more", options.output)
             return 0
