@@ -208,6 +208,8 @@ async def browser_with(
     app: Any,  # noqa: ANN401 - ASGI
     access_token: str,
     person_token: str = "",
+    role_id: str = "1",
+    user_id: str = "1",
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Open a browser whose session acts in ``acme`` with this access token.
 
@@ -215,9 +217,9 @@ async def browser_with(
     """
     end = served.clock() + HOUR
     token = Token(access_token, end)
-    acting = Acting("1", "admin", served.acme.account_id, "acme", token)
+    acting = Acting(role_id, "admin", served.acme.account_id, "acme", token)
     person = Token(person_token or served.acme.person_token, end)
-    session = ConsoleSession("1", "a@example.org", "csrf", end, person, "", acting)
+    session = ConsoleSession(user_id, "a@example.org", "csrf", end, person, "", acting)
     sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
         browser.cookies.set(COOKIE, sealed.partition("=")[2], domain=HOST, path="/console")

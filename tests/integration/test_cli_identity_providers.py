@@ -116,7 +116,7 @@ def test_a_role_is_given_to_a_group_and_taken(world: World, owner: Home, name: s
     given = ("roles", "assign-group", role, "devs", "--identity-provider", name)
     assert world.done(*given, home=owner).text == (
         f"People of devs have the role {role} from their next sign-in on; its trust policy admits "
-        "them now, which ended its open sessions\n"
+        "them now\n"
     )
     trust = world.read("roles", "show", role)["trust_policy"]["statements"][-1]
     assert trust["principals"] == [provider["crn"]]

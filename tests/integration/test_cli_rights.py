@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -262,6 +264,34 @@ def test_a_policy_from_its_creation_to_its_end(
     assert world.done("policies", "delete", name).text == f"Deleted the policy {name}\n"
 
 
+class Terminal(io.StringIO):
+    """A person at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_is_asked_before_rights_are_taken(
+    world: World, name: str, bot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.done("policies", "create", name, "-", stdin=json.dumps(PULL))
+    world.done("policies", "attach", name, "--service-account", bot)
+    detach = ("policies", "detach", name, "--service-account", bot)
+    unassign = ("roles", "unassign", "admin", ADMIN)
+    for command, question in (
+        (detach, f"Take the policy {name} from {bot}, and its rights? [y/N] "),
+        (unassign, f"Take the role admin from {ADMIN}, and end their sessions of it? [y/N] "),
+    ):
+        terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
+        with monkeypatch.context() as asked:
+            asked.setattr("registry.cli.confirmation.sys", terminal)
+            assert world.told(*command) == (1, "nothing was changed")
+        assert terminal.stderr.getvalue() == question
+    assert ADMIN in world.done("roles", "assignments", "admin", "-q").lines
+    monkeypatch.setattr("registry.cli.confirmation.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    world.done(*detach, "-y")
+
+
 def test_a_ready_made_policy_is_shown_and_created(world: World, name: str) -> None:
     created = world.done("policies", "create", name, "--pull", "web/*")
     assert created.text.startswith(f"Created the policy {name}; ")
@@ -363,10 +393,7 @@ def test_a_person_is_added_with_a_role_and_may_act_in_it(
         f"Created the role {name}: 'entrepot roles assign {name} EMAIL' gives it to a person\n"
     )
     assigned = world.done("roles", "assign", name, email)
-    assert assigned.text == (
-        f"{email} has the role {name}; its trust policy admits them now, which ended its open "
-        "sessions\n"
-    )
+    assert assigned.text == (f"{email} has the role {name}; its trust policy admits them now\n")
     assert world.done("roles", "assignments", name, "-q").lines == [email]
     home = Home(tmp_path)
     password = labelled(made.text, "one-time password")
@@ -403,7 +430,10 @@ def test_a_role_is_created_with_its_people_and_changed(
     assert lines[-2] == "TRUST PRINCIPALS CONDITIONS"
     trust = {"version": "1", "statements": [{"effect": "allow", "principals": ["acme"]}]}
     changed = world.done("roles", "update", name, "--trust", "-", stdin=json.dumps(trust))
-    assert changed.text == f"Changed the role {name}; its sessions are over\n"
+    assert (
+        changed.text
+        == f"Changed the role {name}; its sessions are over, unless trust was only added\n"
+    )
     kept = world.done("roles", "assign", name, ADMIN, "--keep-trust")
     assert kept.text == (
         f"{ADMIN} has the role {name}, but its trust policy does not admit them yet\n"

@@ -10,7 +10,7 @@ import pytest
 
 from registry.console.paths import ACCOUNT_ROLES
 from tests.integration.console_access import hidden, read, refusal, see, send, told
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_shop import Shop, browser_with, open_shop
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,10 @@ async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
     await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
     assert person.email in await told(shop, f"{page}/assignments", user=person.email)
     await refusal(shop, f"{page}/assignments", 409, user=person.email)
-    left = await told(shop, f"{page}/assignments/{person.id}/delete")
+    taken = f"{page}/assignments/{person.id}/delete"
+    assert "Take the role releaser from a person?" in (await send(shop, taken)).text
+    assert f"Take it away from {person.email}" in await see(shop, page)
+    left = await told(shop, taken, confirmed="yes")
     assert f"Take it away from {person.email}" not in left
 
     assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
@@ -84,7 +87,31 @@ async def test_policies_are_attached_to_a_role(shop: Shop) -> None:
     assert 'aria-label="Detach reading"' in await told(shop, f"{page}/policies", policy="reading")
     await refusal(shop, f"{page}/policies", 404, policy="no-such")
     assert f'href="{page}">reader<' in await see(shop, f"/console/policies/{policy['id']}")
-    assert "so nothing is allowed" in await told(shop, f"{page}/policies/{policy['id']}/detach")
+    detach = f"{page}/policies/{policy['id']}/detach"
+    asked = (await send(shop, detach)).text
+    assert "Detach reading from reader?" in asked
+    assert "You act in this role now" not in asked
+    assert 'aria-label="Detach reading"' in await see(shop, page)
+    assert "so nothing is allowed" in await told(shop, detach, confirmed="yes")
+
+
+async def test_one_is_told_that_it_is_the_own_role(shop: Shop) -> None:
+    acme = shop.served.acme
+    roles = (await read(shop, "/v1/roles"))["roles"]
+    (own,) = [each for each in roles if each["name"] == "admin"]
+    policies = (await read(shop, f"/v1/policies?attached_to={own['id']}"))["policies"]
+    page = f"{ACCOUNT_ROLES}/{own['id']}"
+    async with browser_with(
+        shop.served, shop.app, acme.program_token, role_id=own["id"], user_id=acme.person.id
+    ) as browser:
+        for path, is_own in (
+            (f"{page}/policies/{policies[0]['id']}/detach", True),
+            (f"{page}/assignments/{acme.person.id}/delete", True),
+            (f"{page}/assignments/{own['id']}/delete", False),
+        ):
+            asked = await browser.post(path, data={"csrf": "csrf"})
+            assert asked.status_code == 200
+            assert ("You act in this role now" in asked.text) is is_own, path
 
 
 async def test_roles_that_cannot_be_keep_their_form(shop: Shop) -> None:

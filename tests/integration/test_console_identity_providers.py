@@ -213,11 +213,13 @@ async def test_a_role_is_given_to_a_group_and_taken(shop: Shop) -> None:
         assert trusted.count(crn) == 1
     for row in (await read(shop, f"/v1/roles/{role_id}/group-assignments"))["group_assignments"]:
         if row["group"] in "xy":
-            await told(shop, f"{role}/groups/{row['id']}/delete")
+            await told(shop, f"{role}/groups/{row['id']}/delete", confirmed="yes")
     api = f"/v1/roles/{role_id}/group-assignments"
     (row,) = (await read(shop, api))["group_assignments"]
     assert row["identity_provider"] == provider
-    assert "platform &lt;team&gt;" not in await told(shop, f"{role}/groups/{row['id']}/delete")
+    assert "platform &lt;team&gt;" not in await told(
+        shop, f"{role}/groups/{row['id']}/delete", confirmed="yes"
+    )
     assert (await read(shop, api))["group_assignments"] == []
     await told(shop, f"{made.headers['location']}/delete", confirmed="yes")
 

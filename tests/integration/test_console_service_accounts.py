@@ -141,7 +141,10 @@ async def test_policies_come_and_go_and_then_the_program(shop: Shop) -> None:
     assert '<option value="everything">' not in attached
     await refusal(shop, f"{page}/policies", 409, policy="everything")
     assert "no-such" in await refusal(shop, f"{page}/policies", 404, policy="no-such")
-    detached = await told(shop, f"{page}/policies/{policy['id']}/detach")
+    detach = f"{page}/policies/{policy['id']}/detach"
+    assert "Detach everything from passing?" in (await send(shop, detach)).text
+    assert 'aria-label="Detach everything"' in await see(shop, page)
+    detached = await told(shop, detach, confirmed="yes")
     assert 'aria-label="Detach everything"' not in detached
     saved = await told(shop, page, description="Off", suspended="on")
     assert "suspended" in saved

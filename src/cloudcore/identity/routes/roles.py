@@ -198,7 +198,7 @@ async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext])
 async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRole]:
-    """Change a role; a change of its trust policy ends its sessions."""
+    """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
     role = await _authorized(ctx, role_id)
     return await ctx.commit(
         roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import PolicyKind
-from cloudcore.identity.documents import stored_document
+from cloudcore.identity.documents import StoredDocument, read_ids, stored_document
 from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
@@ -51,22 +53,40 @@ def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
 def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
-    """Change the given fields of a role; a new trust policy ends its sessions."""
+    """Change the given fields of a role; its sessions end unless its trust policy only grows."""
     increment_revision(tx, account_id)
     role = get_role(tx, account_id, role_id)
-    is_trust_changed = False
+    ends_sessions = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
         new: dict[str, Any] = {"trust_policy": stored.text, "trust_ids": stored.encoded_ids}
         changes = {**changes, **new}
-        is_trust_changed = role._replace(**new) != role
+        ends_sessions = not _only_adds(stored, role)
     if changes:
         role = role._replace(**changes, updated_at=now)
         rows.save_role(tx, role)
-    if is_trust_changed:
+    if ends_sessions:
         # Now that the row is locked, nobody assumes the role by the old trust any more.
         revoke_sessions_of_role(tx, role.id, now)
     return role
+
+
+def _only_adds(stored: StoredDocument, role: Role) -> bool:
+    """Return True if a trust policy still admits all whom a role's present one admits.
+
+    It does if it has every statement of that one, all others allow, and the names mean whom they
+    meant; with a denial, each name must.
+    """
+    before = msgspec.json.decode(role.trust_policy)["statements"]
+    after = msgspec.json.decode(stored.text)["statements"]
+    old_ids = read_ids(role.trust_ids)
+    if any(each["effect"] == "deny" for each in after) and stored.ids != old_ids:
+        return False
+    return (
+        old_ids.items() <= stored.ids.items()
+        and all(each in after for each in before)
+        and all(each["effect"] == "allow" for each in after if each not in before)
+    )
 
 
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record, open_client
+from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_verb
@@ -31,11 +32,11 @@ def add_parsers(verbs: Verbs) -> None:
     assign.add_argument(
         "--keep-trust",
         action="store_true",
-        help="leave the trust policy alone; by default it is made to admit the provider's people,"
-        " which ends the role's sessions",
+        help="leave the trust policy alone; by default it is made to admit the provider's people",
     )
     unassign = add_verb(verbs, "unassign-group", _unassign, "take a role from a group")
     _add_group(unassign)
+    add_confirmation(unassign)
     listing = add_verb(verbs, "groups", _list, "list the groups that have a role")
     add_named(listing, ROLE)
     add_quiet(listing, "groups")
@@ -64,7 +65,7 @@ def _assign(options: argparse.Namespace) -> int:
             words += ", but its trust policy does not admit them yet"
         else:
             admit(client, path, role["trust_policy"], provider.crn)
-            words += "; its trust policy admits them now, which ended its open sessions"
+            words += "; its trust policy admits them now"
     echo(words, options.output, made)
     return 0
 
@@ -89,6 +90,7 @@ def _unassign(options: argparse.Namespace) -> int:
     if len(rows) > 1:
         ids = ", ".join(row["identity_provider"] for row in rows)
         raise Misuse(f"groups of several providers are called so; name one: {ids}")
+    confirm(options, f"Take the role {role['name']} from the group {rows[0]['group']}?")
     client.call("DELETE", f"{path}/{rows[0]['id']}")
     echo(f"The group {rows[0]['group']} has the role {role['name']} no more", options.output)
     return 0

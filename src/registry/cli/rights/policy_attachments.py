@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from registry.cli.api import ApiClient, Record, open_client
+from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import Column, column, echo, printable, time_text, write_records
@@ -32,6 +33,7 @@ def add_parsers(verbs: Verbs) -> None:
     _add_target(attaching)
     detaching = add_verb(verbs, "detach", _detach, "take a policy from a service account or role")
     _add_target(detaching)
+    add_confirmation(detaching)
     listing = add_verb(verbs, "attachments", _list, "list what a policy is attached to")
     add_named(listing, POLICY)
 
@@ -66,6 +68,8 @@ def _detach(options: argparse.Namespace) -> int:
     target = find(client, kind, options.role or options.service_account)
     for row in client.rows(path, "attachments"):
         if _target(row)["id"] == target["id"]:
+            name = row["policy"]["name"]
+            confirm(options, f"Take the policy {name} from {target['name']}, and its rights?")
             client.call("DELETE", f"{path}/{row['id']}")
             words = f"{target['name']} has the policy {row['policy']['name']} no more"
             echo(words, options.output)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from registry.cli.api import open_client
+from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.credentials import changing, credentials_path
 from registry.cli.failure import Missing
 from registry.cli.listing import add_quiet, show_list
@@ -42,12 +43,12 @@ def add_parsers(verbs: Verbs) -> None:
     assign.add_argument(
         "--keep-trust",
         action="store_true",
-        help="leave the trust policy alone; by default it is made to admit the person, which"
-        " ends the role's sessions",
+        help="leave the trust policy alone; by default it is made to admit the person",
     )
     unassign = add_verb(verbs, "unassign", _unassign, "take a role from a person")
     add_named(unassign, ROLE)
     unassign.add_argument("user", metavar="EMAIL", help="e-mail address, id or CRN")
+    add_confirmation(unassign)
     listing = add_verb(verbs, "assignments", _list, "list the people who have a role")
     add_named(listing, ROLE)
     add_quiet(listing, "e-mail addresses")
@@ -77,7 +78,7 @@ def _assign(options: argparse.Namespace) -> int:
             words += ", but its trust policy does not admit them yet"
         else:
             admit(client, path, role["trust_policy"], crn)
-            words += "; its trust policy admits them now, which ended its open sessions"
+            words += "; its trust policy admits them now"
     echo(words, options.output, made)
     return 0
 
@@ -89,6 +90,8 @@ def _unassign(options: argparse.Namespace) -> int:
     for row in client.rows(path, "assignments"):
         user = row["user"]
         if written in (user["id"], user["crn"]) or written.lower() == user["name"]:
+            words = f"Take the role {row['role']['name']} from {user['name']}"
+            confirm(options, f"{words}, and end their sessions of it?")
             client.call("DELETE", f"{path}/{user['id']}")
             echo(f"{user['name']} has the role {row['role']['name']} no more", options.output)
             return 0

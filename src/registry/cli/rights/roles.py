@@ -182,7 +182,9 @@ def _update(options: argparse.Namespace) -> int:
         raise Misuse("say what is to change: --description, --max-session or --trust")
     client = open_client(options)
     changed = client.call("PATCH", path_of(client, ROLE, options.role), changes)["role"]
-    ended = "; its sessions are over" if "trust_policy" in changes else ""
+    ended = (
+        "; its sessions are over, unless trust was only added" if "trust_policy" in changes else ""
+    )
     echo(f"Changed the role {changed['name']}{ended}", options.output, changed)
     return 0
 

@@ -10,7 +10,7 @@ from cloudcore.errors import NotFound
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.attached_policies import attach, detach, read_policies
+from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
 from registry.console.pages.policy_documents import (
     complaint_about,
     parse_document,
@@ -85,7 +85,9 @@ async def attach_role_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/policies/{{policy:str}}/detach")
 async def detach_role_policy(page: InjectedPage) -> PageResponse:
-    """Detach a policy."""
+    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        return await ask_to_detach(page, (await page.api.get(_api(page)))[_KIND], _path(page))
     await detach(page, _KIND, page.parameters[_KIND])
     return page.go(_path(page), "policy-detached")
 
@@ -103,7 +105,11 @@ async def assign_role(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/assignments/{{user:str}}/delete")
 async def unassign_role(page: InjectedPage) -> PageResponse:
-    """Take the role from a person."""
+    """Ask whether to take the role from a person; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        words = "The sessions in which the person has assumed it end at once."
+        is_self = page.parameters["user"] == page.session.user_id
+        return await _ask_to_unassign(page, "a person", words, is_self=is_self)
     await page.api.change("DELETE", f"{_api(page)}/assignments/{page.parameters['user']}")
     return page.go(_path(page), "role-unassigned")
 
@@ -120,7 +126,12 @@ async def assign_role_to_group(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/groups/{{assignment:str}}/delete")
 async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
-    """Take the role from a group."""
+    """Ask whether to take the role from a group; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        words = (
+            "People who have it by this group alone lose it, and their sessions of it end at once."
+        )
+        return await _ask_to_unassign(page, "a group", words, is_self=True)
     await unassign_group(page, page.parameters[_KIND], page.parameters["assignment"])
     return page.go(_path(page), "group-unassigned")
 
@@ -134,6 +145,23 @@ async def delete_role(page: InjectedPage) -> PageResponse:
         return page.show("account_role_deletion.html", role=role)
     await page.api.change("DELETE", _api(page))
     return page.go(ACCOUNT_ROLES, "role-deleted")
+
+
+async def _ask_to_unassign(
+    page: PageRequest, whom: str, words: str, *, is_self: bool
+) -> PageResponse:
+    """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
+    role = (await page.api.get(_api(page)))["role"]
+    await page.require("iam:UnassignRole", role["crn"])
+    acting = page.session.acting
+    return page.show(
+        "right_removal.html",
+        title=f"Take the role {role['name']} from {whom}?",
+        words=words,
+        button="Take it away",
+        back=_path(page),
+        is_own=is_self and acting is not None and acting.role_id == role["id"],
+    )
 
 
 def _path(page: PageRequest) -> str:

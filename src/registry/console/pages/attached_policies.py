@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cloudcore.errors import NotFound
 from registry.console.control_plane import unless_refused
-from registry.console.page_request import PageRequest
+from registry.console.page_request import PageRequest, PageResponse
 
 
 class AttachedPolicies(NamedTuple):
@@ -51,6 +51,27 @@ async def attach(page: PageRequest, kind: str, principal_id: str) -> None:
         marker = found["meta"].get("marker")
         if marker is None:
             raise NotFound(f"there is no policy {name}")
+
+
+async def ask_to_detach(page: PageRequest, principal: Mapping[str, Any], back: str) -> PageResponse:
+    """Ask whether to detach the policy of the path from a service account or role.
+
+    Raises:
+        Refused: the role may not detach it.
+
+    """
+    policy = (await page.api.get(f"/v1/policies/{page.parameters['policy']}"))["policy"]
+    for crn in (principal["crn"], policy["crn"]):
+        await page.require("iam:DetachPolicy", crn)
+    acting = page.session.acting
+    return page.show(
+        "right_removal.html",
+        title=f"Detach {policy['name']} from {principal['name']}?",
+        words="What only this policy allows is refused from then on. The policy stays.",
+        button="Detach",
+        back=back,
+        is_own=acting is not None and acting.role_id == principal["id"],
+    )
 
 
 async def detach(page: PageRequest, kind: str, principal_id: str) -> None:

@@ -9,7 +9,7 @@ from litestar import get, post
 from cloudcore.errors import NotFound
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.attached_policies import attach, detach, read_policies
+from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
 from registry.console.pages.new_access_keys import end_of_form, show_new_key
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import SERVICE_ACCOUNTS
@@ -83,7 +83,10 @@ async def attach_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/policies/{{policy:str}}/detach")
 async def detach_policy(page: InjectedPage) -> PageResponse:
-    """Detach a policy."""
+    """Ask whether to detach a policy; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        account = (await page.api.get(_api(page)))["service_account"]
+        return await ask_to_detach(page, account, path_of(page))
     await detach(page, _KIND, page.parameters[_KIND])
     return page.go(path_of(page), "policy-detached")
 

@@ -1,0 +1,80 @@
+"""A new trust policy ends the sessions of a role, unless it only adds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.identity.rows.roles import Role
+from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
+from cloudcore.identity.services.roles import create_role, update_role
+from tests.databases import on_both_databases
+from tests.integration.oauth_world import World
+
+PERSON: Final = f"crn:iam::{uuid4()}:user/{uuid4()}"
+FIRST: Final = {"effect": "allow", "principals": ["acme"]}
+SECOND: Final = {"effect": "allow", "principals": ["partner"]}
+MORE: Final = {"effect": "allow", "principals": [PERSON]}
+DENIAL: Final = {"effect": "deny", "principals": [PERSON]}
+
+
+def trust(*statements: dict[str, Any]) -> dict[str, Any]:
+    return {"version": "1", "statements": [*statements]}
+
+
+async def is_kept(oauth: World, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Return True if a session of a role outlives a change of its trust policy."""
+    account_id = (await oauth.database.read(find_account_ids, ["acme"]))["acme"]
+    row = Role(uuid7(), account_id, uuid4().hex, "", "", 43200, oauth.now, oauth.now)
+    role = await oauth.database.write(create_role, row, before)
+    end = oauth.now + 3600 * MICROSECONDS
+    session = Session(uuid7(), "role", oauth.now, end, role_id=role.id)
+    await oauth.database.write(add_session, session)
+    changes = {"trust_policy": after}
+    await oauth.database.write(update_role, account_id, role.id, changes, oauth.now)
+    return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
+
+
+@on_both_databases
+async def test_sessions_outlive_what_only_adds(oauth: World) -> None:
+    await oauth.add_account("acme")
+    await oauth.add_account("partner")
+    for before, after, kept in (
+        (trust(FIRST), trust(FIRST), True),
+        (trust(FIRST), trust(FIRST, MORE), True),
+        (trust(FIRST, SECOND), trust(MORE, SECOND, FIRST), True),
+        (trust(FIRST, DENIAL), trust(FIRST, DENIAL, MORE), True),
+        (trust(FIRST, MORE), trust(FIRST), False),
+        (trust(FIRST), trust(MORE), False),
+        (trust(FIRST), trust(FIRST, DENIAL), False),
+        (trust(FIRST), trust(FIRST | {"conditions": {"ip_address": ["192.0.2.0/24"]}}), False),
+    ):
+        assert await is_kept(oauth, before, after) is kept, (before, after)
+
+
+@pytest.mark.parametrize("effect", ["allow", "deny"])
+async def test_a_name_that_means_another_now_ends_them(oauth: World, effect: str) -> None:
+    account = await oauth.add_account("acme")
+    await oauth.add_account("partner")
+    named = {"effect": effect, "principals": ["partner", "unknown"]}
+    row = Role(uuid7(), account.id, "deploy", "", "", 43200, oauth.now, oauth.now)
+    role = await oauth.database.write(create_role, row, trust(FIRST, named))
+    end = oauth.now + 3600 * MICROSECONDS
+    session = Session(uuid7(), "role", oauth.now, end, role_id=role.id)
+    await oauth.database.write(add_session, session)
+
+    async def lives() -> bool:
+        changes = {"trust_policy": trust(FIRST, named)}
+        await oauth.database.write(update_role, account.id, role.id, changes, oauth.now)
+        return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
+
+    assert await lives()
+    await oauth.add_account("unknown")
+    assert await lives() is (effect == "allow"), "a denial has begun to deny; an allow admits more"
+    await oauth.run("UPDATE accounts SET handle = 'renamed' WHERE handle = 'partner'")
+    await oauth.add_account("partner")
+    assert not await lives()
