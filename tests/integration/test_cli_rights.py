@@ -415,6 +415,24 @@ def test_a_role_is_created_with_its_people_and_changed(
     )
 
 
+def test_a_role_is_made_again_with_the_policy_left_or_not_at_all(world: World, name: str) -> None:
+    world.done("roles", "create", name, "--pull", "web/*")
+    world.done("roles", "delete", name)
+    world.done("roles", "create", name, "--pull", "web/*")
+    assert world.done("policies", "attachments", f"{name}-reader").lines[1].startswith(name)
+    world.done("roles", "delete", name)
+    refused = world.told("roles", "create", name, "--pull", "api/*", "--push", "web/*")
+    words = f"CONFLICT: there is a policy {name}-reader; delete it, or choose another name"
+    assert refused[0] == 1
+    assert refused[1].startswith(f"the role {name} was not created: {words} (request ")
+    world.done("policies", "create", f"{name}-admin", "--admin", "api/*")
+    refused = world.told("roles", "create", name, "--push", "web/*", "--admin", "web/*")
+    assert refused[1].startswith(f"the role {name} was not created: CONFLICT: there is a policy")
+    assert name not in world.done("roles", "list", "-q").lines
+    left = world.done("policies", "list", "-q").lines
+    assert [each for each in left if each.startswith(name)] == [f"{name}-admin", f"{name}-reader"]
+
+
 def test_people_are_listed_suspended_and_removed(world: World, owner: Home, name: str) -> None:
     email = f"{name}@example.org"
     world.done("users", "create", email, home=owner)

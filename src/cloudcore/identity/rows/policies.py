@@ -55,6 +55,7 @@ def _columns() -> Select[Any]:
 _OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
 _ADD: Final = insertion(policies, "account_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
+_FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _p.name == bindparam("name")))
 _LIST: Final = Statement(
     page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
 )
@@ -172,6 +173,12 @@ def add_policy(tx: Connection, policy: PolicyRow) -> bool:
 def find_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow | None:
     """Return a policy of this account, or None."""
     row = tx.row(_FIND, account_id=account_id, id=policy_id)
+    return PolicyRow(*row) if row else None
+
+
+def find_policy_named(tx: Connection, account_id: str, name: str) -> PolicyRow | None:
+    """Return the policy of an account that has a name."""
+    row = tx.row(_FIND_NAMED, account_id=account_id, name=name)
     return PolicyRow(*row) if row else None
 
 
