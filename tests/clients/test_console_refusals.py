@@ -142,6 +142,7 @@ def test_who_may_not_see_a_policy_is_not_told_there_is_none(
         page = onlooker.http.get(lifecycle)
         assert page.status_code == 200
         assert "You may not see whether there is a policy." in page.text
+        assert "Try rules" not in page.text
         assert "There is no policy" not in page.text
 
 

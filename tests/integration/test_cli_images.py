@@ -489,6 +489,19 @@ def test_a_tag_is_set_if_it_is_where_it_was_seen(world: World, app: str) -> None
     assert "'v2' is no digest like sha256:..." in misused.err
 
 
+def test_a_tag_that_is_set_to_a_deleted_image_is_told_how_to_restore_it(
+    world: World, app: str
+) -> None:
+    world.push(app, "v1")
+    gone = world.push(app, None)
+    world.done("images", "delete", app, gone)
+    for written in (gone, short(gone), f"sha256:{short(gone)}"):
+        status, words = world.told("tags", "set", f"{app}:v1", written)
+        assert status == 3
+        assert words.startswith(f"{app} has no image {written}; if it was deleted, 'entrepot ")
+        assert f"'entrepot images restore {app} DIGEST' brings it back" in words
+
+
 def test_a_tag_that_is_not_there_is_told(world: World, app: str) -> None:
     words = f"there is no tag 'v9' in {app}; 'entrepot tags list {app}' shows those there are"
     for command in (("tags", "show"), ("tags", "history"), ("images", "show")):

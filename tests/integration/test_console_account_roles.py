@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import AsyncIterator
@@ -56,6 +57,33 @@ async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
 
     assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
     assert ">releaser<" not in await told(shop, f"{page}/delete", confirmed="yes")
+
+
+async def test_a_reader_is_made_and_given_to_a_person_without_json(shop: Shop) -> None:
+    listed = await see(shop, ACCOUNT_ROLES)
+    found = re.search(r'<textarea id="trust_policy"[^>]*>([^<]*)</textarea>', listed)
+    assert found
+    proposed = html.unescape(found[1])
+    assert "service-account/" not in proposed
+    fields = {"name": "looker", "seconds": "3600", "trust_policy": proposed}
+    wrong = {"template": "reader", "names": "No Name"}
+    await refusal(shop, ACCOUNT_ROLES, 400, **fields, **wrong)
+    assert ">looker<" not in await see(shop, ACCOUNT_ROLES)  # nothing is left of it
+    sent = await send(shop, ACCOUNT_ROLES, **fields, template="reader", names="web/*, api")
+    page = sent.headers["location"].partition("?")[0]
+    role_id = page.rpartition("/")[2]
+    (policy,) = (await read(shop, f"/v1/policies?attached_to={role_id}"))["policies"]
+    assert policy["name"] == "looker-reader"
+    assert "repository/web/*" in str(policy["document"])
+    assert "repository/api" in str(policy["document"])
+
+    person, token = await shop.served.add_person("looking")
+    acme = shop.served.acme
+    await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
+    assert re.search(r'name="trust" checked> Let the trust policy admit the', await see(shop, page))
+    await told(shop, f"{page}/assignments", user=person.email, trust="on")
+    statements = (await read(shop, f"/v1/roles/{role_id}"))["role"]["trust_policy"]["statements"]
+    assert [f"user/{person.id}" in each["principals"][0] for each in statements] == [False, True]
 
 
 async def test_a_trust_policy_that_was_saved_meanwhile_is_not_overwritten(shop: Shop) -> None:
@@ -126,12 +154,14 @@ async def test_roles_that_cannot_be_keep_their_form(shop: Shop) -> None:
         sent = {**good, "trust_policy": trust("crn:iam::acme:role/x"), **change}
         await refusal(shop, ACCOUNT_ROLES, 400, **sent)
     assert ">wrong<" not in await see(shop, ACCOUNT_ROLES)
-    async with shop.browser_that_may("iam:ListRoles", "iam:GetRole") as reader:
+    async with shop.browser_that_may("iam:ListRoles", "iam:GetRole", "iam:AssignRole") as reader:
         listed = (await reader.get(ACCOUNT_ROLES)).text
         found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">', listed)
         assert found
         shown = (await reader.get(found[1])).text
         assert "You may not list who has it." in shown
+        assert 'name="user"' in shown
+        assert "Let the trust policy" not in shown
         answer = await reader.post(
             ACCOUNT_ROLES,
             data={

@@ -162,3 +162,9 @@ async def test_what_is_not_allowed_is_said(shop: Shop) -> None:
         assert "You may not list policies." in shown
         sent = await reader.post(f"{page}/keys", data={"csrf": "csrf"})
         assert (sent.status_code, "iam:CreateAccessKey" in sent.text) == (403, True)
+
+
+async def test_a_field_that_is_too_short_is_told_in_words(shop: Shop) -> None:
+    assert await refusal(shop, SERVICE_ACCOUNTS, 400, name="") == "Name: at least 1 character."
+    unnamed = {"name": "unnamed", "template": "reader", "names": ""}
+    assert await refusal(shop, SERVICE_ACCOUNTS, 400, **unnamed) == "Names: at least 1 entry."

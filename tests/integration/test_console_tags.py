@@ -55,6 +55,18 @@ async def test_a_move_to_what_is_not_there_is_refused_at_once(shop: Shop) -> Non
     missing = f"sha256:{'0' * 64}"
     assert (await shop.send("/tags/there", target=missing)).status_code == 404
     assert (await shop.send("/tags/there", target="../x")).status_code in (400, 404)
+    no_tag = await shop.send("/tags/there", target="nowhere")
+    assert (no_tag.status_code, "deleted images</a>" in no_tag.text) == (404, False)
+
+
+async def test_a_move_back_to_a_deleted_image_leads_to_where_it_is_restored(shop: Shop) -> None:
+    old, new = [(await shop.image(each, "moved"))["digest"] for each in ("older", "newer")]
+    await shop.call("DELETE", f"/images/{old}")
+    refused = await shop.send("/tags/moved", was=new, target=old)
+    assert refused.status_code == 404
+    assert f'href="{shop.address("/deleted")}">deleted images</a>' in refused.text
+    history = re.sub(r"<[^>]*>", "", refused.text.partition('class="history"')[2])
+    assert f"{new[:19]} from {old[:19]}" in history
 
 
 async def test_what_a_run_has_deleted_is_restored_at_once(shop: Shop) -> None:

@@ -142,6 +142,14 @@ def test_regctl_is_told_first_that_there_is_no_tls(world: World, tmp_path: Path)
     assert world.admits((tmp_path / "given").read_text())
 
 
+def test_a_client_that_nobody_knows_and_is_not_there_gets_no_line(world: World) -> None:
+    ended = world.run("docker-login", "--client", "bogus")
+    assert ended.status == 1
+    assert "cannot run bogus: " in ended.err
+    assert "such as docker, nerdctl" in ended.err
+    assert "--print-password" not in ended.err
+
+
 def test_a_client_that_is_elsewhere_gets_a_line_to_run_there(world: World) -> None:
     ended = world.run("docker-login", "--client", "/no/crane")
     assert ended.status == 1

@@ -175,6 +175,29 @@ async def test_a_program_is_set_up_whole_or_not_at_all(served: Served) -> None:
     assert "access_key" not in made.json()
 
 
+async def test_a_program_that_was_deleted_is_set_up_again_with_the_policy_left(
+    served: Served,
+) -> None:
+    ask, push = served.ask, {"template": "pusher", "names": ["web/*"]}
+    token, body = served.acme.program_token, {"name": "again", "grants": [push]}
+    made = (await ask("POST", "/v1/service-accounts", body, token=token)).json()
+    path = f"/v1/service-accounts/{made['service_account']['id']}"
+    assert (await ask("DELETE", path, token=token)).status_code == 204
+    again = await ask("POST", "/v1/service-accounts", body, token=token)
+    assert again.json()["policies"] == made["policies"]
+    program = again.json()["service_account"]["id"]
+    attached = await ask("GET", f"/v1/policies?attached_to={program}", token=token)
+    assert [each["name"] for each in attached.json()["policies"]] == ["again-pusher"]
+    other = {"template": "pusher", "names": ["api/*"], "policy_name": "again-pusher"}
+    refused = await ask(
+        "POST", "/v1/service-accounts", {"name": "other", "grants": [other]}, token=token
+    )
+    assert refused.status_code == 409
+    assert refused.json()["error"]["message"] == (
+        "there is a policy again-pusher; delete it, or choose another name"
+    )
+
+
 async def test_setting_up_takes_the_rights_of_its_parts(served: Served) -> None:
     """Who may only create service accounts must not give one more rights than it has."""
     token, body = served.acme.program_token, {"grants": [REGISTRY_ADMIN], "access_key": {}}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from registry.cli.acting import by_column
 from registry.cli.api import ApiClient
 from registry.cli.audit import moment
 from registry.cli.failure import Misuse
 from registry.cli.main import make_parser
+from registry.cli.transport import RequestRefused
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -60,3 +63,36 @@ def test_json_lines_are_written_page_by_page(
     assert options.run(options) == 0
     assert written == [0, 1, 2, 3]
     assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [4, 5]
+
+
+def test_an_export_that_is_refused_makes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_client: ApiClient, *_: object) -> dict[str, Any]:
+        raise RequestRefused("ACCESS_DENIED: no", 403)
+
+    monkeypatch.setattr(ApiClient, "call", refuse)
+    monkeypatch.setattr("registry.cli.audit.open_client", lambda _: object.__new__(ApiClient))
+    file = tmp_path / "events"
+    options = make_parser().parse_args(["audit", "export", "--to", str(file)])
+    with pytest.raises(RequestRefused):
+        options.run(options)
+    assert not file.exists()
+    monkeypatch.setattr(ApiClient, "call", lambda *_: {"events": [], "meta": {}})
+    assert options.run(options) == 0
+    assert file.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("crn", "session", "told"),
+    [
+        ("crn:iam::o:user/1", None, "ann@example.org"),
+        ("crn:iam::a:role/dev", "ann@example.org", "ann@example.org (crn:iam::a:role/dev)"),
+        ("crn:iam::a:service-account/ci", None, "ann@example.org (service account)"),
+    ],
+)
+def test_who_acted_is_told_by_name(crn: str, session: str | None, told: str) -> None:
+    cell = by_column("principal", "source").cell
+    source = {"crn": crn, "name": "ann@example.org", "session_name": session}
+    assert cell({"principal": crn, "source": source}) == told
+    assert cell({"principal": crn, "source": None}) == crn

@@ -176,6 +176,7 @@ def test_sizes(size: int, shown: str) -> None:
 def test_cells() -> None:
     assert text_of(None) == text_of([]) == text_of({}) == text_of("") == "-"
     assert text_of({"a": [1, True]}) == "a=1, yes"
+    assert text_of({"a": {"b": {"from": 1, "to": {}}}}) == "a={b={from=1, to=-}}"
     assert text_of(0) == "0"
     assert time_text("2026-01-02T03:04:05.678901Z") == "2026-01-02 03:04:05Z"
     assert printable("é 図 🎉") == "é 図 🎉"

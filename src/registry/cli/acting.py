@@ -10,9 +10,12 @@ def by_column(principal: str, source: str) -> Column:
 
     def cell(record: Record) -> object:
         crn, behind = record.get(principal), record.get(source)
-        if not crn or not behind or behind["session_name"] is None:
+        if not crn or not behind:
             return crn
         name, session = behind["name"], behind["session_name"]
+        if session is None:
+            kind = crn.rpartition(":")[2].partition("/")[0]
+            return name if kind == "user" else f"{name} ({kind.replace('-', ' ')})"
         return f"{name} ({crn})" if session == name else f"{name}, session {session} ({crn})"
 
     return Column("BY", cell)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,9 +95,10 @@ def _export(options: argparse.Namespace) -> int:
     if options.to is None:
         sys.stdout.writelines(lines)
         return 0
+    first = list(islice(lines, 1))  # before the file, so that a refusal leaves none
     try:
         with options.to.open("x", encoding="utf-8") as file:
-            file.writelines(lines)
+            file.writelines(chain(first, lines))
     except OSError as error:
         raise CommandFailure(f"cannot write {options.to}: {error.strerror}") from None
     echo(f"Wrote {options.to}", "table")

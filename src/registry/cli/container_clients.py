@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from registry.cli.container_passwords import ContainerPassword
 from registry.cli.failure import CommandFailure
+from registry.cli.output import printable
 
 
 class _LoginCommand(NamedTuple):
@@ -70,6 +71,11 @@ def log_in(url: str, program: str, login: ContainerPassword) -> None:
             _run(program, command, "")
         _run(program, last, login.password)
     except OSError as error:
+        if Path(program).name not in _COMMANDS:
+            raise CommandFailure(
+                f"cannot run {printable(program)}: {error.strerror}; name a container client with "
+                f"--client, such as {', '.join(CLIENTS)}"
+            ) from None
         by_hand = f"entrepot docker-login --registry {shlex.quote(url)} --print-password"
         lines = [*map(shlex.join, before), f"{by_hand} | {shlex.join(last)}"]
         raise CommandFailure(

@@ -132,9 +132,14 @@ def text_of(value: object) -> str:
         case list():
             return ", ".join(map(text_of, value))
         case dict():
-            return ", ".join(f"{printable(str(name))}={text_of(value[name])}" for name in value)
+            return ", ".join(f"{printable(str(name))}={_inner(value[name])}" for name in value)
         case _:
             return printable(str(value))
+
+
+def _inner(value: object) -> str:
+    """Return a value within an object as text; a further object in braces."""
+    return f"{{{text_of(value)}}}" if value and isinstance(value, dict) else text_of(value)
 
 
 def printable(text: str) -> str:

@@ -9,11 +9,11 @@ from registry.cli.acting import by_column
 from registry.cli.api import ApiClient, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.deletion import delete_items
-from registry.cli.failure import Misuse
+from registry.cli.failure import Missing, Misuse
 from registry.cli.items import find_items, items_in
 from registry.cli.listing import add_full_digests, add_quiet, show_list, show_rows
 from registry.cli.options import Verbs, add_noun, add_repository, add_verb
-from registry.cli.output import column, echo, time_text, write_record
+from registry.cli.output import column, echo, printable, time_text, write_record
 from registry.cli.references import (
     TypedReference,
     check_tag,
@@ -134,8 +134,14 @@ def _show(options: argparse.Namespace) -> int:
 def _set(options: argparse.Namespace) -> int:
     client = open_client(options)
     tag = _find(client, options.target)
-    digest = _target_digest(client, tag, options.image)
-    pointed = client.put_if(_condition(client, tag, options), tag.path, {"digest": digest})["tag"]
+    try:
+        digest = _target_digest(client, tag, options.image)
+        condition = _condition(client, tag, options)
+        pointed = client.put_if(condition, tag.path, {"digest": digest})["tag"]
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        raise _missing_image(tag, options.image) from None
     echo(f"{tag.words} points to {pointed['digest']}", options.output, pointed)
     return 0
 
@@ -162,7 +168,22 @@ def _target_digest(client: ApiClient, tag: _Tag, written: str) -> str:
     digests, tags = find_items(client, tag.repository, [item])
     if digests:
         return digests[0]
-    return digest_of(client, tag.repository, TypedReference(repository, tags[0]))
+    try:
+        return digest_of(client, tag.repository, TypedReference(repository, tags[0]))
+    except Missing:
+        if is_short_digest(item):
+            raise _missing_image(tag, item) from None
+        raise
+
+
+def _missing_image(tag: _Tag, written: str) -> Missing:
+    """Return the failure for an image that the repository does not have, or has no more."""
+    repository = tag.reference.repository
+    return Missing(
+        f"{repository} has no image {printable(written)}; if it was deleted, 'entrepot images "
+        f"deleted {repository}' lists it, and 'entrepot images restore {repository} DIGEST' brings "
+        "it back"
+    )
 
 
 def _delete(options: argparse.Namespace) -> int:

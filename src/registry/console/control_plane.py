@@ -14,6 +14,7 @@ import msgspec
 from cloudcore.identity.oauth_forms import values_of
 from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
+from registry.console.field_complaints import in_form_words
 
 T = TypeVar("T")
 
@@ -42,7 +43,8 @@ class Refused(Exception):
     @property
     def sentence(self) -> str:
         """Return the message as a sentence."""
-        return f"{self.message[:1].upper()}{self.message[1:]}."
+        words = in_form_words(self.message)
+        return f"{words[:1].upper()}{words[1:]}."
 
 
 class ControlPlaneClient:

@@ -85,7 +85,8 @@ async def create_service_account(
     """Create a service account, which may do nothing until a policy is attached to it.
 
     With `grants` and `access_key`, it is ready for use: policies, attachments and key are created
-    with it, or nothing is. The caller then also needs `iam:CreatePolicy` on each policy,
+    with it, or nothing is. A policy that has the name and the document already is attached as it
+    is. The caller then also needs `iam:CreatePolicy` on each policy,
     `iam:AttachPolicy` on each policy and on the service account, and `iam:CreateAccessKey`.
     """
     check_name(data.name)

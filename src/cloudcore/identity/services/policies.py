@@ -26,8 +26,26 @@ def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -
     stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
     made = policy._replace(document=stored.text, account_ids=stored.encoded_ids)
     if not rows.add_policy(tx, made):
-        raise Conflict("there is a policy of this name", name=policy.name)
+        raise Conflict(
+            f"there is a policy {policy.name}; delete it, or choose another name",
+            name=policy.name,
+        )
     return made
+
+
+def create_or_find_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
+    """Create a policy with this document, unless the policy of its name has the same.
+
+    Raises:
+        Conflict: the policy of its name has another document.
+
+    """
+    found = rows.find_policy_named(tx, policy.account_id, policy.name)
+    if found is not None:
+        stored = stored_document(tx, document, PolicyKind.IDENTITY, policy.account_id)
+        if (found.document, found.account_ids) == (stored.text, stored.encoded_ids):
+            return found
+    return create_policy(tx, policy, document)
 
 
 def get_policy(tx: Connection, account_id: str, policy_id: str) -> PolicyRow:

@@ -9,7 +9,7 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import AccessKey, ServiceAccount
 from cloudcore.identity.services.access_keys import create_access_key
-from cloudcore.identity.services.policies import attach_policy, create_policy
+from cloudcore.identity.services.policies import attach_policy, create_or_find_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 
 
@@ -37,8 +37,12 @@ def set_up_service_account(
 ) -> SetUp:
     """Create a service account, a policy for each grant, and its access key if there is one.
 
+    A policy that is there already with this name and document is attached as it is: it may be left
+    of a service account of the same name that was deleted.
+
     Raises:
-        Conflict: the name of the service account or of a policy is taken, or the policies are too
+        Conflict: the name of the service account is taken, or that of a policy with another
+            document, or the policies are too
             large together.
 
     """
@@ -49,14 +53,14 @@ def set_up_service_account(
 
 
 def _grant(tx: Connection, service_account: ServiceAccount, grant: NewGrant) -> PolicyRow:
-    policy = create_policy(tx, grant.policy, grant.document)
+    policy = create_or_find_policy(tx, grant.policy, grant.document)
     attachment = Attachment(
         grant.attachment_id,
         policy.account_id,
         policy.id,
         service_account.id,
         None,
-        policy.created_at,
+        grant.policy.created_at,
     )
     attach_policy(tx, attachment)
     return policy

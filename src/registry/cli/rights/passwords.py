@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from registry.cli.confirmation import add_confirmation, confirm
+from registry.cli.failure import CommandFailure
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import echo
 from registry.cli.rights.lookup import USER, add_named, find
@@ -38,6 +39,10 @@ def add_parsers(verbs: Verbs) -> None:
 def _reset(options: argparse.Namespace) -> int:
     client = open_people(options, needs_person=True)
     user = find(client, USER, options.user)
+    if user["id"] == client.call("GET", "/v1/users/me")["user"]["id"]:
+        raise CommandFailure(
+            f"{user['email']} is you; 'entrepot users change-password' changes your own password"
+        )
     confirm(options, f"Reset the password of {user['email']}, and end their sessions?")
     changed = client.create(f"{USER.path}/{user['id']}/reset-password")["user"]
     words = f"Reset the password of {changed['email']}; all their sessions are over"

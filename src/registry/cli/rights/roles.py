@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Final
 
 from registry.cli.api import ApiClient, open_client
@@ -132,26 +133,57 @@ def _create(options: argparse.Namespace) -> int:
         statement = {"effect": "allow", "principals": principals}
         fields["trust_policy"] = {"version": "1", "statements": [statement]}
     made = client.create(ROLE.path, fields)["role"]
+    # What this command has made; the role first, since an attached policy cannot be deleted.
+    new = [f"{ROLE.path}/{made['id']}"]
     try:
-        ready_made = [_ready_made(client, made["name"], each) for each in grants_of(options)]
-        for path in (*policies, *ready_made):
+        for grant in grants_of(options):
+            path, is_new = _ready_made(client, made["name"], grant)
+            policies.append(path)
+            new += [path] * is_new
+        for path in policies:
             attach(client, path, "role", made["id"])
         for each in people:
-            client.create(f"{ROLE.path}/{made['id']}/assignments", {"user": each["id"]})
+            client.create(f"{new[0]}/assignments", {"user": each["id"]})
     except RequestRefused as error:
-        raise CommandFailure(
-            f"the role {made['name']} is there, but without all that you named: {error}"
-        ) from None
+        raise _undone(client, made["name"], new, error) from None
     echo(_created(made["name"], options), options.output, made)
     return 0
 
 
-def _ready_made(client: ApiClient, role: str, grant: Grant) -> str:
-    """Create a ready-made policy for a role, named after both; return its path."""
-    template = {"name": grant.template, "names": grant.names}
-    fields = {"name": f"{role}-{grant.template}", "template": template}
-    made = client.create(POLICY.path, fields)["policy"]
-    return f"{POLICY.path}/{made['id']}"
+def _undone(
+    client: ApiClient, role: str, made: Sequence[str], error: RequestRefused
+) -> CommandFailure:
+    """Delete what was made, and return what to say of it."""
+    try:
+        for path in made:
+            client.call("DELETE", path)
+    except RequestRefused:
+        return CommandFailure(
+            f"the role {role} is there, but without all that you named: {error}; complete it, or "
+            f"delete it with 'entrepot roles delete {role}'"
+        )
+    return CommandFailure(f"the role {role} was not created: {error}")
+
+
+def _ready_made(client: ApiClient, role: str, grant: Grant) -> tuple[str, bool]:
+    """Return the path of a ready-made policy for a role, named after both, and whether it is new.
+
+    One that is there already with the same document may be left of a role that was deleted.
+    """
+    name = f"{role}-{grant.template}"
+    fields = {"name": name, "template": {"name": grant.template, "names": grant.names}}
+    try:
+        made = client.create(POLICY.path, fields)["policy"]
+    except RequestRefused as error:
+        if error.code != "CONFLICT":
+            raise
+        found = find(client, POLICY, name)
+        query = {"names": ",".join(grant.names)}
+        for each in client.call("GET", "/v1/policy-templates", query=query)["policy_templates"]:
+            if (each["name"], each["document"]) == (grant.template, found["document"]):
+                return f"{POLICY.path}/{found['id']}", False
+        raise
+    return f"{POLICY.path}/{made['id']}", True
 
 
 def _created(name: str, options: argparse.Namespace) -> str:

@@ -16,8 +16,10 @@ from registry.console.pages.policy_documents import (
     parse_document,
     written_document,
 )
+from registry.console.pages.ready_made_rights import create_with_rights, read_templates
 from registry.console.pages.refusals import NO_COMPLAINT, OUTDATED, Complaint, complaint_of
 from registry.console.pages.role_groups import assign_group, read_groups, unassign_group
+from registry.console.pages.role_trust import admit
 from registry.console.paths import ACCOUNT_ROLES
 
 _API: Final = "/v1/roles"
@@ -36,16 +38,16 @@ async def list_account_roles(page: InjectedPage) -> PageResponse:
 
 @post(ACCOUNT_ROLES)
 async def create_role(page: InjectedPage) -> PageResponse:
-    """Create a role."""
+    """Create a role, with a ready-made policy if the form asks for one."""
     written = page.form.get("trust_policy", "")
     try:
         body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
-        made = await page.api.post(_API, body)
+        role_id = await create_with_rights(page, body)
     except ValueError as error:
         return await _list(page, Complaint(400, str(error), "trust_policy"))
     except Refused as error:
         return await _list(page, complaint_about(error, written))
-    return page.go(f"{ACCOUNT_ROLES}/{made['role']['id']}", "role-saved")
+    return page.go(f"{ACCOUNT_ROLES}/{role_id}", "role-saved")
 
 
 @get(_ONE, opt=_SHOWN)
@@ -94,10 +96,15 @@ async def detach_role_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/assignments", opt=_SHOWN)
 async def assign_role(page: InjectedPage) -> PageResponse:
-    """Assign the role to a member of the organization."""
+    """Assign the role to a member of the organization.
+
+    With ``trust`` in the form, its trust policy is made to admit the person.
+    """
     body = {"user": page.form.get("user", "").strip()}
     try:
-        await page.api.post(f"{_api(page)}/assignments", body)
+        made = (await page.api.post(f"{_api(page)}/assignments", body))["assignment"]
+        if "trust" in page.form:
+            await admit(page, page.parameters[_KIND], made["user"]["crn"])
     except Refused as error:
         return await _show(page, complaint_of(error))
     return page.go(_path(page), "role-assigned")
@@ -193,14 +200,15 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
     acting = page.session.acting
     assert acting is not None, "the route admits only who acts in a role"
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    principal = f"crn:iam::{acting.account}:service-account/ci"
-    statement = {"effect": "allow", "principals": [principal], "actions": ["iam:AssumeRole"]}
+    # It names no person or program: the account's own need a policy that lets them assume the role.
+    statement = {"effect": "allow", "principals": [acting.account], "actions": ["iam:AssumeRole"]}
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",
         complaint.status,
         roles=found["roles"],
         meta=found["meta"],
+        templates=await read_templates(page),
         written=page.form.get("trust_policy", written_document(example)),
         complaint=complaint,
     )

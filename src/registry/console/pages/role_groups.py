@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import PageRequest
+from registry.console.pages.role_trust import admit
 
 _MOST = 200
 """More than a role, or an organization, can have."""
@@ -50,23 +51,12 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
     if "trust" in page.form:
         for each in await _providers(page):
             if each["id"] == made["identity_provider"]:
-                await _admit(page, role_id, each["crn"])
+                await admit(page, role_id, each["crn"])
 
 
 async def unassign_group(page: PageRequest, role_id: str, assignment_id: str) -> None:
     """Unassign a role from a group."""
     await page.api.change("DELETE", f"{_api(role_id)}/{assignment_id}")
-
-
-async def _admit(page: PageRequest, role_id: str, crn: str) -> None:
-    """Let the trust policy of a role admit a principal, unless it does."""
-    path = f"/v1/roles/{role_id}"
-    policy = (await page.api.get(path))["role"]["trust_policy"]
-    statements = policy["statements"]
-    if not any(each["effect"] == "allow" and crn in each["principals"] for each in statements):
-        added = {"effect": "allow", "principals": [crn]}
-        changed = {**policy, "statements": [*statements, added]}
-        await page.api.change("PATCH", path, {"trust_policy": changed})
 
 
 def _api(role_id: str) -> str:

@@ -11,6 +11,7 @@ from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
 from registry.console.pages.new_access_keys import end_of_form, show_new_key
+from registry.console.pages.ready_made_rights import read_templates
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import SERVICE_ACCOUNTS
 
@@ -129,13 +130,12 @@ async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
 
 async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    templates = (await page.api.get("/v1/policy-templates"))["policy_templates"]
     return page.show(
         "service_accounts.html",
         complaint.status,
         accounts=found["service_accounts"],
         meta=found["meta"],
-        templates=templates,
+        templates=await read_templates(page),
         complaint=complaint,
     )
 

@@ -41,7 +41,9 @@ async def list_tags(page: InjectedPage) -> PageResponse:
     return await _list_page(page)
 
 
-async def _list_page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+async def _list_page(
+    page: PageRequest, status: int = 200, complaint: str = "", *, is_gone: bool = False
+) -> PageResponse:
     query = page.query
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
@@ -69,6 +71,7 @@ async def _list_page(page: PageRequest, status: int = 200, complaint: str = "") 
         sort=sort if is_sorted else "",
         most_sorted=_MOST_SORTED,
         complaint=complaint,
+        is_gone=is_gone,
     )
 
 
@@ -84,7 +87,9 @@ async def show_tag(page: InjectedPage) -> PageResponse:
     return await _tag_page(page)
 
 
-async def _tag_page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+async def _tag_page(
+    page: PageRequest, status: int = 200, complaint: str = "", *, is_gone: bool = False
+) -> PageResponse:
     path = f"{api_path(page)}/tags/{page.parameters['tag']}"
     repository = await read_repository(page)
     history = await page.api.get(f"{path}/history", marker=page.query.get("marker"), limit=_PAGE)
@@ -98,6 +103,7 @@ async def _tag_page(page: PageRequest, status: int = 200, complaint: str = "") -
         history=history["history"],
         meta=history["meta"],
         complaint=complaint,
+        is_gone=is_gone,
     )
 
 
@@ -125,7 +131,8 @@ async def put_tag(page: InjectedPage) -> PageResponse:
         if error.status not in _INLINE:
             raise
         complaint = _MOVED if error.status == 412 else error.sentence
-        return await show(page, error.status, complaint)
+        is_gone = error.status == 404 and not is_tag(form.get("target", "").strip())
+        return await show(page, error.status, complaint, is_gone=is_gone)
     there = path_of(page).tag(name)
     if not was_there:
         return page.go(there, "tag-created")
