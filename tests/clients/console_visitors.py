@@ -115,7 +115,8 @@ def serve_site(data: Path) -> Iterator[Site]:
 
 def complaint_in(answer: httpx.Response) -> str:
     """Return what a page complains of, beside the form with what was written."""
-    return html.unescape(found_in(r'role="alert"[^>]*>([^<]*)</p>', answer.text))
+    words = found_in(r'role="alert"[^>]*>(.*?)</p>', answer.text)
+    return html.unescape(re.sub(r"<[^>]*>", "", words))
 
 
 @contextmanager
