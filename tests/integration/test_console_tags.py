@@ -88,6 +88,6 @@ async def test_what_a_run_has_deleted_is_restored_at_once(shop: Shop) -> None:
     left = await shop.served.database.read(
         list_tombstones, shop.repository_id, shop.served.clock(), None, 10
     )
-    assert [each.digest for each in left] == [other]
+    assert {other, *made} & {each.digest for each in left} == {other}
     assert "Nothing that this run deleted" in (await shop.send("/lifecycle/restore", run=run)).text
     assert (await shop.send("/lifecycle/restore", run="x")).status_code == 400
