@@ -20,6 +20,7 @@ from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy, PolicyKind
 from cloudcore.iam.resource_rules import ResourceRules
 from cloudcore.iam.templates import PolicyTemplate
+from cloudcore.uuids import parse_uuid
 
 if TYPE_CHECKING:
     from cloudcore.crn import Crn
@@ -242,7 +243,7 @@ def _fixed(part: str) -> str | None:
 
 def _fits(pattern: str, part: str | None) -> bool:
     if part is None:  # a region or an account
-        return _VARYING.fullmatch(pattern) is not None
+        return _VARYING.fullmatch(pattern) is not None or parse_uuid(pattern) is not None
     if any(wildcard in pattern for wildcard in _WILDCARDS):
         return Patterns((pattern,)).match(part)
     return pattern == part
