@@ -447,7 +447,7 @@ def test_a_tag_from_its_setting_to_its_return(world: World, app: str) -> None:
     history = world.read("tags", "history", target)
     assert [each["action"] for each in history] == ["moved", "moved", "moved", "created"]
     shown = world.done("tags", "history", target).lines[1]
-    assert f" moved {short(second)} {short(first)} crn:iam:" in shown
+    assert f" moved {short(second)} {short(first)} admin (service account)" in shown
     assert world.done("tags", "delete", target, "v1").lines[1:] == [
         f"latest deleted its image stays: {short(second)}",
         f"v1 deleted its image stays: {short(first)}",
