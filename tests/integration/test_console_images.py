@@ -110,6 +110,7 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     assert "Delete 2 images?" in asked
     assert "stays: another index lists it" in row_of(asked, parts[0]["digest"])
     assert "is pinned: stays" in row_of(asked, pinned["digest"])
+    assert "Delete 1 image, and pinned ones if ticked</button>" in asked
     named = re.search(r'name="digests" value="([^"]*)"', asked)
     assert named
     assert named[1].split() == [parts[1]["digest"], pinned["digest"]]

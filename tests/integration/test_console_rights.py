@@ -184,6 +184,7 @@ async def test_a_role_of_some_repositories_finds_them(shop: Shop) -> None:
         page = await browser.get(HOME)
         assert (page.status_code, "New repository" in page.text) == (200, True)
         assert "Your role may not list all repositories" in page.text
+        assert '<a href="?prefix=shop"><code>shop</code></a>.' in page.text
         listed = await browser.get(HOME, params={"prefix": "sho"})
         assert "Your role may not list all" in listed.text
         listed = await browser.get(HOME, params={"prefix": "shop"})

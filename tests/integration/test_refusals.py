@@ -85,6 +85,25 @@ async def test_the_catalog_says_which_action_it_takes(install: Install) -> None:
     assert await message(install, token, "/v2/_catalog") == words
 
 
+async def test_a_refused_list_names_the_prefixes_that_are_allowed(install: Install) -> None:
+    acme = await install.add_account("acme")
+    action = "registry:DescribeRepositories"
+    on = [f"crn:registry:*:*:repository/{name}" for name in ("web/*", "no/*", "w?b*", "exact")]
+    refused = deny(action, on=on[1])
+    said = [allow(action, on=each) for each in on]
+    program = await install.add_program(acme, "ci", *said, refused)
+    async with install.connect() as client:
+        for query in ("", "?name_prefix=we"):
+            path = f"/v1/repositories{query}"
+            answer = await client.get(path, headers=bearer(program.access_token))
+            assert answer.status_code == 403
+            error = answer.json()["error"]
+            assert "begin with web/ (name_prefix)" in error["message"]
+            assert error["params"] == {"name_prefixes": ["web/"]}
+        path = "/v1/repositories?name_prefix=web/"
+        assert (await client.get(path, headers=bearer(program.access_token))).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

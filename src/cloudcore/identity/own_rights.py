@@ -122,6 +122,23 @@ def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy
     return Rights(actions, on_some)
 
 
+def allowed_prefixes(asking: Asking, action: str, every: Crn) -> list[str]:
+    """Return beginnings of names that policies spell out and on all of which `action` is allowed.
+
+    `every` names the kind and the account; its own name does not matter. A name without a wildcard
+    is none.
+    """
+    found = []
+    for name in dict.fromkeys(_spelled_out(asking.policies, action, every.type)):
+        prefix = name.removesuffix("*")
+        if not prefix or prefix == name or {"*", "?"} & set(prefix):
+            continue
+        question = RightsQuestion(every, (action,), None)
+        if _is_allowed(asking, question, action, name, None):
+            found.append(prefix)
+    return sorted(found)
+
+
 def _is_allowed(
     asking: Asking,
     question: RightsQuestion,
@@ -160,6 +177,12 @@ def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
     Each is an example of what a pattern matches; whether it is allowed is to be decided.
     """
     yield _UNCOMMON
+    for name in _spelled_out(policies, action, kind):
+        yield name.replace("*", _UNCOMMON).replace("?", _UNCOMMON[0])
+
+
+def _spelled_out(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
+    """Yield the patterns of names of a kind in statements that allow `action`."""
     patterns = dict.fromkeys(
         text
         for policy in policies
@@ -171,4 +194,4 @@ def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
         last = parts[-1] if len(parts) == _CRN_PARTS else text.rpartition(":")[2]
         type_pattern, _, name = last.partition("/")
         if name and Patterns((type_pattern,)).match(kind):
-            yield name.replace("*", _UNCOMMON).replace("?", _UNCOMMON[0])
+            yield name

@@ -11,6 +11,9 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
+from cloudcore.crn import Crn
+from cloudcore.errors import AccessDenied
+from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
@@ -37,6 +40,9 @@ Description = Annotated[str, Meta(max_length=1000)]
 Mutability = Literal["mutable", "immutable"]
 Visibility = Literal["private", "shared", "public"]
 Source = Literal["user", "push", "pull_through_cache"]
+
+
+_MOST_PREFIXES: Final = 10
 
 
 class CreateRepository(RequestBody):
@@ -199,7 +205,7 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     repository_details.check_filters(query.name, query.name_prefix)
     names = NameRange.of(query.name, query.name_prefix)
     pattern = query.name or f"{query.name_prefix or ''}*"
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, pattern))
+    _authorize_list(ctx, repository_crn(ctx.settings.region, account_id, pattern))
     found, meta = await read_page(
         ctx,
         query,
@@ -212,6 +218,30 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
     return ManyRepositories(
         repositories=[repository_answer(ctx, each) for each in found], meta=meta
     )
+
+
+def _authorize_list(ctx: RequestContext, crn: str) -> None:
+    """Check that the caller may list the repositories of a pattern.
+
+    Raises:
+        AccessDenied: it may not. If it may list some, the error names the beginnings of their
+            names that its policies spell out, as `name_prefixes`.
+
+    """
+    try:
+        ctx.authorize(crn)
+    except AccessDenied as error:
+        if ctx.caller is None or ctx.action is None or not ctx.allowed_somewhere:
+            raise
+        asking = Asking.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
+        prefixes = allowed_prefixes(asking, ctx.action, Crn.parse(crn))[:_MOST_PREFIXES]
+        if not prefixes:
+            raise
+        words = (
+            "you may not list all of these repositories; ask for those whose names begin with "
+            f"{' or '.join(prefixes)} (name_prefix)"
+        )
+        raise AccessDenied(words, name_prefixes=prefixes) from error
 
 
 @get(PATH, opt={"action": "registry:DescribeRepositories"})

@@ -63,8 +63,9 @@ async def _page(
             raise
         found = {"repositories": [], "meta": None}
         is_partial = error.status == 403
+        prefixes = error.params.get("name_prefixes", [])
     else:
-        is_partial = False
+        is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
         status,
@@ -72,6 +73,7 @@ async def _page(
         meta=found["meta"],
         prefix=prefix,
         is_partial=is_partial,
+        prefixes=prefixes,
         registry_url=page.console.settings.auth_url,
         field=field,
         complaint=complaint,
