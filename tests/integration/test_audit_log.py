@@ -321,6 +321,47 @@ async def test_refused_attempts_on_both_planes_are_counted(served: Served) -> No
     assert (event["plane"], event["details"]) == ("data", {"name": "globex/app"})
 
 
+async def test_a_refused_role_is_found_by_action_and_role(served: Served) -> None:
+    acme, globex = served.acme, served.globex
+    theirs = iam_crn(globex.account_id, "role", "role")
+    own = iam_crn(acme.account_id, "role", "untrusting")
+    statement = {"effect": "allow", "principals": [globex.account_id]}
+    trust = {"version": "1", "statements": [statement]}
+    body = {"name": "untrusting", "trust_policy": trust}
+    role_id = (await served.make("/v1/roles", body, token=acme.program_token))["id"]
+    absent = "crn:iam::nobody:role/absent"
+    idle = await assume(served, await admin_session(served), acme.ids["/v1/roles/{}"])
+    program = iam_crn(acme.account_id, "service-account", "program")
+    idle_crn = iam_crn(acme.account_id, "role", "role")
+    for token, asked, told in (
+        (acme.program_token, "untrusting", own),
+        (acme.program_token, role_id, own),
+        (acme.program_token, own.replace(acme.account_id, acme.handle), own),
+        (acme.program_token, theirs, theirs),
+        (acme.program_token, absent, absent),
+        (idle, "untrusting", own),
+        (idle, "none\n", "none?"),
+    ):
+        refused = await served.ask("POST", "/v1/assume-role", {"role": asked}, token=token)
+        assert refused.status_code == 403, refused.text
+        await served.auditor.flush()
+        who = idle_crn if token == idle else program
+        query = {"outcome": "refused", "action": "iam:AssumeRole", "who": who}
+        (event,) = await events(served, acme, **query)
+        assert event["resources"] == [told]
+    assert await events(served, globex, outcome="refused", action="iam:AssumeRole") == []
+    # By a person, in the organization's.
+    person = {"role": theirs}
+    refused = await served.ask("POST", "/v1/assume-role", person, token=acme.person_token)
+    assert refused.status_code == 403
+    # What no action is about leaves none.
+    refused = await served.ask("GET", "/v1/policy-templates", token=acme.person_token)
+    assert refused.status_code == 403
+    await served.auditor.flush()
+    found = await of_organization(served, acme, outcome="refused", who=acme.person.email)
+    assert [(each["action"], each["resources"]) for each in found] == [("iam:AssumeRole", [theirs])]
+
+
 async def test_an_account_reads_its_own_events_alone(served: Served) -> None:
     acme, globex = served.acme, served.globex
     own = {each["id"] for each in await events(served, acme, limit=200)}

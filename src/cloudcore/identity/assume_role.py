@@ -143,6 +143,7 @@ async def assume_role(
     )
     credential = _new_credential(asked.sid)
     sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
+    ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
     return AssumedRole(
         access_token=tokens.issue(
@@ -164,10 +165,14 @@ async def assume_role(
     )
 
 
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 def _assume(
     ctx: RequestContext, tx: Connection, asked: _Asked, credential: _Credential, sealed: bytes
 ) -> tuple[AssumableRole, int]:
-    role = _allowed_role(tx, asked)
+    role = _allowed_role(ctx, tx, asked)
     source = asked.source
     if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
         raise AccessDenied("roles were assumed from one another too many times in a row")
@@ -229,7 +234,7 @@ def _session_name(source: Principal) -> str | None:
     return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
 
 
-def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
+def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> AssumableRole:
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
@@ -243,6 +248,8 @@ def _allowed_role(tx: Connection, asked: _Asked) -> AssumableRole:
         policies: tuple[Policy, ...] = (_ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
+    if role is not None and (is_assigned or role.account_id == source.account_id):
+        ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
     if source.kind is not PrincipalKind.USER and not could_allow(
         policies, TRUST_ACTION, asked.source_ip, asked.now
     ):

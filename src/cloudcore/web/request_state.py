@@ -164,8 +164,14 @@ def _rate_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
 
 
 def _note_refusal(context: RequestContext, caller: Principal) -> None:
-    """Count a caller's refused attempt for the audit log, in its own account or organization."""
+    """Count a caller's refused attempt for the audit log, in its own account or organization.
+
+    A refusal that is about no action, such as that of a person on a route for accounts that needs
+    no permission, tells nothing and is not counted.
+    """
     action, resource = context.asked or (context.action or "", "")
+    if not action:
+        return
     context.note_refusal(
         action,
         principal=caller.crn,
