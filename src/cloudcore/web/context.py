@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
@@ -80,6 +81,10 @@ class Authenticator(Protocol):
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         """Return the current identity policies of `principal`."""
+        ...
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        """Return the ids of the organizations that a person belongs to."""
         ...
 
 
@@ -292,6 +297,27 @@ class RequestContext:
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
             self.auditor.note_refusal(event._replace(outcome="refused"), owners)
+
+    def note_refusal_of(self, caller: Principal) -> None:
+        """Count the refusal of this request for the log of the caller's account or organizations.
+
+        A refusal that is about no action, such as that of a person on a route for accounts that
+        needs no permission, tells nothing and is not counted.
+        """
+        action, resource = self.asked or (self.action or "", "")
+        if not action:
+            return
+        owners = None
+        if caller.account_id is None:
+            owners = partial(self._authenticator.organizations_of, caller)
+        self.note_refusal(
+            action,
+            principal=caller.crn,
+            source=caller.source,
+            owner_id=caller.account_id or "",
+            owners=owners,
+            resource=resource,
+        )
 
     def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
         """Record the operation's change, in its transaction."""
