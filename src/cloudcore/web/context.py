@@ -38,6 +38,10 @@ B = TypeVar("B")
 Ts = TypeVarTuple("Ts")
 
 
+ChangeCheck = Callable[[Connection], None]
+"""Checks a change at the end of its transaction; what it raises undoes the change."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     """The operator's settings of the control plane."""
@@ -137,12 +141,15 @@ class RequestContext:
         self._authenticator = platform.authenticator
         self._database: Database = platform.database
         self.database: Database = platform.database
-        """Its writes record the change of an operation with an action, in their transaction."""
+        """Its writes check and record the change of an operation with an action, in their
+        transaction."""
+        self.change_check: ChangeCheck | None = None
+        """Called at the end of the change's transaction."""
         self.details: dict[str, object] = {}
         """What the change adds to its event in the audit log; emptied before each try."""
-        if is_change and action is not None and platform.auditor is not None:
+        if is_change and action is not None:
             self.database = AuditedDatabase(
-                platform.database, self.details.clear, self._record_change
+                platform.database, self.details.clear, self._conclude_change
             )
         self.clock: Clock = platform.clock
         self.new_id: Callable[[], str] = platform.new_id
@@ -248,6 +255,8 @@ class RequestContext:
         def run(connection: Connection) -> Reply[B]:
             self.details.clear()
             result = change(connection, *args)
+            if self.change_check is not None:
+                self.change_check(connection)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
             more = told(result) if told else {}
@@ -318,6 +327,12 @@ class RequestContext:
             owners=owners,
             resource=resource,
         )
+
+    def _conclude_change(self, tx: Connection) -> None:
+        """Check and record the operation's change, in its transaction."""
+        if self.change_check is not None:
+            self.change_check(tx)
+        self._record_change(tx)
 
     def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
         """Record the operation's change, in its transaction."""

@@ -37,7 +37,7 @@ class KeyOwner(NamedTuple):
         return {self.service_account_status, self.account_status} != {"active"}
 
 
-_FIND: Final = Statement(
+_OWNERS: Final = (
     select(
         _k.id,
         _k.secret_sha256,
@@ -51,8 +51,9 @@ _FIND: Final = Statement(
     )
     .join(service_accounts, service_accounts.c.id == _k.service_account_id)
     .join(accounts, accounts.c.id == _k.account_id)
-    .where(_k.access_key_id == bindparam("access_key_id"))
 )
+_FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
+_FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
 _EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 _USE: Final = Statement(
     access_keys.update()
@@ -69,6 +70,12 @@ _USE: Final = Statement(
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
     """Return the access key with this public id, or None."""
     row = tx.row(_FIND, access_key_id=access_key_id)
+    return KeyOwner(*row) if row else None
+
+
+def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
+    """Return the access key with this id of its row, or None."""
+    row = tx.row(_FIND_BY_ID, key_id=key_id)
     return KeyOwner(*row) if row else None
 
 
