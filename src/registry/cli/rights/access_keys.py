@@ -12,6 +12,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, printable, time_text
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, path_of
 from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
 from registry.cli.spans import span, time_after
@@ -61,9 +62,11 @@ def add_parsers(commands: Verbs) -> None:
     _add_fields(update).add_argument(
         "--never-expires", action="store_true", help="take the end away"
     )
+    add_force(update)
     deletion = add_verb(verbs, "delete", _delete, "delete a key, with the logins made by it")
     add_named(deletion, SERVICE_ACCOUNT)
     _add_key(deletion)
+    add_force(deletion)
     add_confirmation(deletion)
 
 
@@ -171,7 +174,8 @@ def _rotate(options: argparse.Namespace) -> int:
     made = _new_key(client, path, options)
     until = time_after(options.grace)
     if options.now:
-        client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"})
+        # Forced, should the command be signed in by it: the new key has the same rights.
+        client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"}, {"force": True})
         rest = f"{old['access_key_id']} works no more"
     else:
         if old["expires_at"] is None or until[:19] < old["expires_at"][:19]:
@@ -194,7 +198,8 @@ def _update(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = _keys(client, options)
     key = _find_key(client, path, options)
-    changed = client.call("PATCH", f"{path}/{key['id']}", changes)["access_key"]
+    path = f"{path}/{key['id']}"
+    changed = client.call("PATCH", path, changes, forced(options))["access_key"]
     end = changed["expires_at"]
     words = f"{changed['access_key_id']} is {changed['status']}"
     until = "" if end is None else f", until {time_text(end)}"
@@ -208,6 +213,6 @@ def _delete(options: argparse.Namespace) -> int:
     key = _find_key(client, path, options)
     name = key["access_key_id"]
     confirm(options, f"Delete the access key {name} of {options.service_account}?")
-    client.call("DELETE", f"{path}/{key['id']}")
+    client.call("DELETE", f"{path}/{key['id']}", query=forced(options))
     echo(f"Deleted the access key {name}", options.output)
     return 0
