@@ -33,6 +33,38 @@ def policy(*statements: object) -> str:
     return json.dumps({"version": "1", "statements": statements})
 
 
+def test_one_of_two_keys_is_replaced_at_once(world: World, name: str, tmp_path: Path) -> None:
+    bot = name
+    world.done("service-accounts", "create", bot)
+    first = world.read("access-keys", "create", bot)
+    old = world.read("access-keys", "create", bot)["access_key_id"]
+    new = world.read("access-keys", "rotate", bot, old, "--now")["access_key_id"]
+    keys = world.read("access-keys", "list", bot)
+    assert {each["access_key_id"]: each["status"] for each in keys} == {
+        first["access_key_id"]: "active",
+        old: "inactive",
+        new: "active",
+    }
+    # One that cannot be created leaves the old one as it was.
+    past = ("--expires-at", "2001-01-31T12:00:00Z")
+    status, words = world.told("access-keys", "rotate", bot, new, "--now", *past)
+    assert (status, words.partition(":")[0]) == (1, "INVALID_INPUT")
+    assert world.read("access-keys", "list", bot)[2]["status"] == "active"
+    # The key that the command itself is signed in by is not ended before there is another.
+    world.done("policies", "create", name, "-", stdin=policy({**EVERY, "actions": ["iam:*"]}))
+    world.done("policies", "attach", name, "--service-account", bot)
+    home = Home(tmp_path)
+    login = ("login", world.install.url, "--access-key-id", first["access_key_id"])
+    world.done(*login, stdin=f"{first['secret_access_key']}\n", home=home)
+    own = ("access-keys", "rotate", bot, first["access_key_id"], "--now")
+    status, words = world.told(*own, home=home)
+    assert status == 1
+    assert f"signed in by {first['access_key_id']}" in words
+    world.done("access-keys", "delete", bot, new)
+    assert "works no more" in world.done(*own, home=home).lines[0]
+    assert world.told("whoami", home=home)[0] == 4
+
+
 def test_a_program_takes_its_own_rights_by_force_alone(
     world: World, name: str, tmp_path: Path
 ) -> None:
