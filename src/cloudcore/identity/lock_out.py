@@ -25,8 +25,6 @@ from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.web.context import ChangeCheck, RequestContext
 
 _ATTACH: Final = "iam:AttachPolicy"
-REASON: Final = "own_rights"
-"""The ``reason`` in the parameters of the refusal."""
 
 
 class ForceQuery(msgspec.Struct):
@@ -98,7 +96,7 @@ def _refusal(caller: Principal, lost: Sequence[str], words: str) -> Conflict:
     return Conflict(
         f"this would {words}, {caller.crn}, the right to {_ATTACH} on {' and '.join(lost)}, so you"
         " could not undo it; use force if you intend that (?force=true, --force)",
-        reason=REASON,
+        reason="own_rights",
         actions=[_ATTACH],
         resources=list(lost),
     )
