@@ -73,7 +73,7 @@ class AccessKeyRecord(ResponseBody):
     expires_at: RFC3339 | None
     """From then on it does not work, whatever its status."""
     last_used_at: RFC3339 | None
-    """Rounded down to the hour; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; minutes late."""
     created_at: RFC3339
 
 

@@ -67,7 +67,7 @@ class RoleRecord(ResponseBody):
     trust_policy: dict[str, Any]
     max_session_seconds: int
     last_used_at: RFC3339 | None
-    """Rounded down to the hour; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 

@@ -43,7 +43,8 @@ class ServiceAccountRecord(ResponseBody):
     description: str
     status: Status
     last_used_at: RFC3339 | None
-    """The last use of one of its keys, rounded down to the hour; minutes late."""
+    """The last use of one of its keys, rounded down to the hour, but not before that
+    key was created; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, or_, select
+from sqlalchemy import and_, bindparam, case, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -63,7 +63,12 @@ _USE: Final = Statement(
             or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("hour")),
         )
     )
-    .values(last_used_at=bindparam("hour"))
+    .values(
+        # Not before it was created, within the hour.
+        last_used_at=case(
+            (_k.created_at > bindparam("hour"), _k.created_at), else_=bindparam("hour")
+        )
+    )
 )
 
 
