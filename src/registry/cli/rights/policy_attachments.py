@@ -44,8 +44,8 @@ def add_parsers(verbs: Verbs) -> None:
 def _add_target(parser: argparse.ArgumentParser) -> None:
     add_named(parser, POLICY)
     either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--service-account", metavar="NAME", help="by name, id or CRN")
-    either.add_argument("--role", metavar="NAME", help="by name, id or CRN")
+    either.add_argument("--service-account", metavar="SERVICE-ACCOUNT", help="by name, id or CRN")
+    either.add_argument("--role", metavar="ROLE", help="by name, id or CRN")
 
 
 def attach(
