@@ -16,7 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from sqlalchemy import create_engine
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.family import vocabulary
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
@@ -67,6 +67,9 @@ class TokenBook:
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         return next(may for holder, may in self.holders.values() if holder == principal)
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        return ()
 
 
 @dataclass

@@ -24,6 +24,7 @@ from cloudcore.family import vocabulary
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes import HANDLERS
@@ -82,6 +83,9 @@ class World:
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         return await self.permissions.policies_of(principal)
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        return organizations_of(principal.id, tx)
 
     def clock(self) -> int:
         self.now += 1000  # a millisecond, by which ids are ordered
@@ -259,6 +263,9 @@ class _Later:
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         return await self.world.policies_of(principal)
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        return self.world.organizations_of(principal, tx)
 
 
 @cache

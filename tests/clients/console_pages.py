@@ -232,7 +232,8 @@ def questions_of(world: World) -> list[Question]:
     picked = {f"pick.{world.index}": "on", f"pick.{world.older}": "on"}
     program = call("POST", "/v1/service-accounts", {"name": f"asked-{uuid4()}", "access_key": {}})
     owner, key = program["service_account"]["id"], program["access_key"]["id"]
-    (policy, *_), (role, *_) = (call("GET", f"/v1/{path}")[path] for path in ("policies", "roles"))
+    (policy, *_), roles = (call("GET", f"/v1/{path}")[path] for path in ("policies", "roles"))
+    (role,) = (each for each in roles if each["name"] == "admin")
     (organization,) = call("GET", "/v1/accounts")["accounts"]
     people = f"/console/people/{organization['organization']['id']}"
     (person, *_) = call("GET", "/v1/users")["users"]
@@ -250,6 +251,7 @@ def questions_of(world: World) -> list[Question]:
         Question(f"/console/service-accounts/{owner}/delete", {}),
         Question(f"/console/policies/{policy['id']}/delete", {}),
         Question(f"/console/account-roles/{role['id']}/delete", {}),
+        Question(f"/console/account-roles/{role['id']}/delete", {"confirmed": "yes"}, 409),
         Question(f"{world.provider}/delete", {}),
         Question(f"{member}/password", {}),
         Question(f"{member}/remove", {}),

@@ -66,6 +66,23 @@ async def test_a_use_is_of_the_key_or_of_the_role_that_acts(oauth: World) -> Non
     assert await last_use(oauth, _ROLE, role.id) == start + HOUR
 
 
+@on_both_databases
+async def test_nothing_was_used_before_it_was_created(oauth: World) -> None:
+    oauth.pass_time(1500)
+    acme, created = await oauth.add_account("acme"), oauth.now
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole", "test:*"))
+    role = await oauth.add_role(acme, "deploy", ci.crn)
+    await oauth.add_policy(acme, may("test:*"), role_id=role.id)
+    for seconds, used in ((60, created), (120, created), (3600, created - created % HOUR + HOUR)):
+        oauth.pass_time(seconds)
+        token = await oauth.token_of(ci)
+        session = (await oauth.assume(token, role.id)).json()["access_token"]
+        assert await oauth.things(session) == 200
+        await oauth.uses.flush()
+        assert await last_use(oauth, _KEY, ci.key_id) == used
+        assert await last_use(oauth, _ROLE, role.id) == used
+
+
 async def test_an_hour_takes_one_write_and_a_fault_loses_none(oauth: World) -> None:
     ci = await oauth.add_program(await oauth.add_account("acme"), "ci", may("test:*"))
     database = Failing(oauth.database)

@@ -61,6 +61,37 @@ def test_bash_completes_references_as_one_word(bash_script: Path) -> None:
     assert "--all" in offered(bash_script, "entrepot images list -")
 
 
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("tags set app:latest ", "tag"),
+        ("tags delete app 1", "tag"),
+        ("images delete app ", "tag"),
+        ("may ", "principal"),
+        ("may ci ", "action"),
+        ("may ci registry:Pu", "action"),
+        ("may ci PushImage ", "repository"),
+        ("policies simulate ", "principal"),
+        ("policies attach web --role ", "role"),
+        ("policies detach web --service-account c", "service-account"),
+        ("login https://localhost --role ", "role"),
+        ("roles create web --policy ", "policy"),
+        ("roles create web --user ", "person"),
+    ],
+)
+def test_bash_asks_for_what_an_argument_names(bash_script: Path, typed: str, asked: str) -> None:
+    line = f"entrepot {typed}"
+    bash_script.write_text(bash_script.read_text().replace("2>/dev/null)", ")"))
+    source = (
+        'source "$1"; entrepot() { echo "$*" >&2; }; COMP_LINE="$2"; COMP_POINT=${#2}; _entrepot'
+    )
+    bash = require_tool("bash")
+    command = [bash, "--norc", "--noprofile", "-c", source, "bash", str(bash_script), line]
+    ended = subprocess.run(command, capture_output=True, check=True, text=True, timeout=30)
+    word = line.rpartition(" ")[2]
+    assert ended.stderr == f"__complete {asked} {word} --line={line}\n"
+
+
 def test_bash_completes_commands_options_choices_and_files(bash_script: Path) -> None:
     subprocess.run([require_tool("bash"), "-n", bash_script], check=True, timeout=30)
     assert completed(bash_script, "reposi") == ["repositories", "repository-policies"]

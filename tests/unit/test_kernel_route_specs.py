@@ -63,6 +63,7 @@ async def skip_the_guard(_: object) -> None:
         (route(opt={"action": None, "public": "yes"}), "public"),
         (route(opt={"action": "a:B", "idempotent": True}), "returns the Reply"),
         (keyed(action=None, public=True), "neither an action"),
+        (route(opt={"action": None, "change_check": skip_the_guard}), "an action and a change"),
         (with_query, "declares query parameters"),
         (with_number, "is read as text"),
         (

@@ -14,6 +14,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind, Source, read_source
+from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.permissions import Permissions
@@ -58,6 +59,10 @@ class BearerAuthenticator:
         """Return the current identity policies of a `principal` that acts now; note its use."""
         self._uses.note(principal)
         return await self._permissions.policies_of(principal)
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        """Return the ids of the organizations that a person belongs to."""
+        return organizations_of(principal.id, tx)
 
 
 def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:

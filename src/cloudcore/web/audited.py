@@ -1,7 +1,7 @@
-"""A database whose writes record the change they make, in the same transaction.
+"""A database whose writes check and record the change they make, in the same transaction.
 
-It is the database of a request that changes something. So an operation cannot forget its event in
-the audit log, and one that is rolled back has none.
+It is the database of a request that changes something. So an operation cannot forget the check that
+its route declares, nor its event in the audit log, and one that is rolled back has none.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from cloudcore.db.base import Connection, Database, P, T
 
 
 class AuditedDatabase:
-    """Records one event with the first write of a request; relaxed writes are bookkeeping."""
+    """Checks and records the first write of a request; relaxed writes are bookkeeping."""
 
     def __init__(
-        self, database: Database, begin: Callable[[], None], record: Callable[[Connection], None]
+        self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Record the changes of `database`; `begin` is called before each try of the first one."""
+        """Conclude the first write to `database`; `begin` is called before each try of it."""
         self._database = database
         self._begin = begin
-        self._record = record
-        self._is_recorded = False
+        self._conclude = conclude
+        self._is_concluded = False
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -33,18 +33,18 @@ class AuditedDatabase:
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a change and record it; see `Database.write`."""
-        if self._is_recorded:
+        """Run a change, check and record it; see `Database.write`."""
+        if self._is_concluded:
             return await self._database.write(change, *args, **kwargs)
 
-        def recorded(tx: Connection) -> T:
+        def concluded(tx: Connection) -> T:
             self._begin()
             result = change(tx, *args, **kwargs)
-            self._record(tx)
+            self._conclude(tx)
             return result
 
-        result = await self._database.write(recorded)
-        self._is_recorded = True
+        result = await self._database.write(concluded)
+        self._is_concluded = True
         return result
 
     async def write_relaxed(

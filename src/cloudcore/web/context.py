@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
@@ -35,6 +36,10 @@ from cloudcore.web.ratelimit import DEFAULT_BUDGET, Budget
 T = TypeVar("T")
 B = TypeVar("B")
 Ts = TypeVarTuple("Ts")
+
+
+ChangeCheck = Callable[[Connection], None]
+"""Checks a change at the end of its transaction; what it raises undoes the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,10 @@ class Authenticator(Protocol):
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
         """Return the current identity policies of `principal`."""
+        ...
+
+    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
+        """Return the ids of the organizations that a person belongs to."""
         ...
 
 
@@ -132,12 +141,15 @@ class RequestContext:
         self._authenticator = platform.authenticator
         self._database: Database = platform.database
         self.database: Database = platform.database
-        """Its writes record the change of an operation with an action, in their transaction."""
+        """Its writes check and record the change of an operation with an action, in their
+        transaction."""
+        self.change_check: ChangeCheck | None = None
+        """Called at the end of the change's transaction."""
         self.details: dict[str, object] = {}
         """What the change adds to its event in the audit log; emptied before each try."""
-        if is_change and action is not None and platform.auditor is not None:
+        if is_change and action is not None:
             self.database = AuditedDatabase(
-                platform.database, self.details.clear, self._record_change
+                platform.database, self.details.clear, self._conclude_change
             )
         self.clock: Clock = platform.clock
         self.new_id: Callable[[], str] = platform.new_id
@@ -243,6 +255,8 @@ class RequestContext:
         def run(connection: Connection) -> Reply[B]:
             self.details.clear()
             result = change(connection, *args)
+            if self.change_check is not None:
+                self.change_check(connection)
             body = msgspec.json.encode(wrap(result))
             where = location(result) if location else None
             more = told(result) if told else {}
@@ -292,6 +306,33 @@ class RequestContext:
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
             self.auditor.note_refusal(event._replace(outcome="refused"), owners)
+
+    def note_refusal_of(self, caller: Principal) -> None:
+        """Count the refusal of this request for the log of the caller's account or organizations.
+
+        A refusal that is about no action, such as that of a person on a route for accounts that
+        needs no permission, tells nothing and is not counted.
+        """
+        action, resource = self.asked or (self.action or "", "")
+        if not action:
+            return
+        owners = None
+        if caller.account_id is None:
+            owners = partial(self._authenticator.organizations_of, caller)
+        self.note_refusal(
+            action,
+            principal=caller.crn,
+            source=caller.source,
+            owner_id=caller.account_id or "",
+            owners=owners,
+            resource=resource,
+        )
+
+    def _conclude_change(self, tx: Connection) -> None:
+        """Check and record the operation's change, in its transaction."""
+        if self.change_check is not None:
+            self.change_check(tx)
+        self._record_change(tx)
 
     def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
         """Record the operation's change, in its transaction."""

@@ -133,6 +133,9 @@ class Guard:
                 raise refusal(action)
             state.hides_absence = True
             context.allowed_somewhere = False
+        assert state.spec is not None
+        if state.spec.change_check is not None:
+            context.change_check = state.spec.change_check(context)
 
 
 async def _authenticate(

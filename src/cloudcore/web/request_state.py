@@ -21,7 +21,6 @@ from litestar.types import (
 )
 
 from cloudcore.errors import PlatformError
-from cloudcore.iam.principal import Principal
 from cloudcore.web import idempotency
 from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import render
@@ -80,7 +79,7 @@ class RequestState:
             start, body = self._answer(PlatformError(""))
         context = self.context
         if start["status"] == 403 and context is not None and context.caller is not None:
-            _note_refusal(context, context.caller)
+            context.note_refusal_of(context.caller)
         if context is not None and context.claim is not None and not context.is_committed:
             try:
                 await self._keep(context, context.claim, start, body)
@@ -161,21 +160,3 @@ def _rate_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
         (b"x-ratelimit-remaining", b"%d" % status.remaining),
         (b"x-ratelimit-reset", b"%d" % status.reset),
     ]
-
-
-def _note_refusal(context: RequestContext, caller: Principal) -> None:
-    """Count a caller's refused attempt for the audit log, in its own account or organization.
-
-    A refusal that is about no action, such as that of a person on a route for accounts that needs
-    no permission, tells nothing and is not counted.
-    """
-    action, resource = context.asked or (context.action or "", "")
-    if not action:
-        return
-    context.note_refusal(
-        action,
-        principal=caller.crn,
-        source=caller.source,
-        owner_id=caller.account_id or caller.organization_id or "",
-        resource=resource,
-    )

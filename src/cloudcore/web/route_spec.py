@@ -3,6 +3,7 @@
     action          the IAM action that the caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
     resource_policy finds the resource's own policy, which authorizes a replay
+    change_check    prepares a check that runs at the end of the change's transaction
     public          unauthenticated clients may call it; credentials are ignored
     rate_limited    requests count per principal; on a public route else per client address
     query           the `msgspec.Struct` of its query parameters
@@ -37,13 +38,14 @@ from litestar.routes import HTTPRoute
 
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.vocabulary import ActionOperation
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import ChangeCheck, Reply, RequestContext
 from cloudcore.web.tail import Tails, collision
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {
     "idempotent": bool,
     "resource_policy": Callable,  # type: ignore[dict-item]
+    "change_check": Callable,  # type: ignore[dict-item]
     "public": bool,
     "rate_limited": bool,
     "query": type,
@@ -61,6 +63,8 @@ _OPTIONAL: Final[dict[str, type]] = {
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns its policy, or None."""
+PrepareCheck = Callable[[RequestContext], ChangeCheck | None]
+"""Called when the caller may do the action somewhere; returns the check of its change, or None."""
 _INJECTED: Final = frozenset({"ctx", "data", "needs", "request", "return", "stream"})
 
 
@@ -77,6 +81,7 @@ class RouteSpec:
     action: str | None
     idempotent: bool = False
     resource_policy: ResourcePolicy | None = None
+    change_check: PrepareCheck | None = None
     public: bool = False
     rate_limited: bool = False
     query: type[msgspec.Struct] | None = None
@@ -204,6 +209,8 @@ def _check_opt(opt: dict[str, Any]) -> None:
 def _check_sense(spec: RouteSpec, handler: HTTPRouteHandler) -> None:
     if spec.public and (spec.action or spec.idempotent):
         raise RouteError("a public route has neither an action nor an Idempotency-Key")
+    if spec.change_check is not None and (spec.action is None or spec.method == "GET"):
+        raise RouteError("opt's change_check needs an action and a change")
     returned = handler.parsed_fn_signature.return_type
     if spec.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")

@@ -16,7 +16,7 @@ from typing import Final
 from cloudcore.errors import PlatformError
 from registry.cli.api import ApiClient, Query
 from registry.cli.credentials import credentials_path
-from registry.cli.failure import CommandFailure
+from registry.cli.failure import CommandFailure, Missing
 from registry.cli.options import Verbs
 from registry.cli.references import repository_path
 from registry.cli.rights.lookup import POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
@@ -31,6 +31,11 @@ KINDS: Final = {
     "REPOSITORY:TAG": "image",
     "REPOSITORY[:TAG]": "image",
     "REPOSITORY[:TAG|@DIGEST]": "image",
+    "TAG": "tag",
+    "DIGEST|TAG": "tag",
+    "RESOURCE": "repository",
+    "PRINCIPAL": "principal",
+    "ACTION": "action",
     "SERVICE-ACCOUNT": "service-account",
     "ROLE": "role",
     "POLICY": "policy",
@@ -51,6 +56,8 @@ _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 """What no shell expands: bash would run a command that stood between backticks."""
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
+_MOST_ARGUMENTS: Final = 3
+"""How many arguments are tried as the name of a repository."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -58,6 +65,7 @@ def add_parsers(commands: Verbs) -> None:
     parser = commands.add_parser(COMMAND)
     parser.add_argument("kind", choices=sorted(set(KINDS.values())))
     parser.add_argument("word", nargs="?", default="")
+    parser.add_argument("--line", default="", help="what is typed so far")
     parser.set_defaults(run=_print)
 
 
@@ -67,17 +75,27 @@ def _print(options: argparse.Namespace) -> int:
         url = choose_registry(None, os.environ, path)
         transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
         tokens = SignIn(transport, path, in_role=options.kind != _OF_PEOPLE)
-        found = candidates(ApiClient(transport, tokens), options.kind, options.word)
+        client = ApiClient(transport, tokens)
+        found = candidates(client, options.kind, options.word, options.line)
     except (CommandFailure, PlatformError, OSError):
         return 0
     sys.stdout.writelines(f"{each}\n" for each in found if _PLAIN.fullmatch(each))
     return 0
 
 
-def candidates(client: ApiClient, kind: str, word: str) -> Sequence[str]:
-    """Return up to 100 names that begin with a word; of images, references by tag."""
+def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Sequence[str]:
+    """Return up to 100 names that begin with a word; of images, references by tag.
+
+    Tags are those of the repository that the `line` typed so far names.
+    """
     if kind in _NAMED:
         return _names(client, _NAMED[kind], word)
+    if kind == "principal":
+        return _principals(client, word)
+    if kind == "action":
+        return _actions(client, word)
+    if kind == "tag":
+        return _tags_of_line(client, word, line)
     if kind == _OF_PEOPLE:
         return _providers(client, word)
     name, colon, prefix = word.partition(":")
@@ -92,10 +110,38 @@ def candidates(client: ApiClient, kind: str, word: str) -> Sequence[str]:
 
 
 def _tags(client: ApiClient, repository: str, prefix: str) -> Sequence[str]:
+    return [f"{repository}:{name}" for name in _tag_names(client, repository, prefix)]
+
+
+def _tag_names(client: ApiClient, repository: str, prefix: str) -> Sequence[str]:
     query: Query = {"prefix": prefix, "limit": _MOST}
     path = f"{repository_path(client, repository)}/tags"
-    rows = client.call("GET", path, query=query)["tags"]
-    return [f"{repository}:{row['name']}" for row in rows]
+    return [str(row["name"]) for row in client.call("GET", path, query=query)["tags"]]
+
+
+def _tags_of_line(client: ApiClient, word: str, line: str) -> Sequence[str]:
+    """Return tags of the first repository among the arguments of the command in a line."""
+    _, _, typed = line.rpartition("entrepot ")
+    arguments = [each for each in typed.split()[2:] if not each.startswith("-")]
+    for each in arguments[:_MOST_ARGUMENTS]:
+        try:
+            return _tag_names(client, each.partition(":")[0].partition("@")[0], word)
+        except Missing:  # the value of an option
+            continue
+    return ()
+
+
+def _principals(client: ApiClient, word: str) -> Sequence[str]:
+    """Return service accounts by name, and roles as ``role/NAME``."""
+    kind, slash, name = word.partition("/")
+    roles = _names(client, ROLE, name if slash and kind == "role" else "")
+    named = [*_names(client, SERVICE_ACCOUNT, word), *(f"role/{each}" for each in roles)]
+    return [each for each in named if each.startswith(word)]
+
+
+def _actions(client: ApiClient, word: str) -> Sequence[str]:
+    rows = client.call("GET", "/v1/actions")["actions"]
+    return [str(row["name"]) for row in rows if row["name"].startswith(word)]
 
 
 def _names(client: ApiClient, kind: Kind, word: str) -> Sequence[str]:

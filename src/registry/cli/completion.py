@@ -24,7 +24,7 @@ _HINT: Final = """so that each new shell has it:
 # anew, and what stands before the last such character is cut from the answers.
 _BASH: Final = """
 _entrepot_names() {
-  compgen -W "$(entrepot COMMAND "$1" "$2" 2>/dev/null)" -- "$2"
+  compgen -W "$(entrepot COMMAND "$1" "$2" --line="$line" 2>/dev/null)" -- "$2"
 }
 
 _entrepot() {
@@ -42,7 +42,7 @@ complete -o bashdefault -F _entrepot entrepot
 _ZSH: Final = """
 _entrepot_names() {
   local -a found
-  found=("${(@f)$(entrepot COMMAND "$1" "$PREFIX" 2>/dev/null)}")
+  found=("${(@f)$(entrepot COMMAND "$1" "$PREFIX" --line="$LBUFFER" 2>/dev/null)}")
   compadd -a found
 }
 """
@@ -89,7 +89,8 @@ def _asking(kind: str) -> dict[str, str]:
     return {
         "bash": f"_entrepot_{kind}",
         "zsh": f"_entrepot_names {kind}",
-        "fish": f"(entrepot {candidates.COMMAND} {kind} (commandline -ct) 2>/dev/null)",
+        "fish": f"(entrepot {candidates.COMMAND} {kind} (commandline -ct)"
+        " --line=(commandline -cp) 2>/dev/null)",
     }
 
 

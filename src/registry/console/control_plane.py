@@ -50,15 +50,23 @@ class Refused(Exception):
 class ControlPlaneClient:
     """A client of the control plane for one request of a browser."""
 
-    def __init__(self, app: Application, scope: Scope, bearer: str | None = None) -> None:
+    def __init__(
+        self,
+        app: Application,
+        scope: Scope,
+        bearer: str | None = None,
+        *,
+        forces_changes: bool = False,
+    ) -> None:
         """Pass on the client address, host and request id of the browser's request (`scope`)."""
         self._app = app
         self._scope = scope
         self._bearer = bearer
+        self._forces_changes = forces_changes
 
-    def signed(self, bearer: str) -> ControlPlaneClient:
-        """Return a client with this access token."""
-        return ControlPlaneClient(self._app, self._scope, bearer)
+    def signed(self, bearer: str, *, forces_changes: bool = False) -> ControlPlaneClient:
+        """Return a client with this access token, all of whose changes may be forced."""
+        return ControlPlaneClient(self._app, self._scope, bearer, forces_changes=forces_changes)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
         """Return the JSON at a path; parameters that are None or empty are left out."""
@@ -101,6 +109,8 @@ class ControlPlaneClient:
         query: Mapping[str, str | int | None],
         headers: Sequence[tuple[bytes, str]],
     ) -> Any:  # noqa: ANN401 - JSON
+        if self._forces_changes:
+            query = {**query, "force": "true"}
         content = b"" if body is None else msgspec.json.encode(body)
         answer = await self._send(method, path, query, content, b"application/json", headers)
         return msgspec.json.decode(answer) if answer else None

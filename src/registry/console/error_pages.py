@@ -17,6 +17,7 @@ from cloudcore.web.envelope import render
 from registry.console.admission import no_such_page
 from registry.console.control_plane import Refused
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
+from registry.console.pages.refusals import takes_own_rights
 from registry.console.pages.repository_paths import path_of
 from registry.console.paths import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.sessions import NoRole, RoleRefused, SignedOut
@@ -56,10 +57,16 @@ def _lead_on(request: _Request, error: Moved) -> PageResponse:
 
 
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
-    """Show an error of ``/v1``; a 401 ends the session."""
+    """Show an error of ``/v1``; a 401 ends the session.
+
+    If the change would take the caller's own rights, ask whether to make it all the same.
+    """
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
     page = page_of(request.scope)
+    if takes_own_rights(error):
+        back = "/".join(page.path.split("/")[:4])  # /console/policies/<id>
+        return page.show("own_rights.html", error.status, back=back)
     return page.show("error.html", error.status, error=error, by_role=True, kept=_kept(page))
 
 

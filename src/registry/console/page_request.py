@@ -115,7 +115,7 @@ class PageRequest:
         """Return ``/v1`` for the role that the person has assumed."""
         acting = self.session.acting
         assert acting is not None, "the route admits only who acts in a role"
-        return self.client.signed(acting.token.value)
+        return self.client.signed(acting.token.value, forces_changes="own_rights" in self.form)
 
     def asks_about(self, *crns: str) -> None:
         """Have the rights on further resources read with those that every page shows."""

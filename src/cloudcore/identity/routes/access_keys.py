@@ -13,6 +13,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
+from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.service_accounts import authorized, crn_of
 from cloudcore.identity.rows.service_accounts import (
@@ -72,7 +73,7 @@ class AccessKeyRecord(ResponseBody):
     expires_at: RFC3339 | None
     """From then on it does not work, whatever its status."""
     last_used_at: RFC3339 | None
-    """Rounded down to the hour; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; minutes late."""
     created_at: RFC3339
 
 
@@ -204,7 +205,7 @@ async def get_access_key(
     return _one(owner, key)
 
 
-@patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", "statuses": (409,)})
+@patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", **CHECKED})
 async def update_access_key(
     service_account_id: FromPath[str],
     key_id: FromPath[str],
@@ -230,7 +231,7 @@ async def update_access_key(
     )
 
 
-@delete(_PATH + "/{key_id:str}", opt={"action": "iam:DeleteAccessKey"})
+@delete(_PATH + "/{key_id:str}", opt={"action": "iam:DeleteAccessKey", **CHECKED})
 async def delete_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

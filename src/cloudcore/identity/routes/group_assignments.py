@@ -11,6 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
+from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
 from cloudcore.identity.routes.roles import crn_of
 from cloudcore.identity.rows.group_assignments import (
@@ -134,7 +135,7 @@ async def list_role_group_assignments(
     )
 
 
-@delete(_PATH + "/{group_assignment_id:str}", opt={"action": "iam:UnassignRole"})
+@delete(_PATH + "/{group_assignment_id:str}", opt={"action": "iam:UnassignRole", **CHECKED})
 async def delete_group_assignment(
     role_id: FromPath[str],
     group_assignment_id: FromPath[str],

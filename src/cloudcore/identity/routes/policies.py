@@ -16,6 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
+from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import check_name, iam_crn
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
@@ -33,7 +34,7 @@ from cloudcore.identity.rows.policies import (
 from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
-from cloudcore.revisions import RevisionQuery
+from cloudcore.revisions import Revision
 from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -70,6 +71,12 @@ class PoliciesQuery(PageQuery):
 
     attached_to: _Id | None = None
     """Id of a service account or role; only its policies are listed."""
+
+
+class PolicyChangeQuery(ForceQuery):
+    """The options of a change of a policy."""
+
+    revision: Revision | None = None
 
 
 class CreateAttachment(RequestBody):
@@ -250,7 +257,7 @@ async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestConte
 
 @patch(
     "/v1/policies/{policy_id:str}",
-    opt={"action": "iam:UpdatePolicy", "query": RevisionQuery, "statuses": (409,)},
+    opt={"action": "iam:UpdatePolicy", **CHECKED, "query": PolicyChangeQuery},
 )
 async def update_policy(
     policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
@@ -265,7 +272,7 @@ async def update_policy(
         policy.id,
         changes_of(data),
         ctx.clock(),
-        ctx.query(RevisionQuery).revision,
+        ctx.query(PolicyChangeQuery).revision,
         wrap=_one,
     )
 
@@ -291,7 +298,7 @@ def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[s
 @post(
     "/v1/policies/{policy_id:str}/attachments",
     status_code=201,
-    opt={"action": "iam:AttachPolicy", "idempotent": True},
+    opt={"action": "iam:AttachPolicy", "idempotent": True, **CHECKED},
 )
 async def create_attachment(
     policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
@@ -339,7 +346,7 @@ async def list_policy_attachments(
 
 @delete(
     "/v1/policies/{policy_id:str}/attachments/{attachment_id:str}",
-    opt={"action": "iam:DetachPolicy"},
+    opt={"action": "iam:DetachPolicy", **CHECKED},
 )
 async def delete_attachment(
     policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]

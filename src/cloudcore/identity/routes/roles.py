@@ -11,6 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import check_name, iam_crn, person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
 from cloudcore.identity.rows.roles import (
@@ -66,7 +67,7 @@ class RoleRecord(ResponseBody):
     trust_policy: dict[str, Any]
     max_session_seconds: int
     last_used_at: RFC3339 | None
-    """Rounded down to the hour; minutes late."""
+    """Rounded down to the hour, but not before `created_at`; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -194,7 +195,7 @@ async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext])
     return _one(await _authorized(ctx, role_id))
 
 
-@patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole"})
+@patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole", **CHECKED})
 async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRole]:
@@ -205,7 +206,7 @@ async def update_role(
     )
 
 
-@delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole"})
+@delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole", **CHECKED})
 async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a role; its sessions end at once."""
     role = await _authorized(ctx, role_id)
@@ -253,7 +254,10 @@ async def list_role_assignments(
     return ManyAssignments(assignments=[_assignment(role, each) for each in found], meta=meta)
 
 
-@delete("/v1/roles/{role_id:str}/assignments/{user_id:str}", opt={"action": "iam:UnassignRole"})
+@delete(
+    "/v1/roles/{role_id:str}/assignments/{user_id:str}",
+    opt={"action": "iam:UnassignRole", **CHECKED},
+)
 async def delete_assignment(
     role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
+from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Description, Status
 from cloudcore.identity.rows.service_accounts import (
@@ -42,7 +43,8 @@ class ServiceAccountRecord(ResponseBody):
     description: str
     status: Status
     last_used_at: RFC3339 | None
-    """The last use of one of its keys, rounded down to the hour; minutes late."""
+    """The last use of one of its keys, rounded down to the hour, but not before that
+    key was created; minutes late."""
     created_at: RFC3339
     updated_at: RFC3339
 
@@ -120,7 +122,10 @@ async def get_service_account(
     return _one(await authorized(ctx, service_account_id))
 
 
-@patch("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:UpdateServiceAccount"})
+@patch(
+    "/v1/service-accounts/{service_account_id:str}",
+    opt={"action": "iam:UpdateServiceAccount", **CHECKED},
+)
 async def update_service_account(
     service_account_id: FromPath[str],
     data: JSONBody[UpdateServiceAccount],
@@ -138,7 +143,10 @@ async def update_service_account(
     )
 
 
-@delete("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:DeleteServiceAccount"})
+@delete(
+    "/v1/service-accounts/{service_account_id:str}",
+    opt={"action": "iam:DeleteServiceAccount", **CHECKED},
+)
 async def delete_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, or_, select
+from sqlalchemy import and_, bindparam, case, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -37,7 +37,7 @@ class KeyOwner(NamedTuple):
         return {self.service_account_status, self.account_status} != {"active"}
 
 
-_FIND: Final = Statement(
+_OWNERS: Final = (
     select(
         _k.id,
         _k.secret_sha256,
@@ -51,8 +51,9 @@ _FIND: Final = Statement(
     )
     .join(service_accounts, service_accounts.c.id == _k.service_account_id)
     .join(accounts, accounts.c.id == _k.account_id)
-    .where(_k.access_key_id == bindparam("access_key_id"))
 )
+_FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
+_FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
 _EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 _USE: Final = Statement(
     access_keys.update()
@@ -62,13 +63,24 @@ _USE: Final = Statement(
             or_(_k.last_used_at.is_(None), _k.last_used_at < bindparam("hour")),
         )
     )
-    .values(last_used_at=bindparam("hour"))
+    .values(
+        # Not before it was created, within the hour.
+        last_used_at=case(
+            (_k.created_at > bindparam("hour"), _k.created_at), else_=bindparam("hour")
+        )
+    )
 )
 
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
     """Return the access key with this public id, or None."""
     row = tx.row(_FIND, access_key_id=access_key_id)
+    return KeyOwner(*row) if row else None
+
+
+def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
+    """Return the access key with this id of its row, or None."""
+    row = tx.row(_FIND_BY_ID, key_id=key_id)
     return KeyOwner(*row) if row else None
 
 

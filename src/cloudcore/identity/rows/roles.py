@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, null, or_, select
+from sqlalchemy import Select, bindparam, case, func, null, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
@@ -78,7 +78,12 @@ _USE: Final = Statement(
         _r.id == bindparam("role_id"),
         or_(_r.last_used_at.is_(None), _r.last_used_at < bindparam("hour")),
     )
-    .values(last_used_at=bindparam("hour"))
+    .values(
+        # Not before it was created, within the hour.
+        last_used_at=case(
+            (_r.created_at > bindparam("hour"), _r.created_at), else_=bindparam("hour")
+        )
+    )
 )
 _DELETE: Final = Statement(roles.delete().where(_r.id == bindparam("role_id")))
 _ASSIGN: Final = insertion(role_assignments)

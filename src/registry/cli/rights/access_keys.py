@@ -8,16 +8,21 @@ from typing import Any, Final
 
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.failure import Missing, Misuse
+from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, printable, time_text
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, path_of
+from registry.cli.rights.people import StoredSignIn
 from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
+from registry.cli.rights.token_claims import claims_of
 from registry.cli.spans import span, time_after
 from registry.cli.transport import RequestRefused
 
 _GRACE: Final = timedelta(days=1)
+_MAX_ACTIVE: Final = 2
+"""How many keys of a service account may work at a time."""
 _COLUMNS: Final = (
     column("ACCESS KEY ID", "access_key_id", is_whole=True),
     column("STATUS", "status"),
@@ -61,9 +66,11 @@ def add_parsers(commands: Verbs) -> None:
     _add_fields(update).add_argument(
         "--never-expires", action="store_true", help="take the end away"
     )
+    add_force(update)
     deletion = add_verb(verbs, "delete", _delete, "delete a key, with the logins made by it")
     add_named(deletion, SERVICE_ACCOUNT)
     _add_key(deletion)
+    add_force(deletion)
     add_confirmation(deletion)
 
 
@@ -114,7 +121,7 @@ def _find_key(client: ApiClient, path: str, options: argparse.Namespace) -> Reco
     written, owner = options.access_key, options.service_account
     rows = list(client.rows(path, "access_keys"))
     if written is None:
-        rows = [row for row in rows if row["status"] == "active" and not _is_over(row)]
+        rows = [row for row in rows if _is_live(row)]
         if len(rows) != 1:
             names = ", ".join(row["access_key_id"] for row in rows)
             raise Misuse(f"{owner} has {len(rows)} active keys; name the one: {names or 'none'}")
@@ -128,10 +135,11 @@ def _find_key(client: ApiClient, path: str, options: argparse.Namespace) -> Reco
     )
 
 
-def _is_over(key: Record) -> bool:
-    """Return True if a key has expired by this machine's clock."""
+def _is_live(key: Record) -> bool:
+    """Return True if a key is active and has not expired by this machine's clock."""
     end: str | None = key["expires_at"]
-    return end is not None and end[:19] <= time_after(timedelta())[:19]
+    is_over = end is not None and end[:19] <= time_after(timedelta())[:19]
+    return key["status"] == "active" and not is_over
 
 
 def _new_key(client: ApiClient, path: str, options: argparse.Namespace) -> Record:
@@ -168,12 +176,12 @@ def _rotate(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = _keys(client, options)
     old = _find_key(client, path, options)
-    made = _new_key(client, path, options)
     until = time_after(options.grace)
     if options.now:
-        client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"})
+        made = _replace_now(client, path, options, old)
         rest = f"{old['access_key_id']} works no more"
     else:
+        made = _new_key(client, path, options)
         if old["expires_at"] is None or until[:19] < old["expires_at"][:19]:
             changes = {"expires_at": until}
             old = client.call("PATCH", f"{path}/{old['id']}", changes)["access_key"]
@@ -181,6 +189,40 @@ def _rotate(options: argparse.Namespace) -> int:
     owner = made["service_account"]["name"]
     show_secret(options, f"Created a key of {owner}; {rest}", made, KEY_LABELS)
     return 0
+
+
+def _replace_now(client: ApiClient, path: str, options: argparse.Namespace, old: Record) -> Record:
+    """Create a key, and deactivate the `old` one: before, if it is one of the two that may work.
+
+    Raises:
+        CommandFailure: the key could not be created; the old one works again, or the message says
+            that it does not.
+
+    """
+    live = [row for row in client.rows(path, "access_keys") if _is_live(row)]
+    if len(live) < _MAX_ACTIVE or not _is_live(old):
+        made = _new_key(client, path, options)
+        # Forced, should the command be signed in by it: the new key has the same rights.
+        client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"}, {"force": True})
+        return made
+    owner, name = options.service_account, old["access_key_id"]
+    if claims_of(StoredSignIn(options).tokens(in_role=True).token()).akid == name:
+        raise CommandFailure(
+            f"{owner} has {_MAX_ACTIVE} active keys, the most there may be, and the command is"
+            f" signed in by {name}: sign in by the other one and rotate again, or delete that one"
+            f" with 'entrepot access-keys delete {owner} KEY'"
+        )
+    client.call("PATCH", f"{path}/{old['id']}", {"status": "inactive"})
+    try:
+        return _new_key(client, path, options)
+    except CommandFailure as error:
+        try:
+            client.call("PATCH", f"{path}/{old['id']}", {"status": "active"})
+        except CommandFailure:
+            again = f"'entrepot access-keys update {owner} {name} --status active'"
+            words = f"{error}; {name} is inactive now, and {again} undoes that"
+            raise CommandFailure(words) from None
+        raise
 
 
 def _update(options: argparse.Namespace) -> int:
@@ -194,7 +236,8 @@ def _update(options: argparse.Namespace) -> int:
     client = open_client(options)
     path = _keys(client, options)
     key = _find_key(client, path, options)
-    changed = client.call("PATCH", f"{path}/{key['id']}", changes)["access_key"]
+    path = f"{path}/{key['id']}"
+    changed = client.call("PATCH", path, changes, forced(options))["access_key"]
     end = changed["expires_at"]
     words = f"{changed['access_key_id']} is {changed['status']}"
     until = "" if end is None else f", until {time_text(end)}"
@@ -208,6 +251,6 @@ def _delete(options: argparse.Namespace) -> int:
     key = _find_key(client, path, options)
     name = key["access_key_id"]
     confirm(options, f"Delete the access key {name} of {options.service_account}?")
-    client.call("DELETE", f"{path}/{key['id']}")
+    client.call("DELETE", f"{path}/{key['id']}", query=forced(options))
     echo(f"Deleted the access key {name}", options.output)
     return 0

@@ -13,6 +13,7 @@ from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import TABLE, Column, column, echo, printable, time_text
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import ROLE, Kind, add_named, find
 from registry.cli.rights.people import open_person, providers_of
 from registry.cli.rights.trust import admit, is_trusted
@@ -36,6 +37,7 @@ def add_parsers(verbs: Verbs) -> None:
     )
     unassign = add_verb(verbs, "unassign-group", _unassign, "take a role from a group")
     _add_group(unassign)
+    add_force(unassign)
     add_confirmation(unassign)
     listing = add_verb(verbs, "groups", _list, "list the groups that have a role")
     add_named(listing, ROLE)
@@ -91,7 +93,7 @@ def _unassign(options: argparse.Namespace) -> int:
         ids = ", ".join(row["identity_provider"] for row in rows)
         raise Misuse(f"groups of several providers are called so; name one: {ids}")
     confirm(options, f"Take the role {role['name']} from the group {rows[0]['group']}?")
-    client.call("DELETE", f"{path}/{rows[0]['id']}")
+    client.call("DELETE", f"{path}/{rows[0]['id']}", query=forced(options))
     echo(f"The group {rows[0]['group']} has the role {role['name']} no more", options.output)
     return 0
 

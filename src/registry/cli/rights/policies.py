@@ -26,6 +26,7 @@ from registry.cli.output import (
     write_records,
 )
 from registry.cli.rights import action_list, policy_attachments, simulation, templates
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.grants import add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, add_named, find
 
@@ -59,6 +60,7 @@ def add_parsers(commands: Verbs) -> None:
     add_named(update, POLICY)
     add_file(update, "the new document", is_optional=True)
     update.add_argument("--description", metavar="TEXT", help='for persons; "" takes it away')
+    add_force(update)
     deletion = add_verb(verbs, "delete", _delete, "delete a policy that is attached to nothing")
     add_named(deletion, POLICY)
     add_confirmation(deletion)
@@ -135,7 +137,8 @@ def _update(options: argparse.Namespace) -> int:
         raise Misuse("say what is to change: a FILE with the document, or --description")
     client = open_client(options)
     found = find(client, POLICY, options.policy)
-    changed = client.call("PATCH", f"{POLICY.path}/{found['id']}", changes)["policy"]
+    path = f"{POLICY.path}/{found['id']}"
+    changed = client.call("PATCH", path, changes, forced(options))["policy"]
     words = f"{changed['name']} has revision {changed['revision']} now, wherever it is attached"
     echo(words, options.output, changed)
     return 0

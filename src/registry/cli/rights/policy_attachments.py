@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from registry.cli.api import ApiClient, Record, open_client
+from registry.cli.api import ApiClient, Query, Record, open_client
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import Missing
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import Column, column, echo, printable, time_text, write_records
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import POLICY, ROLE, SERVICE_ACCOUNT, add_named, find, path_of
 
 
@@ -31,8 +32,10 @@ def add_parsers(verbs: Verbs) -> None:
     """Add the commands about attachments to those of policies."""
     attaching = add_verb(verbs, "attach", _attach, "give a service account or role a policy")
     _add_target(attaching)
+    add_force(attaching)
     detaching = add_verb(verbs, "detach", _detach, "take a policy from a service account or role")
     _add_target(detaching)
+    add_force(detaching)
     add_confirmation(detaching)
     listing = add_verb(verbs, "attachments", _list, "list what a policy is attached to")
     add_named(listing, POLICY)
@@ -41,13 +44,15 @@ def add_parsers(verbs: Verbs) -> None:
 def _add_target(parser: argparse.ArgumentParser) -> None:
     add_named(parser, POLICY)
     either = parser.add_mutually_exclusive_group(required=True)
-    either.add_argument("--service-account", metavar="NAME", help="by name, id or CRN")
-    either.add_argument("--role", metavar="NAME", help="by name, id or CRN")
+    either.add_argument("--service-account", metavar="SERVICE-ACCOUNT", help="by name, id or CRN")
+    either.add_argument("--role", metavar="ROLE", help="by name, id or CRN")
 
 
-def attach(client: ApiClient, policy: str, field: str, reference: str) -> Record:
+def attach(
+    client: ApiClient, policy: str, field: str, reference: str, query: Query | None = None
+) -> Record:
     """Attach the policy at a path; `field` is ``role`` or ``service_account``."""
-    made: Record = client.create(f"{policy}/attachments", {field: reference})["attachment"]
+    made: Record = client.create(f"{policy}/attachments", {field: reference}, query)["attachment"]
     return made
 
 
@@ -56,7 +61,8 @@ def _attach(options: argparse.Namespace) -> int:
     policy = find(client, POLICY, options.policy)
     field = "role" if options.role else "service_account"
     path = f"{POLICY.path}/{policy['id']}"
-    made = attach(client, path, field, options.role or options.service_account)
+    target = options.role or options.service_account
+    made = attach(client, path, field, target, forced(options))
     echo(f"{_target(made)['name']} has the policy {policy['name']}", options.output, made)
     return 0
 
@@ -70,7 +76,7 @@ def _detach(options: argparse.Namespace) -> int:
         if _target(row)["id"] == target["id"]:
             name = row["policy"]["name"]
             confirm(options, f"Take the policy {name} from {target['name']}, and its rights?")
-            client.call("DELETE", f"{path}/{row['id']}")
+            client.call("DELETE", f"{path}/{row['id']}", query=forced(options))
             words = f"{target['name']} has the policy {row['policy']['name']} no more"
             echo(words, options.output)
             return 0

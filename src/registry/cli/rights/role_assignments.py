@@ -15,6 +15,7 @@ from registry.cli.failure import Missing
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_registry, add_verb
 from registry.cli.output import TABLE, Column, column, duration_text, echo, printable, time_text
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import ROLE, add_named, find, path_of
 from registry.cli.rights.people import StoredSignIn, open_person
 from registry.cli.rights.trust import admit, is_trusted
@@ -48,6 +49,7 @@ def add_parsers(verbs: Verbs) -> None:
     unassign = add_verb(verbs, "unassign", _unassign, "take a role from a person")
     add_named(unassign, ROLE)
     unassign.add_argument("user", metavar="EMAIL", help="e-mail address, id or CRN")
+    add_force(unassign)
     add_confirmation(unassign)
     listing = add_verb(verbs, "assignments", _list, "list the people who have a role")
     add_named(listing, ROLE)
@@ -92,7 +94,7 @@ def _unassign(options: argparse.Namespace) -> int:
         if written in (user["id"], user["crn"]) or written.lower() == user["name"]:
             words = f"Take the role {row['role']['name']} from {user['name']}"
             confirm(options, f"{words}, and end their sessions of it?")
-            client.call("DELETE", f"{path}/{user['id']}")
+            client.call("DELETE", f"{path}/{user['id']}", query=forced(options))
             echo(f"{user['name']} has the role {row['role']['name']} no more", options.output)
             return 0
     raise Missing(

@@ -23,6 +23,7 @@ from registry.cli.output import (
     write_records,
 )
 from registry.cli.rights import group_roles, role_assignments
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.grants import Grant, add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, ROLE, USER, add_named, find, path_of
 from registry.cli.rights.people import StoredSignIn
@@ -73,8 +74,10 @@ def add_parsers(commands: Verbs) -> None:
     update = add_verb(verbs, "update", _update, "change a role; its name stays")
     add_named(update, ROLE)
     _add_fields(update)
+    add_force(update)
     deletion = add_verb(verbs, "delete", _delete, "delete a role; its sessions end at once")
     add_named(deletion, ROLE)
+    add_force(deletion)
     add_confirmation(deletion)
     role_assignments.add_parsers(verbs)
     group_roles.add_parsers(verbs)
@@ -213,7 +216,8 @@ def _update(options: argparse.Namespace) -> int:
     if not changes:
         raise Misuse("say what is to change: --description, --max-session or --trust")
     client = open_client(options)
-    changed = client.call("PATCH", path_of(client, ROLE, options.role), changes)["role"]
+    path = path_of(client, ROLE, options.role)
+    changed = client.call("PATCH", path, changes, forced(options))["role"]
     ended = (
         "; its sessions are over, unless trust was only added" if "trust_policy" in changes else ""
     )
@@ -225,6 +229,6 @@ def _delete(options: argparse.Namespace) -> int:
     client = open_client(options)
     found = find(client, ROLE, options.role)
     confirm(options, f"Delete the role {found['name']}, and end its sessions?")
-    client.call("DELETE", f"{ROLE.path}/{found['id']}")
+    client.call("DELETE", f"{ROLE.path}/{found['id']}", query=forced(options))
     echo(f"Deleted the role {found['name']}", options.output)
     return 0

@@ -12,6 +12,7 @@ from registry.cli.failure import Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, time_text, write_record
+from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.grants import Grant, add_grants, grant_words, grants_of
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, find
 from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
@@ -51,8 +52,10 @@ def add_parsers(commands: Verbs) -> None:
         choices=("active", "suspended"),
         help="while it is suspended, its keys and tokens do not work",
     )
+    add_force(update)
     deletion = add_verb(verbs, "delete", _delete, "delete a service account with its keys")
     add_named(deletion, SERVICE_ACCOUNT)
+    add_force(deletion)
     add_confirmation(deletion)
 
 
@@ -103,7 +106,7 @@ def _update(options: argparse.Namespace) -> int:
     client = open_client(options)
     found = find(client, SERVICE_ACCOUNT, options.service_account)
     path = f"{SERVICE_ACCOUNT.path}/{found['id']}"
-    changed = client.call("PATCH", path, changes)["service_account"]
+    changed = client.call("PATCH", path, changes, forced(options))["service_account"]
     echo(f"Changed {changed['name']}; it is {changed['status']}", options.output, changed)
     return 0
 
@@ -112,6 +115,6 @@ def _delete(options: argparse.Namespace) -> int:
     client = open_client(options)
     found = find(client, SERVICE_ACCOUNT, options.service_account)
     confirm(options, f"Delete the service account {found['name']} with its access keys?")
-    client.call("DELETE", f"{SERVICE_ACCOUNT.path}/{found['id']}")
+    client.call("DELETE", f"{SERVICE_ACCOUNT.path}/{found['id']}", query=forced(options))
     echo(f"Deleted {found['name']}; its keys and tokens do not work any more", options.output)
     return 0

@@ -37,9 +37,12 @@ def complaint_of(error: Refused) -> Complaint:
     """Return what to say about an error.
 
     Raises:
-        Refused: `error` itself, which is not the form's: a 401, a 429 or a failure.
+        Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
+            before own rights are lost.
 
     """
+    if takes_own_rights(error):
+        raise error
     if error.code == "IDEMPOTENCY_KEY_REUSED":
         return Complaint(409, _SENT_BEFORE)
     if error.status not in _INLINE:
@@ -52,3 +55,11 @@ def complaint_of(error: Refused) -> Complaint:
 def is_outdated(error: Refused) -> bool:
     """Return True if a document has changed since the page was drawn that was sent back."""
     return error.status == 409 and "revision" in error.params
+
+
+def takes_own_rights(error: Refused) -> bool:
+    """Return True if a change was refused that takes rights from its own caller.
+
+    The error page then asks whether to make it all the same.
+    """
+    return error.status == 409 and error.params.get("reason") == "own_rights"
