@@ -8,7 +8,9 @@ from pathlib import Path
 from shlex import quote
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.db.room import DiskFull, is_full
 from registry.backup.files import FolderBusy
+from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import BackupUnusable, Damage
 from registry.backup.objects import Progress, Tell
 from registry.backup.restoring import RestoreRefused, restore_backup
@@ -48,7 +50,12 @@ def run_backup(
         raise CommandFailure(str(error)) from None
     except HeldByAnother:
         raise CommandFailure("another backup of this registry is under way") from None
+    except OSError as error:
+        raise _named(error, target) from None
     except sqlite3.Error as error:
+        for path in (target / MANIFEST, sqlite_path(settings.database)):
+            if is_full(path, error):
+                raise DiskFull(path) from None
         raise CommandFailure(f"the database could not be copied: {error}") from None
     write_now(
         f"Backup {manifest.id} of {manifest.finished_at} is complete in {target}:"
@@ -76,6 +83,8 @@ def run_restore(
         raise Misuse(str(error)) from None
     except FolderBusy as error:
         raise CommandFailure(str(error)) from None
+    except OSError as error:
+        raise _named(error, settings.data) from None
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
     write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}\n")
     _write_damaged(manifest.damaged)
@@ -86,6 +95,11 @@ def run_restore(
         "What was deleted or revoked after the backup, also access keys, is there again\n"
     )
     return status
+
+
+def _named(error: OSError, written: Path) -> Exception:
+    """Return the error of a folder that is written to: if its disk is full, one that names it."""
+    return DiskFull(written) if is_full(written, error) else error
 
 
 def _require_sqlite(settings: Settings, command: str) -> None:
