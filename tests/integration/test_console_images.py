@@ -15,6 +15,7 @@ from registry.console.pages.contents import MAX_SHOWN, indented_length, shown
 from registry.console.pages.image_rows import natural
 from registry.console.pages.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.services.repositories import search
 from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
 
 SIGNATURE = "application/vnd.cncf.notary.signature"
@@ -129,6 +130,21 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     again = await shop.told("/images/restore", digests=named[1])
     assert "The images are back." in again
     assert "holder" in again
+
+
+async def test_a_search_says_above_its_list_that_names_may_be_missing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its index is filled after an upgrade: whether or not something was found."""
+    note = "This list is not complete: the index of names is still being filled"
+    whole = (await shop.browser.get("/console/search?text=app")).text
+    assert note not in whole
+    monkeypatch.setattr(search, "MAX_UNSETTLED", 1)
+    found = (await shop.browser.get("/console/search?text=app")).text
+    nothing = (await shop.browser.get("/console/search?text=absent-name")).text
+    assert found.index('role="status">This list') < found.index('href="/console/acme/app"')
+    assert note in nothing
+    assert re.search(r"No name contains <b>absent-name</b> so far\.", nothing)
 
 
 async def test_an_empty_selection_deletes_nothing(shop: Shop) -> None:
