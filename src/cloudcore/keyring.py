@@ -64,6 +64,7 @@ def create_root_key(path: Path) -> None:
 
     Raises:
         FileExistsError: a key exists. Replacing it would lose all values sealed with it.
+        OSError: it cannot be written; the error names `path`.
 
     """
     descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
@@ -71,6 +72,8 @@ def create_root_key(path: Path) -> None:
         try:
             os.write(descriptor, os.urandom(KEY_BYTES))
             os.fsync(descriptor)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         finally:
             os.close(descriptor)
         os.link(unnamed, path)

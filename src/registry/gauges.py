@@ -1,4 +1,4 @@
-"""Measure a registry for its metrics: disk, database, jobs, chores and uploads.
+"""Measure a registry for its metrics: disk, database, jobs, chores, backups and uploads.
 
 Each query reads a bounded number of rows, so a scrape costs the same in every registry.
 """
@@ -7,20 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.serving.watched import Gauge
+from registry.blobstore.backup_note import BackupTimes, backup_times
 from registry.folder_size import FolderSize
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 
 
-async def measure(settings: Settings, ctx: ServiceContext, data: FolderSize) -> Sequence[Gauge]:
+class ChorePeriods(NamedTuple):
+    """How often the chores of a process are due, by name, and since when it runs them."""
+
+    seconds: Mapping[str, float]
+    since: int
+    """Microseconds since the epoch."""
+
+
+async def measure(
+    settings: Settings, ctx: ServiceContext, data: FolderSize, periods: ChorePeriods
+) -> Sequence[Gauge]:
     """Return the gauges of a registry; `data` is the size of its folders.
 
     Raises:
@@ -45,7 +57,10 @@ async def measure(settings: Settings, ctx: ServiceContext, data: FolderSize) -> 
         size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
     gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
-    gauges += _chores(await database.read(chores))
+    gauges += _chores(await database.read(chores), periods, now)
+    if not is_postgresql(settings.database):
+        times = await asyncio.to_thread(backup_times, settings.blobs)
+        gauges += _backups(times, now)
     gauges.append(
         Gauge(
             "entrepot_uploads_open",
@@ -115,7 +130,22 @@ def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
     )
 
 
-def _chores(figures: Sequence[ChoreFigure]) -> Iterator[Gauge]:
+def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:
+    begun_at = now if times.begun_at is None else times.begun_at
+    yield Gauge(
+        "entrepot_backup_running_seconds",
+        "How long the backup under way has taken; 0 if none runs.",
+        max(0, now - begun_at) / MICROSECONDS,
+    )
+    if times.finished_at is not None:
+        yield Gauge(
+            "entrepot_backup_finished_timestamp_seconds",
+            "When the last complete backup ended.",
+            times.finished_at / MICROSECONDS,
+        )
+
+
+def _chores(figures: Sequence[ChoreFigure], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
     for figure in figures:
         if figure.ended_at is not None:
             yield Gauge(
@@ -130,3 +160,12 @@ def _chores(figures: Sequence[ChoreFigure]) -> Iterator[Gauge]:
             int(figure.is_failed),
             {"chore": figure.name},
         )
+        period = periods.seconds.get(figure.name)
+        if period is not None:
+            last = periods.since if figure.ended_at is None else figure.ended_at
+            yield Gauge(
+                "entrepot_chore_late_seconds",
+                "Time since the last turn of a periodic chore ended, beyond its period.",
+                max(0.0, (now - last) / MICROSECONDS - period),
+                {"chore": figure.name},
+            )

@@ -40,7 +40,7 @@ from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.families import DEV_FAMILIES
-from registry.gauges import data_size, measure
+from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
 from registry.gc.orphans.quarantine import take_back_owned
@@ -245,7 +245,8 @@ class Registry:
         chores = [chore for family in families for chore in family.schedule(process)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id)
-        self._measure = partial(measure, self._settings, ctx, data_size(self._settings))
+        periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
+        self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
         await enter(running(worker))
         await enter(running(scheduler))
 

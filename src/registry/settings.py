@@ -150,6 +150,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
+        _ = self.metrics_address
         for group in (self, self.limits, self.delays):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
@@ -184,6 +185,22 @@ class Settings:
                 " https://registry.example.com, or without TLS name the host and port they use:"
                 " --allowed-host HOST:PORT"
             )
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Return host and port of the Prometheus endpoint, or None if there is none.
+
+        Raises:
+            SettingsError: `metrics` is no address.
+
+        """
+        if not self.metrics:
+            return None
+        host, colon, port = self.metrics.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and int(port) <= _RANGES["port"][1]
+        if not colon or not is_port:
+            raise SettingsError(f"metrics: an address is HOST:PORT, not {self.metrics!r}")
+        return host.strip("[]"), int(port)
 
     @property
     def pull_host(self) -> str:

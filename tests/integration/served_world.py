@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Concatenate, Final, cast
 
@@ -165,6 +167,15 @@ class Served:
     kms: KmsNeeds
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
+
+    @cached_property
+    def without_body(self) -> frozenset[str]:
+        """Return the operations that take no body, as `tests.spec.operations` has their places."""
+        return frozenset(
+            f"{spec.method} {re.sub('{[^}]*}', '{}', spec.path)}"
+            for spec in self.specs
+            if not spec.takes_body
+        )
 
     async def ask(
         self,

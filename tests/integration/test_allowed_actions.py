@@ -88,6 +88,7 @@ async def test_what_cannot_be_asked_is_refused(served: Served) -> None:
         ({"resource": crn(served.globex, "role", "admin")}, "foreign_account"),
         ({"resource": "crn:iam::nobody:role/admin"}, "foreign_account"),
         ({"resource": own, "actions": ["iam:Fly"]}, "unknown_action"),
+        ({"resource": own, "actions": ["iam:Create*"]}, "action_pattern"),
         ({"resource": own, "actions": []}, "out_of_range"),
     ):
         answer = await served.ask("POST", PATH, {"questions": [question]}, token=token)

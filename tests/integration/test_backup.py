@@ -426,6 +426,48 @@ def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed
     assert object_file(site.target / "objects", LAYER).exists()
 
 
+def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it was damaged when it was taken, or has rotted since; `serve` is no next step."""
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    object_file(site.target / "objects", LAYER).write_bytes(LAYER[:-1] + b"?")
+    capsys.readouterr()
+    assert site.restore() == 1
+    told = capsys.readouterr().out
+    found = f"blob {digest_of(LAYER)}: "
+    damage = "The restored registry is damaged (damaged blobs: 1, images that need them: 1), as"
+    steps = [
+        found,
+        damage,
+        "  restore a backup",
+        "  or bring",
+        "entrepot fsck --data",
+        "  or serve",
+    ]
+    places = [told.index(each) for each in steps]
+    assert places == sorted(places)
+    assert "Next:" not in told
+
+    shutil.rmtree(site.restored)
+    object_file(site.data / "blobs" / "objects", LAYER).unlink()
+    assert site.back_up("--verify") == 1
+    capsys.readouterr()
+    assert site.restore("--quick") == 1
+    told = capsys.readouterr().out
+    known = f"blob {digest_of(LAYER)}, as the backup was taken: its bytes are gone"
+    assert told.index(known) < told.index("0 orphans") < told.index(damage)
+
+    shutil.rmtree(site.restored)
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    assert site.restore() == 0
+    told = capsys.readouterr().out
+    assert "Next:\n  entrepot serve" in told
+    assert "is damaged" not in told
+
+
 def test_a_blob_that_a_push_has_healed_is_copied_again(site: Site) -> None:
     rotten = LAYER[:-1] + b"?"
     site.serve(pushed(LAYER), site.data)

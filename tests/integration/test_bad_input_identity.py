@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -16,10 +17,12 @@ from cloudcore.serving.limits import ServerLimits
 from registry.services.bearers import BEARERS
 from tests.integration.bad_input.identity import CASES, GROUPS
 from tests.integration.bad_input.raw_request import send
-from tests.integration.id_places import BODIES, PLACES, filled, token_of
+from tests.integration.id_places import BODIES, PLACES, UNKNOWN, filled, token_of
+from tests.integration.identity_operations import dump
 from tests.integration.oauth_world import VERIFIER, World, authorization_query
 from tests.integration.served_world import Served
 from tests.integration.tokens_world import challenge, refused
+from tests.spec.operations import OPERATIONS
 from tests.tenants import HOST, Install, bearer
 from tests.unit.identity_forgeries import token as forge
 
@@ -189,3 +192,29 @@ async def test_no_code_lacks_a_challenge(oauth: World) -> None:
         answer = await oauth.redeem(code, code_verifier=VERIFIER)
         assert answer.status_code == 400
         assert answer.json()["error"] in ("invalid_grant", "invalid_request")
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"force":true}', b" "], ids=["empty", "fields", "blank"])
+async def test_a_body_where_none_is_taken_is_refused(served: Served, body: bytes) -> None:
+    """What it asks for would be passed over; ``{}`` is a body too. Nothing has changed."""
+
+    paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
+    before, sent = await served.database.read(dump), 0
+    for operation in OPERATIONS:
+        if operation.place not in served.without_body:
+            continue
+        answer = await served.ask(
+            operation.method,
+            paths.get(operation.place, re.sub(r"{\w+}", UNKNOWN, operation.path)),
+            body,
+            token=token_of(operation, served.acme),
+            headers={"Idempotency-Key": "once"} if operation.takes_key else None,
+        )
+        assert answer.status_code == 400, (operation.place, answer.text)
+        error = answer.json()["error"]
+        if error != "invalid_request":  # the shape of OAuth, below its paths
+            assert error["code"] == "INVALID_INPUT"
+            assert error["params"] == {"field": "body", "reason": "not_allowed"}
+        sent += 1
+    assert sent == len(served.without_body)
+    assert await served.database.read(dump) == before

@@ -366,6 +366,9 @@ def test_a_principal_may_or_may_not_and_the_statements_say_why(world: World, nam
     status, words = world.told("may", name, "PushImages", "web/app")
     assert (status, words.partition(":")[0]) == (2, "INVALID_INPUT")
     assert "registry:PushImage" in words
+    status, words = world.told("may", name, "P*Image", "web/app")
+    assert (status, "the pattern registry:P*Image" in words) == (2, True)
+    assert "registry:PullImage, registry:PushImage" in words
 
 
 def test_actions_are_listed(world: World) -> None:

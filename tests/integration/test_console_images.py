@@ -15,6 +15,7 @@ from registry.console.pages.contents import MAX_SHOWN, indented_length, shown
 from registry.console.pages.image_rows import natural
 from registry.console.pages.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.services.repositories import search
 from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
 
 SIGNATURE = "application/vnd.cncf.notary.signature"
@@ -117,6 +118,8 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     done = await shop.send("/images/delete", confirmed="yes", digests=named[1])
     assert "1 image was deleted" in done.text
     assert "<b>production</b>" in row_of(done.text, pinned["digest"])
+    assert "The images are back." in await undone(shop, done.text)
+    await shop.told("/images/delete", confirmed="yes", digests=parts[1]["digest"])
 
     asked = (await shop.send("/images/delete", **picks(parts[0], whole))).text
     assert "Delete 2 images?" in asked  # the index goes first
@@ -129,6 +132,50 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     again = await shop.told("/images/restore", digests=named[1])
     assert "The images are back." in again
     assert "holder" in again
+
+
+async def undone(shop: Shop, page: str) -> str:
+    """Click Undo in a page, and return the page to which it leads."""
+    form = page.partition('class="said"')[2].partition("</form>")[0]
+    assert "<button>Undo</button>" in form, page
+    action = re.search(r'action="([^"]*)"', form)
+    assert action
+    fields = dict(re.findall(r'name="([^"]*)" value="([^"]*)"', form))
+    sent = await shop.browser.post(action[1], data=fields)
+    assert sent.status_code == 303, sent.text
+    return (await shop.browser.get(sent.headers["location"])).text
+
+
+async def test_an_index_deleted_with_its_children_comes_back_with_them(shop: Shop) -> None:
+    parts = [await shop.image(f"together-{number}") for number in range(2)]
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts}
+    whole = await shop.manifest(index, "together")
+    digests = [each["digest"] for each in (whole, *parts)]
+    path = f"/images/{whole['digest']}/delete-with-children"
+    done = await shop.send(path, digests=" ".join(digests))
+    assert "3 images were deleted." in done.text
+    page = await undone(shop, done.text)
+    assert "The image is back." in page
+    for digest in digests:
+        await shop.call("GET", f"/images/{digest}")
+    assert (await shop.call("GET", "/tags/together"))["tag"]["digest"] == whole["digest"]
+    again = await shop.send(path, digests=" ".join(digests))  # other tests count what is here
+    assert "3 images were deleted." in again.text
+
+
+async def test_a_search_says_above_its_list_that_names_may_be_missing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its index is filled after an upgrade: whether or not something was found."""
+    note = "This list is not complete: the index of names is still being filled"
+    whole = (await shop.browser.get("/console/search?text=app")).text
+    assert note not in whole
+    monkeypatch.setattr(search, "MAX_UNSETTLED", 1)
+    found = (await shop.browser.get("/console/search?text=app")).text
+    nothing = (await shop.browser.get("/console/search?text=absent-name")).text
+    assert found.index('role="status">This list') < found.index('href="/console/acme/app"')
+    assert note in nothing
+    assert re.search(r"No name contains <b>absent-name</b> so far\.", nothing)
 
 
 async def test_an_empty_selection_deletes_nothing(shop: Shop) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -89,6 +89,57 @@ async def test_a_body_may_be_absent_where_it_is_optional(plane: World) -> None:
     assert (await plane.ask("POST", path)).status_code == 201
     assert (await plane.ask("POST", path, {})).status_code == 201
     assert_envelope(await plane.ask("POST", path, {"x": 1}), 400, "INVALID_INPUT")
+
+
+def chunked(*chunks: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """Return the messages of a body without a length, then those of a client that has gone."""
+    messages = [{"type": "http.request", "body": each, "more_body": True} for each in chunks]
+    if messages:
+        messages[-1]["more_body"] = False
+    messages.append({"type": "http.disconnect"})
+    given = iter(messages)
+
+    async def receive() -> dict[str, Any]:
+        return next(given)
+
+    return receive
+
+
+@pytest.mark.parametrize(
+    ("headers", "chunks", "status"),
+    [
+        ([], [b""], 200),
+        ([(b"content-length", b"0")], [b""], 200),
+        ([(b"transfer-encoding", b"chunked")], [b"", b""], 200),
+        ([(b"content-length", b"2")], [b"{}"], 400),
+        ([(b"content-length", b"%d" % (9 * MIB))], [b" " * 9 * MIB], 400),
+        ([(b"transfer-encoding", b"chunked")], [b"", b"{}", b""], 400),
+        ([(b"transfer-encoding", b"chunked")], [b" " * 9 * MIB, b""], 400),
+        ([(b"transfer-encoding", b"chunked")], [], 400),  # it did not arrive whole
+    ],
+)
+async def test_only_an_empty_body_may_come_where_none_is_taken(
+    plane: World, headers: list[tuple[bytes, bytes]], chunks: list[bytes], status: int
+) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - of ASGI
+        sent.append(message)
+
+    scope: Any = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/things",
+        "raw_path": b"/v1/things",
+        "query_string": b"",
+        "headers": [(b"authorization", b"Bearer writer"), *headers],
+    }
+    await plane.app(scope, chunked(*chunks), send)  # type: ignore[arg-type]
+    assert sent[0]["status"] == status
+
+
+async def test_a_forbidden_caller_is_told_that_before_anything_of_a_body(plane: World) -> None:
+    assert_envelope(await plane.ask("GET", "/v1/things", {}, token=None), 401, "UNAUTHORIZED")
 
 
 @pytest.mark.parametrize("size", [MIB + 1, 3 * MIB])

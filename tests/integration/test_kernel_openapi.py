@@ -79,13 +79,13 @@ async def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
         "POST /v1/things": "201 400 401 403 409 413 415 422 500 503",
         "GET /v1/things": "200 400 401 403 500 503",
         "GET /v1/things-by-age": "200 400 401 403 500 503",
-        "GET /v1/things/{thing_id}": "200 401 403 404 500 503",
+        "GET /v1/things/{thing_id}": "200 400 401 403 404 500 503",
         "PATCH /v1/things/{thing_id}": "200 400 401 403 404 413 415 500 503",
-        "DELETE /v1/things/{thing_id}": "204 401 403 404 500 503",
+        "DELETE /v1/things/{thing_id}": "204 400 401 403 404 500 503",
         "POST /v1/things/{thing_id}/parts": "201 400 401 403 404 409 413 415 422 500 503",
         "GET /v1/templates/{template_id}": "200 400 401 403 404 500 503",
-        "GET /v1/shared/{thing_id}": "200 401 403 404 500 503",
-        "GET /v1/weather": "200 429 500 503",
+        "GET /v1/shared/{thing_id}": "200 400 401 403 404 500 503",
+        "GET /v1/weather": "200 400 429 500 503",
     }
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.jobs import figures
 from cloudcore.serving.body import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import RequestRecord
+from registry.backup.taking import BackupOptions, take_backup
+from registry.blobstore.backup_note import backup_times, noted_backup
+from registry.gauges import ChorePeriods, data_size, measure
 from registry.main import DEV, Registry, application, prepare
 from registry.oci.digest import digest_of
 from registry.planes import PLANES
@@ -26,6 +32,7 @@ from registry.services.collector_runs import start_collection
 from registry.settings import Settings
 from registry.watched import WATCHED
 from tests.databases import ROOT
+from tests.inprocess import ManualClock
 from tests.jobs import until
 
 DASHBOARD: Final = ROOT / "deploy" / "grafana" / "entrepot.json"
@@ -71,6 +78,8 @@ async def printed(tmp_path: Path) -> str:
             ]
             change = ctx.change_by("")
             await ctx.database.write(start_collection, account_id, ctx.new_id(), change)
+        options = BackupOptions()
+        await asyncio.to_thread(take_backup, settings, tmp_path / "backup", _silent, options)
         await until(lambda: has_ended_chore(settings))
         counter(
             RequestRecord(0.0, 0.1, "", "GET", b"/v2/", b"", 200, 0, 0, "", PLANES.find(b"/v2/"))
@@ -88,6 +97,10 @@ async def printed(tmp_path: Path) -> str:
         return text
     finally:
         await registry.stop()
+
+
+def _silent(_progress: object) -> None:
+    """Tell nobody of progress."""
 
 
 async def has_ended_chore(settings: Settings) -> bool:
@@ -130,6 +143,11 @@ def check_values(printed: str) -> None:
     assert found['entrepot_jobs_ended_total{outcome="succeeded"}'] == 1
     assert found['entrepot_chore_failed{chore="registry.orphan_scan"}'] == 0
     assert found["entrepot_collector_freed_bytes_total"] == 0
+    assert found["entrepot_backup_running_seconds"] == 0
+    assert 0 <= time.time() - found["entrepot_backup_finished_timestamp_seconds"] < 300
+    # The turn of 1970 is late; chores that had none are not, since the server has just started.
+    late = {name: value for name, value in found.items() if "chore_late" in name and value}
+    assert [*late] == ['entrepot_chore_late_seconds{chore="registry.orphan_scan"}']
     assert found["entrepot_measured"] == 1
 
 
@@ -155,6 +173,51 @@ def check_dashboard_and_alerts(shown: set[str]) -> None:
     panels = [panel["gridPos"] for panel in dashboard["panels"]]
     assert all(panel["x"] + panel["w"] <= 24 for panel in panels)
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(panels)
+
+
+async def test_what_never_ends_is_measured(tmp_path: Path) -> None:
+    """A chore whose turn hangs, one that no worker takes, and a backup that hangs or has died."""
+    settings = Settings(data=tmp_path / "data")
+    prepare(settings)
+    clock = ManualClock()
+    clock.now = 1_800_000_000 * MICROSECONDS
+    hour = 3600 * MICROSECONDS
+    rows(settings, "INSERT INTO schedules (name, due_at) VALUES ('taken', 0), ('never', 0)")
+    periods = ChorePeriods({"taken": 3600, "never": 60}, clock.now)
+
+    async with Registry(settings, clock=clock).open() as process:
+
+        async def measured(word: str) -> dict[str, int]:
+            gauges = await measure(settings, process.ctx, data_size(settings), periods)
+            found = [each for each in gauges if word in each.metric]
+            return {each.labels.get("chore", each.metric): round(each.value) for each in found}
+
+        rows(settings, f"UPDATE schedules SET ended_at = {clock.now - hour} WHERE name = 'taken'")
+        assert await measured("chore_late") == {"taken": 0, "never": 0}
+        clock.now += 3 * hour
+        assert await measured("chore_late") == {"taken": 3 * 3600, "never": 3 * 3600 - 60}
+
+        running = "entrepot_backup_running_seconds"
+        finished = "entrepot_backup_finished_timestamp_seconds"
+        assert await measured("backup") == {running: 0}
+        with noted_backup(settings.blobs, clock) as complete:
+            clock.now += 7 * hour
+            assert await measured("backup") == {running: 7 * 3600}
+            with noted_backup(settings.blobs, clock):  # another at the same time changes nothing
+                assert await measured("backup") == {running: 7 * 3600}
+            complete()
+        ended = round(clock.now / MICROSECONDS)
+        clock.now += hour
+        assert await measured("backup") == {running: 0, finished: ended}
+        with suppress(KeyboardInterrupt), noted_backup(settings.blobs, clock):
+            raise KeyboardInterrupt  # it ends before it is complete
+        assert await measured("backup") == {running: 0, finished: ended}
+
+
+def test_a_note_that_cannot_be_written_stops_no_backup(tmp_path: Path) -> None:
+    with noted_backup(tmp_path / "absent") as complete:
+        complete()
+    assert backup_times(tmp_path / "absent") == (None, None)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")

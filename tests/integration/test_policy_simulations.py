@@ -223,6 +223,7 @@ async def test_what_cannot_be_simulated_is_refused(served: Served) -> None:
         ("actions", {"actions": []}),
         ("actions", {"actions": [PULL] * 51}),
         ("resource", {"resource": "crn:registry:local:acme:repo/app"}),
+        ("actions", {"actions": ["registry:*"]}),
         ("resource", {"resource": "app"}),
         ("principal", {"principal": "ci"}),
         ("source_ip", {"source_ip": "10.0.0.0/8"}),

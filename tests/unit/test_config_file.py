@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -126,11 +127,51 @@ def test_config_show_prints_a_file_that_says_where_each_value_comes_from(
 
 
 def test_config_show_refuses_what_serve_refuses(
-    config: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.write_text('host = "0.0.0.0"\n')
-    assert main(["config", "show", "--config", str(config)]) == 2
-    assert "set ENTREPOT_PUBLIC_URL" in capsys.readouterr().err
+    """The settings are shown all the same, and every reason is told."""
+    catalog = tmp_path / "catalog.json"
+    catalog.write_text('{"regions": [], "prices": []}')
+    for text, *reasons in (
+        ('host = "0.0.0.0"', "host: 0.0.0.0 is every address", "set ENTREPOT_PUBLIC_URL"),
+        ('host = "256.1.1.1"', "host: this machine cannot listen on '256.1.1.1': "),
+        ('host = "192.0.2.1"', "host: this machine cannot listen on '192.0.2.1': "),
+        ('metrics = "192.0.2.1:9100"', "metrics: this machine cannot listen on '192.0.2.1': "),
+        (f'catalog_file = "{tmp_path}/absent"', f"catalog_file: the catalog {tmp_path}/absent: "),
+        (f'catalog_file = "{catalog}"', f"catalog_file: the catalog {catalog}: "),
+        (
+            f'host = "a b"\ncatalog_file = "{catalog}"',
+            "host: this machine cannot listen on 'a b': ",
+            f"; catalog_file: the catalog {catalog}: ",
+        ),
+    ):
+        config.write_text(f"{text}\n")
+        assert main(["config", "show", "--config", str(config)]) == 2, text
+        told = capsys.readouterr()
+        assert told.err.startswith("entrepot: serve would refuse these settings: ")
+        assert all(reason in told.err for reason in reasons), told.err
+        assert f"# {config}\n" in told.out
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a server that runs already
+        port = server.getsockname()[1]
+        config.write_text(f'port = {port}\nmetrics = "127.0.0.1:{port}"\n')
+        assert main(["config", "show", "--config", str(config)]) == 0
+
+
+@pytest.mark.parametrize("metrics", ["9100", "localhost:", "localhost:x", "::1:70000"])
+def test_metrics_need_an_address(
+    config: Path, capsys: pytest.CaptureFixture[str], metrics: str
+) -> None:
+    config.write_text(f'metrics = "{metrics}"\n')
+    for command in (["config", "show"], ["serve"]):
+        assert main([*command, "--config", str(config)]) == 2
+        assert f"metrics: an address is HOST:PORT, not '{metrics}'" in capsys.readouterr().err
+
+
+def test_an_address_of_metrics_may_be_one_of_ipv6() -> None:
+    assert Settings(Path(), metrics="[::1]:9100").metrics_address == ("::1", 9100)
+    assert Settings(Path(), metrics=":9100").metrics_address == ("", 9100)  # every address
+    assert Settings(Path(), metrics="localhost:0").metrics_address == ("localhost", 0)
+    assert Settings(Path()).metrics_address is None
 
 
 def test_the_example_has_every_setting_once_with_its_default(config: Path) -> None:

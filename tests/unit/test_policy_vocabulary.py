@@ -66,6 +66,34 @@ def test_an_action_that_does_not_exist_is_refused(action: str, nearest: str) -> 
     assert params["suggestions"][0] == nearest
 
 
+@pytest.mark.parametrize(
+    ("pattern", "reason", "suggested", "more"),
+    [
+        ("registry:Pull*", "action_pattern", ["registry:PullImage"], ""),
+        ("registry:*Image", "action_pattern", "registry:PullImage", ""),
+        ("registry:*", "action_pattern", 12, " more; GET /v1/actions lists all"),
+        ("*", "action_pattern", 12, " more; GET /v1/actions lists all"),
+        ("registry:PulImage*", "unknown_action", "registry:PullImage", "did you mean"),
+        ("weather:*", "unknown_action", [], "there is no action weather:*"),
+        ("registry:PulImage", "unknown_action", "registry:PullImage", "did you mean"),
+    ],
+)
+def test_a_pattern_where_an_action_is_asked_about_names_what_it_matches(
+    pattern: str, reason: str, suggested: str | list[str] | int, more: str
+) -> None:
+    VOCABULARY.check_action("registry:PullImage", "actions")
+    with pytest.raises(InvalidInput) as caught:
+        VOCABULARY.check_action(pattern, "actions")
+    params = caught.value.params
+    assert (params["field"], params["reason"], params["value"]) == ("actions", reason, pattern)
+    found = params["suggestions"]
+    if isinstance(suggested, str):
+        assert suggested in found
+    else:
+        assert suggested in (found, len(found))
+    assert all(each in caught.value.message for each in (*found, more, pattern))
+
+
 def test_a_family_that_does_not_exist_has_no_actions() -> None:
     assert refused(action="weather:*")["reason"] == "unknown_action"
     assert refused(action="registry:Zzz*")["suggestions"] == []

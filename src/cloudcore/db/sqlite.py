@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Concatenate
 from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.refusals import Refusals
+from cloudcore.db.room import DiskFull, is_full
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -162,10 +163,9 @@ class SqliteDatabase:
             self._reader_raw = connect(path, "ro")
             self._reader_raw.execute(f"PRAGMA mmap_size={MAPPED_BYTES}")
         except (OSError, sqlite3.DatabaseError) as error:
-            if is_damage(error):
-                raise DatabaseDamaged(path, error) from error
-            raise Unavailable(f"cannot open the database {path}: {error}") from error
+            raise unusable(path, error, "open") from error
         self._reader = SqliteConnection(self._reader_raw)
+        self._path = path
         self._listeners: list[Callable[[], None]] = []
 
     async def read(
@@ -175,7 +175,7 @@ class SqliteDatabase:
         try:
             return query(self._reader, *args, **kwargs)
         except sqlite3.DatabaseError as error:
-            raise _translated(error) from error
+            raise _translated(error, self._path) from error
 
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -217,6 +217,7 @@ class _Writer:
     """The single thread that writes for this process."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._lock = WriteLock(path)
         with self._lock.held():
             self._raw = connect(path, "rw")
@@ -318,7 +319,7 @@ class _Writer:
             pending.result = self._connection.run(pending.call)
             pending.is_announced = self._connection.is_announced
         except BaseException as error:
-            pending.error = _translated(error)
+            pending.error = _translated(error, self._path)
             if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
                 raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
             self._raw.execute("ROLLBACK" if alone else "ROLLBACK TO change")
@@ -338,7 +339,7 @@ class _Writer:
         self._is_full |= sqlite3.SQLITE_FULL in codes
         for pending in group:
             if pending.error is None:
-                pending.error = _refused(error)
+                pending.error = _refused(error, self._path)
                 pending.error.__cause__ = error
 
     def _fold_log(self) -> None:
@@ -427,13 +428,24 @@ def is_damage(error: BaseException) -> bool:
     return _NOT_NOW.get(_primary_code(error) or 0) is _DAMAGED
 
 
-def _translated(error: BaseException) -> BaseException:
-    return _refused(error) if _primary_code(error) in _NOT_NOW else error
+def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
+    """Return the error for a database that cannot be opened, read or migrated, as `verb` says."""
+    if is_damage(error):
+        return DatabaseDamaged(path, error)
+    if is_full(path, error):
+        return DiskFull(path)
+    return Unavailable(f"cannot {verb} the database {path}: {error}")
 
 
-def _refused(error: BaseException) -> Unavailable:
+def _translated(error: BaseException, path: Path) -> BaseException:
+    return _refused(error, path) if _primary_code(error) in _NOT_NOW else error
+
+
+def _refused(error: BaseException, path: Path) -> Unavailable:
     code = _primary_code(error) or _primary_code(error.__cause__) or 0
-    return _refusals.unavailable(_NOT_NOW.get(code, _REFUSED), error)
+    sentence = _NOT_NOW.get(code, _REFUSED)
+    refused = _refusals.unavailable(sentence, error)
+    return DiskFull(path, sentence) if code == sqlite3.SQLITE_FULL else refused
 
 
 def _primary_code(error: BaseException | None) -> int | None:

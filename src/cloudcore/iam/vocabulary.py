@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _PARTS: Final = 5
 """Parts of a CRN, split at its first four colons."""
 _SERVICE_AND_LAST: Final = 2
+_MOST_NAMED: Final = 12
+"""The most actions that an error names."""
 _WILDCARDS: Final = "*?"
 _VARYING: Final = re.compile(r"[a-z0-9*?-]+")
 
@@ -165,9 +167,32 @@ class Vocabulary:
         raise _unknown(field, "resource", str(crn), self._near_forms(str(crn)))
 
     def check_action(self, action: str, field: str) -> None:
-        """Raise InvalidInput, which names `field`, if `action` is no action; patterns are none."""
-        if action not in self.actions:
+        """Check that `action` is an action; a pattern of actions is none.
+
+        Raises:
+            InvalidInput: with ``field``, ``reason`` (``action_pattern``, ``unknown_action``),
+                ``value`` and ``suggestions``: the actions that the pattern matches, or the nearest.
+
+        """
+        if action in self.actions:
+            return
+        matched = [] if "*" not in action else self._matched(action)
+        if not matched:
             raise _unknown(field, "action", action, nearest(action, self.actions))
+        named = matched[:_MOST_NAMED]
+        others = len(matched) - len(named)
+        more = f" and {others} more; GET /v1/actions lists all" if others else ""
+        raise InvalidInput(
+            f"{field}: ask about whole actions, not about the pattern {action}, which matches"
+            f" {', '.join(named)}{more}",
+            field=field,
+            reason="action_pattern",
+            value=action,
+            suggestions=named,
+        )
+
+    def _matched(self, pattern: str) -> list[str]:
+        return [each for each in self.actions if Patterns((pattern,)).match(each)]
 
     def check(self, policy: Policy) -> None:
         """Check that each action and resource of an identity policy can match one that exists.

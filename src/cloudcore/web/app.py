@@ -293,7 +293,15 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     """Read the body and claim the ``Idempotency-Key``; return its recorded reply, or None."""
     state = request_state_of(request.scope)
     spec, context = state.spec, state.context
-    if spec is None or context is None:
+    if spec is None:
+        return None
+    if not spec.takes_body and await _has_body(request):
+        raise errors.InvalidInput(
+            "this operation takes no body: send the request without one",
+            field="body",
+            reason="not_allowed",
+        )
+    if context is None:
         return None
     if spec.body is not None:
         _check_content_type(request.scope, await request.body())
@@ -306,6 +314,27 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     return None
 
 
+async def _has_body(request: Request[Any, Any, Any]) -> bool:
+    """Return True if the body of a request has a byte; read no further than to that."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length":
+            return value.strip(b"0") != b""
+        if name == b"transfer-encoding":
+            return await _has_chunk(request)
+    return False
+
+
+async def _has_chunk(request: Request[Any, Any, Any]) -> bool:
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise errors.InvalidInput("the body did not arrive whole")
+        if message["body"]:
+            return True
+        if not message.get("more_body", False):
+            return False
+
+
 async def _claim(
     request: Request[Any, Any, Any], context: RequestContext, spec: RouteSpec
 ) -> Reply[Any] | None:
@@ -316,9 +345,10 @@ async def _claim(
     if key is None:
         return None
     assert context.caller is not None
+    body = await request.body() if spec.takes_body else b""
     claim = idempotency.Claim(
         idempotency.Scope(context.caller.id, spec.operation, key),
-        idempotency.fingerprint(_raw_path(scope), scope["query_string"], await request.body()),
+        idempotency.fingerprint(_raw_path(scope), scope["query_string"], body),
         context.new_id(),
     )
     # Relaxed: if a power failure loses the record, it also loses all later changes.

@@ -114,10 +114,7 @@ def statuses(spec: RouteSpec) -> list[int]:
         401: not spec.public,
         304: spec.entity_tag,
         403: spec.action is not None,
-        400: bool(spec.body or spec.form or spec.query or spec.idempotent)
-        or bool(spec.id_parameters and spec.malformed_id == 400)
-        or spec.tail is not None
-        or spec.takes_stream,
+        400: True,  # a bad body, or one where none is taken
         404: "{" in spec.path and spec.malformed_id == 404,
         409: spec.idempotent,
         412: spec.conditional,
@@ -293,7 +290,9 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     spec = route.spec
     headers = _headers(_header_names(status, spec))
     if status in spec.pages:
-        content = {"text/html": {"schema": {"type": "string"}}}
+        content: Json = {"text/html": {"schema": {"type": "string"}}}
+        if status == HTTPStatus.BAD_REQUEST and not spec.takes_body:  # refused before the handler
+            content["application/json"] = {"schema": types.schema(errors.schema)}
         return {"description": HTTPStatus(status).phrase, "headers": headers, "content": content}
     if status >= 400:
         codes = sorted({code for found, code in TABLE.values() if found == status})

@@ -105,6 +105,11 @@ class RouteSpec:
     """The status of a success."""
 
     @property
+    def takes_body(self) -> bool:
+        """Return True if a request may have a body that is not empty."""
+        return self.body is not None or self.form is not None or self.takes_stream
+
+    @property
     def method(self) -> str:
         """Return the HTTP method."""
         return self.operation.partition(" ")[0]

@@ -43,6 +43,7 @@ from registry.backup.manifest import (
     write_manifest,
 )
 from registry.backup.objects import Copied, Progress, Tell, copy_objects, remove_others
+from registry.blobstore.backup_note import noted_backup
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.deletion_lock import PATIENCE_SECONDS, deletions_held
 from registry.blobstore.disk_files import DiskFiles
@@ -92,7 +93,7 @@ def take_backup(
     _check_place(settings, target)
     registry = _registry_of(settings)
     make_folder(target)
-    with locked(target / LOCK):
+    with locked(target / LOCK), noted_backup(settings.blobs) as complete:
         before = read_manifest(target)
         if before is not None and before.registry != registry:
             raise BackupRefused(f"{target} has the backup of another registry; name another folder")
@@ -140,6 +141,7 @@ def take_backup(
             )
             flush_folder(str(target))
             write_manifest(target, manifest)
+            complete()
         _remove_rest(target, manifest)
     return manifest, copied
 

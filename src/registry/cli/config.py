@@ -23,7 +23,7 @@ from registry.cli.server_commands import (
     settings_of,
 )
 from registry.config_file import read_config
-from registry.settings import LISTS, NAMES, PREFIX, Settings
+from registry.settings import LISTS, NAMES, PREFIX, Settings, SettingsError
 
 _HIDDEN: Final = "***"
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
@@ -41,14 +41,18 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from registry.cli.setting_checks import refusals  # noqa: PLC0415 - this command's alone
+
     settings = settings_of(options)
-    settings.check_has_url()
     path = config_path(options)
     origins = _origins(options, {} if path is None else read_config(path), str(path))
     values = _values(settings)
     width = max(len(_line(name, values[name])) for name in NAMES if len(str(values[name])) < 40)
     lines = [f"{_line(name, values[name]):<{width}}  # {origins[name]}" for name in NAMES]
     write_now("\n".join([f"# clients reach it at {settings.url}", *lines, ""]))
+    problems = list(refusals(settings))
+    if problems:
+        raise SettingsError("serve would refuse these settings: " + "; ".join(problems))
     return 0
 
 

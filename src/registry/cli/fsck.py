@@ -24,6 +24,34 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -
     With `removes_orphans`, if no invariant is violated, set orphans aside; they are deleted days
     later. Orphans that a row owns now are put back first.
     """
+    checked = check_data(settings, read_objects=read_objects)
+    report = checked.report
+    if removes_orphans:
+        if report.violations:
+            raise CommandFailure(
+                "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
+                " is listed above first"
+            )
+        moved = asyncio.run(_set_orphans_aside(settings))
+        left = len(report.orphans) - moved
+        kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
+        rest = f"; {left} may be uploads under way" if left > 0 else ""
+        write_now(f"{moved} orphans set aside{kept}{rest}\n")
+    return 1 if report.violations or checked.warning else 0
+
+
+class Checked(NamedTuple):
+    """What a check found."""
+
+    put_back: int
+    orphans: int
+    report: Report
+    warning: str
+    """Why the whole report may be wrong; empty if it is right."""
+
+
+def check_data(settings: Settings, *, read_objects: bool) -> Checked:
+    """Check the data of a registry, and show every finding."""
     prepare(settings)
     check_whole(settings.database)
     checked = asyncio.run(_check(settings, read_objects))
@@ -49,29 +77,10 @@ def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -
     )
     if checked.warning:
         write_now(f"Warning: {checked.warning}\n")
-    if removes_orphans:
-        if report.violations:
-            raise CommandFailure(
-                "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
-                " is listed above first"
-            )
-        moved = asyncio.run(_set_orphans_aside(settings))
-        left = len(report.orphans) - moved
-        kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
-        rest = f"; {left} may be uploads under way" if left > 0 else ""
-        write_now(f"{moved} orphans set aside{kept}{rest}\n")
-    return 1 if report.violations or checked.warning else 0
+    return checked
 
 
-class _Checked(NamedTuple):
-    put_back: int
-    orphans: int
-    report: Report
-    warning: str
-    """Why the whole report may be wrong; empty if it is right."""
-
-
-async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: FBT001
+async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
     def show(progress: FsckProgress) -> None:
@@ -90,7 +99,7 @@ async def _check(settings: Settings, read_objects: bool) -> _Checked:  # noqa: F
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
                 warning = str(error)
-            return _Checked(put_back, len(await list_orphans(store)), report, warning)
+            return Checked(put_back, len(await list_orphans(store)), report, warning)
     finally:
         line.end()
 

@@ -12,8 +12,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
+from cloudcore.db.room import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
 from registry.cli.command_table import CommandTable
@@ -55,10 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except CommandFailure as error:
         return _print_error(str(error), error.exit_status)
+    except DiskFull as error:
+        return _print_error(error.advice, FAILED)
     except (SettingsError, PlatformError) as error:
         return _print_error(str(error), MISUSE)
     except OSError as error:
-        if error.filename is None:  # no file that was named, but for example a full disk
+        if error.errno in NO_ROOM and error.filename is not None:
+            return _print_error(DiskFull(Path(error.filename)).advice, FAILED)
+        if error.filename is None:  # no file that was named
             return _print_error(error.strerror or str(error), FAILED)
         return _print_error(f"{error.filename}: {error.strerror or error}", MISUSE)
     return status

@@ -8,14 +8,16 @@ from pathlib import Path
 from shlex import quote
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.db.room import DiskFull, is_full
 from registry.backup.files import FolderBusy
-from registry.backup.manifest import BackupUnusable, Damage
+from registry.backup.manifest import NAME as MANIFEST
+from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
 from registry.backup.objects import Progress, Tell
 from registry.backup.restoring import RestoreRefused, restore_backup
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.deletion_lock import HeldByAnother
 from registry.cli.failure import CommandFailure, Misuse
-from registry.cli.fsck import run_fsck
+from registry.cli.fsck import Checked, check_data
 from registry.cli.output import size_text, write_now
 from registry.cli.progress import progress
 from registry.cli.serve import no_account
@@ -48,7 +50,12 @@ def run_backup(
         raise CommandFailure(str(error)) from None
     except HeldByAnother:
         raise CommandFailure("another backup of this registry is under way") from None
+    except OSError as error:
+        raise _named(error, target) from None
     except sqlite3.Error as error:
+        for path in (target / MANIFEST, sqlite_path(settings.database)):
+            if is_full(path, error):
+                raise DiskFull(path) from None
         raise CommandFailure(f"the database could not be copied: {error}") from None
     write_now(
         f"Backup {manifest.id} of {manifest.finished_at} is complete in {target}:"
@@ -67,7 +74,7 @@ def run_backup(
 def run_restore(
     settings: Settings, source: Path, root_key: Path | None, *, read_objects: bool
 ) -> int:
-    """Restore a backup and check the result; return the status of the check."""
+    """Restore a backup and check the result; return 1 if it is damaged, and say what to do."""
     _require_sqlite(settings, "restore")
     try:
         with progress() as show:
@@ -76,16 +83,48 @@ def run_restore(
         raise Misuse(str(error)) from None
     except FolderBusy as error:
         raise CommandFailure(str(error)) from None
+    except OSError as error:
+        raise _named(error, settings.data) from None
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
     write_now(f"The backup of {manifest.finished_at} is restored in {settings.data}\n")
-    _write_damaged(manifest.damaged)
-    status = run_fsck(settings, read_objects=read_objects, removes_orphans=False)
-    write_now(
-        "Next:\n"
-        f"  entrepot serve{where}\n"
-        "What was deleted or revoked after the backup, also access keys, is there again\n"
-    )
-    return status
+    for each in manifest.damaged:
+        write_now(f"blob {each.digest}, as the backup was taken: {each.problem}\n")
+    checked = check_data(settings, read_objects=read_objects)
+    damage = _damage_of(checked, manifest)
+    if damage:
+        write_now(
+            f"The restored registry is damaged ({damage}), as named above. Do one of these:\n"
+            "  restore a backup that is whole into another folder (--data)\n"
+            f"  or bring the blobs from another backup to {settings.blobs / OBJECTS}, then\n"
+            f"    entrepot fsck{where}\n"
+            "  or serve it and push the named images again, which heals their blobs:\n"
+            f"    entrepot serve{where}\n"
+        )
+    else:
+        write_now(f"Next:\n  entrepot serve{where}\n")
+    write_now("What was deleted or revoked after the backup, also access keys, is there again\n")
+    return 1 if damage else 0
+
+
+def _damage_of(checked: Checked, manifest: Manifest) -> str:
+    """Return what is damaged in a registry that was restored, or an empty string."""
+    report = checked.report
+    blobs = max(report.damaged_count, len(manifest.damaged))  # ``--quick`` sees only sizes
+    others = len(report.violations) - report.damaged_count
+    found = []
+    if blobs:
+        images = len(report.damaged_images)
+        found.append(f"damaged blobs: {blobs}, images that need them: {images}")
+    if others:
+        found.append(f"wrong entries of the database, which only another backup mends: {others}")
+    if checked.warning:
+        found.append("its database and blobs do not belong together")
+    return "; ".join(found)
+
+
+def _named(error: OSError, written: Path) -> Exception:
+    """Return the error of a folder that is written to: if its disk is full, one that names it."""
+    return DiskFull(written) if is_full(written, error) else error
 
 
 def _require_sqlite(settings: Settings, command: str) -> None:

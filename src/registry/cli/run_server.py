@@ -29,7 +29,7 @@ def serve_application(
             planes=PLANES,
             watched=WATCHED,
             workers=settings.workers,
-            metrics_bind=_address(settings.metrics),
+            metrics_bind=settings.metrics_address,
             on_ready=on_ready,
         )
     except OSError as error:
@@ -39,13 +39,3 @@ def serve_application(
             f"another process listens on {error.filename}; "
             "name another port (--port, --metrics), or 0 for a free one"
         ) from None
-
-
-def _address(text: str) -> tuple[str, int] | None:
-    """Return the parts of ``host:port``, or None for the empty string."""
-    if not text:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit():
-        raise SettingsError(f"an address is HOST:PORT, not {text!r}")
-    return host.strip("[]"), int(port)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
+from cloudcore.db.room import DiskFull, is_full
 from cloudcore.errors import Unavailable
 from registry.metadata.migrations import configuration, revisions
 
@@ -33,14 +34,20 @@ def migrate(url: str) -> None:
     Raises:
         DatabaseTooNew: a later version of the program has migrated the database.
         Unavailable: the database cannot be reached, or its file is damaged.
+        DiskFull: there is no room for the changes.
 
     """
     if _is_newest(_revision(url)):
         return
     from alembic import command  # noqa: PLC0415 - 0.25 s that most starts do not need
 
-    with migration_connection(url) as connection:
-        command.upgrade(configuration(connection), "head")
+    try:
+        with migration_connection(url) as connection:
+            command.upgrade(configuration(connection), "head")
+    except Exception as error:
+        if not is_postgresql(url) and is_full(sqlite_path(url), getattr(error, "orig", error)):
+            raise DiskFull(sqlite_path(url)) from error
+        raise
 
 
 def check_whole(url: str) -> None:
@@ -83,7 +90,7 @@ def _revision(url: str) -> str | None:
 
 
 def _sqlite_revision(path: Path) -> str | None:
-    from cloudcore.db.sqlite import connect, restrict_access  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite import connect, restrict_access, unusable  # noqa: PLC0415 - one driver of two
 
     is_new = not path.exists()
     restrict_access(path)
@@ -97,17 +104,17 @@ def _sqlite_revision(path: Path) -> str | None:
                 return None
             row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.OperationalError as error:
-        raise Unavailable(f"cannot read the database {path}: {error}") from error
+        raise unusable(path, error, "read") from error
     return None if row is None else str(row[0])
 
 
 def _check_file(path: Path, at_most: int | None) -> None:
-    from cloudcore.db.sqlite import check_damage  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite import check_damage, unusable  # noqa: PLC0415 - one driver of two
 
     try:
         check_damage(path, at_most=at_most)
     except sqlite3.OperationalError as error:
-        raise Unavailable(f"cannot read the database {path}: {error}") from error
+        raise unusable(path, error, "read") from error
 
 
 @contextmanager

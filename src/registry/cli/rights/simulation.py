@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "actions",
         metavar="ACTION",
-        help="such as PushImage or iam:CreateRole; several with commas between",
+        help="whole ones, such as PushImage or iam:CreateRole; several with commas between",
     )
     parser.add_argument(
         "resource", metavar="RESOURCE", help="the name of a repository, or the CRN of anything"
@@ -105,7 +105,7 @@ def simulate(options: argparse.Namespace) -> int:
 
 
 def _action(written: str) -> str:
-    return written if ":" in written or "*" in written else f"registry:{written}"
+    return written if ":" in written or written == "*" else f"registry:{written}"
 
 
 def _principal(client: ApiClient, written: str) -> str:

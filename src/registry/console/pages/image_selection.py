@@ -85,11 +85,10 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     path = f"{api_path(page)}/images/batch-delete"
     outcome = await page.api.post(path, {"digests": list(digests)}, force="true" if force else None)
     here = path_of(page)
+    undo = here.tab("images/restore")
+    deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
     if not outcome["failures"]:
-        deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
-        return page.go(
-            here.base, "images-deleted", here.tab("images/restore"), deleted, "RestoreImage"
-        )
+        return page.go(here.base, "images-deleted", undo, deleted, "RestoreImage")
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
@@ -98,6 +97,8 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
         failures=outcome["failures"],
         kept=[],
         reasons=REASONS,
+        undo=undo,
+        undo_fields=deleted,
     )
 
 

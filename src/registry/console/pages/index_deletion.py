@@ -10,7 +10,7 @@ from litestar import post
 from cloudcore.errors import Conflict
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repository_paths import api_path, read_repository
+from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import IMAGE
 
 REASONS: Final[Mapping[str, str]] = {
@@ -63,6 +63,9 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         failures=outcome["failures"],
         kept=outcome["kept"],
         reasons=REASONS,
+        # An index is restored with the children that were deleted.
+        undo=path_of(page).image(page.parameters["digest"], "restore"),
+        undo_fields={},
     )
 
 

@@ -1,0 +1,51 @@
+"""Tell a full disk from one that failed: SQLite reports both as "disk I/O error"."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from cloudcore.errors import Unavailable
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MAY_BE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_FILE_BYTES: Final = 32 << 10
+"""Size of the smallest file that SQLite makes beside a database (``-shm``)."""
+
+
+class DiskFull(Unavailable):
+    """The disk of the database is full. Clients are not told its `path`."""
+
+    def __init__(self, path: Path, message: str = "") -> None:
+        self.path = path
+        super().__init__(message or self.advice)
+
+    @property
+    def advice(self) -> str:
+        """Return what an operator of this machine is told."""
+        return f"the disk that holds {self.path} is full; free some room"
+
+
+def is_full(path: Path, error: BaseException | None) -> bool:
+    """Return True if `error`, of SQLite or the system, means that the disk of `path` is full.
+
+    For an error that may have other causes, write some bytes beside `path`, and delete them.
+    """
+    if isinstance(error, OSError):
+        return error.errno in NO_ROOM
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    return code == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and lacks_room(path.parent))
+
+
+def lacks_room(folder: Path) -> bool:
+    """Return True if a small file cannot be written in a folder because its disk is full."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_FILE_BYTES))
+            file.flush()
+    except OSError as error:
+        return error.errno in NO_ROOM
+    return False

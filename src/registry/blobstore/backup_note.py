@@ -1,0 +1,101 @@
+"""Note beside the blobs when a backup begins and when one is complete, for the server's metrics.
+
+A backup is another process, and its folder may be out of the server's reach. A running one holds a
+lock (``flock``) on its note, which ends with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.clock import system_clock
+
+_RUNNING: Final = "backup-running"
+_FINISHED: Final = "backup-finished"
+_LONGEST: Final = 32
+_LOOK_SECONDS: Final = 0.02
+
+
+class BackupTimes(NamedTuple):
+    """When backups ran, in microseconds since the epoch."""
+
+    begun_at: int | None
+    """The start of the one under way; None if none is."""
+    finished_at: int | None
+    """The end of the last complete one; None if there was none."""
+
+
+@contextmanager
+def noted_backup(
+    root: Path, clock: Callable[[], int] = system_clock
+) -> Iterator[Callable[[], None]]:
+    """Note that a backup of the store at `root` runs during the block; yields what completes it.
+
+    What cannot be noted, as on a full disk, is left out: a backup matters more than its note. So
+    is a second backup at the same time.
+    """
+    descriptor = None
+    with suppress(OSError):
+        descriptor = os.open(root / _RUNNING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _lock(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % clock(), 0)
+
+    def complete() -> None:
+        with suppress(OSError):
+            (root / f"{_FINISHED}.new").write_text(f"{clock()}\n")
+            (root / f"{_FINISHED}.new").replace(root / _FINISHED)
+
+    try:
+        yield complete
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def backup_times(root: Path) -> BackupTimes:
+    """Return when backups of the store at `root` ran. Blocks.
+
+    Raises:
+        OSError: the notes cannot be read.
+
+    """
+    return BackupTimes(_read(root / _RUNNING, locked=True), _read(root / _FINISHED, locked=False))
+
+
+def _read(file: Path, *, locked: bool) -> int | None:
+    """Return the time in a note; None if there is none, or if nobody holds a `locked` one."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if locked and not _is_held(descriptor):
+            return None
+        text = os.read(descriptor, _LONGEST).strip()
+    finally:
+        os.close(descriptor)
+    return int(text) if text.isdigit() else None
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a note; wait a moment, in which another process may look if it is locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_LOOK_SECONDS)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,46 @@
+"""Find out which settings ``entrepot serve`` would refuse, without touching its data."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+from cloudcore.catalog.documents import CatalogInvalid, load_catalog
+from cloudcore.kms.aws import AwsMissing, AwsProvider
+from registry.settings import Settings, SettingsError
+
+
+def refusals(settings: Settings) -> Iterator[str]:
+    """Yield why ``serve`` would refuse these settings; each names its setting.
+
+    Addresses are tried without their ports, which a server that runs already may have.
+    """
+    try:
+        settings.check_has_url()
+    except SettingsError as error:
+        yield f"host: {error}"
+    metrics = settings.metrics_address
+    for name, host in (("host", settings.host), ("metrics", metrics[0] if metrics else None)):
+        if host is not None and (problem := _address_problem(host)):
+            yield f"{name}: this machine cannot listen on {host!r}: {problem}"
+    try:
+        load_catalog(settings.catalog, settings.region, settings.url)
+    except CatalogInvalid as error:
+        yield f"catalog_file: {error}"
+    if settings.kms_aws_key:
+        try:
+            AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
+        except AwsMissing as error:
+            yield f"kms_aws_key: {error}"
+
+
+def _address_problem(host: str) -> str:
+    """Return why this machine cannot listen on an address, or an empty string if it can."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
+            listener.bind((host, 0))
+    except (OSError, UnicodeError) as error:  # of a name that cannot be one of a host
+        return getattr(error, "strerror", None) or str(error)
+    return ""

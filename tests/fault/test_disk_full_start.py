@@ -1,0 +1,110 @@
+"""Commands on a full disk: one line that names the disk and what to do, and exit status 1."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.db.room import DiskFull
+from cloudcore.keyring import create_root_key
+from registry.cli.main import main
+from tests.fault.small_disk import small_disk, take_the_rest
+
+DISK_BYTES: Final = 8 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return an empty small disk."""
+    monkeypatch.setenv("ENTREPOT_PUBLIC_URL", "http://registry.test")
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
+        yield place
+
+
+@pytest.fixture
+def data(disk: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Return the data folder of an install on the small disk."""
+    folder = disk / "data"
+    command = ["init", "--account", "acme", "--admin-email", "a@example.com"]
+    assert main([*command, "--data", str(folder)]) == 0
+    capsys.readouterr()
+    return folder
+
+
+def check_told(capsys: pytest.CaptureFixture[str], status: int, file: Path) -> None:
+    told = capsys.readouterr().err
+    assert told.endswith(f"entrepot: the disk that holds {file} is full; free some room\n"), told
+    assert "Traceback" not in told
+    assert status == 1
+
+
+def test_an_install_is_not_begun(disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither are tables made in part: what was begun goes on once there is room."""
+    taken, folder = take_the_rest(disk), disk / "data"
+    init = ["init", "--account", "acme", "--admin-email", "a@example.com", "--data", str(folder)]
+    for command in (["dev", "--port", "0", "--data", str(folder)], init):
+        check_told(capsys, main(command), folder / "metadata.db")
+    taken.unlink()
+    assert main(init) == 0
+
+
+def test_an_install_that_rests_is_not_opened(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite would make files beside the database, and says "disk I/O error"."""
+    taken, backup = take_the_rest(data.parent), str(tmp_path / "backup")
+    for command in (
+        ["fsck"],
+        ["serve", "--port", "0"],
+        ["gc", "orphans"],
+        ["reset-password", "a@example.com"],
+        ["backup", backup],
+    ):
+        check_told(capsys, main([*command, "--data", str(data)]), data / "metadata.db")
+    taken.unlink()
+    assert main(["fsck", "--data", str(data)]) == 0
+
+
+def test_a_change_that_does_not_fit_names_the_disk(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The database is open, as beside a server; its log cannot grow."""
+    with closing(sqlite3.connect(data / "metadata.db")) as server:
+        server.execute("SELECT count(*) FROM users").fetchone()
+        taken = take_the_rest(data.parent)
+        status = main(["reset-password", "a@example.com", "--data", str(data)])
+        check_told(capsys, status, data / "metadata.db")
+        taken.unlink()
+    assert main(["reset-password", "a@example.com", "--data", str(data)]) == 0
+
+
+def test_a_copy_that_does_not_fit_names_the_disk_it_goes_to(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup = tmp_path / "backup"
+    assert main(["backup", str(backup), "--include-root-key", "--data", str(data)]) == 0
+    capsys.readouterr()
+    take_the_rest(data.parent)
+    restore = ["restore", str(backup), "--data", str(data.parent / "restored")]
+    check_told(capsys, main(restore), data.parent / "restored")
+    elsewhere = str(tmp_path / "begun")
+    begun = ["init", "--account", "acme", "--admin-email", "a@example.com", "--data", elsewhere]
+    assert main(begun) == 0
+    capsys.readouterr()
+    target = data.parent / "backup"
+    assert main(["backup", str(target), "--data", elsewhere]) == 1
+    assert f"the disk that holds {target}" in capsys.readouterr().err
+
+
+def test_a_root_key_that_does_not_fit_names_its_file(disk: Path) -> None:
+    take_the_rest(disk)
+    with pytest.raises(OSError, match="No space left") as caught:
+        create_root_key(disk / "root.key")
+    assert caught.value.filename == str(disk / "root.key")
+    assert [each.name for each in disk.iterdir()] == ["another program's"]
+    assert "free some room" in DiskFull(Path(caught.value.filename)).advice
