@@ -58,6 +58,7 @@ def test_init_shows_each_secret_once_and_leaves_none_in_the_open(made: tuple[Pat
     assert mode_of(data / "root.key") == 0o600
     assert len((data / "root.key").read_bytes()) == 32
     assert f"\n  entrepot serve --data {data}\n" in shown  # as it must be typed next
+    assert shown.endswith("\nWith another --host or --port, at the URL it prints.\n")
 
 
 def test_init_refuses_where_there_is_an_account(install: Path, home: Home) -> None:

@@ -95,6 +95,7 @@ def test_a_new_password_beside_the_server_ends_what_the_old_one_began(
     code = fetch_code(late.page, PASSWORD)
     reset = home.run("reset-password", ADMIN.upper(), "--data", str(data))
     assert reset.returncode == 0, reset.stderr
+    assert f" {made.url}/console\n" in reset.stdout  # of the server, whose port it was not told
     assert made.status(token) == 401
     assert late.give(code).returncode != 0  # a code is a session to be
     one_time = told("one-time password", reset.stdout)
@@ -120,6 +121,7 @@ def test_a_new_key_beside_the_server_is_good_at_once(
 
     second = home.run("new-access-key", "admin", "--account", "acme", "--data", str(data))
     assert second.returncode == 0, second.stderr
+    assert f"\n  entrepot login {made.url} --access-key-id" in second.stdout
     assert token_of(made.url, *pair(second.stdout)) == 200
     third = home.run("new-access-key", "admin", "--data", str(data))
     assert third.returncode == 2

@@ -26,6 +26,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install, no_account
+from registry.cli.served_url import find_url
 from registry.main import Registry, prepare
 from registry.settings import Settings, SettingsError
 
@@ -53,7 +54,7 @@ def run_reset_password(
         "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
-        f"Next, as the person, in a browser: {settings.url}/console\n"
+        f"Next, as the person, in a browser: {find_url(settings)}/console\n"
     )
     return 0
 
@@ -98,7 +99,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"
         "Next:\n"
-        f"  entrepot login {settings.url} --access-key-id {key.access_key_id}\n"
+        f"  entrepot login {find_url(settings)} --access-key-id {key.access_key_id}\n"
     )
     return 0
 

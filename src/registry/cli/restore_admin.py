@@ -16,6 +16,7 @@ from registry.cli.host_events import record_on_host
 from registry.cli.lost_credentials import prepare_existing
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
+from registry.cli.served_url import find_url
 from registry.main import Registry
 from registry.settings import Settings, SettingsError
 
@@ -35,10 +36,11 @@ def run_restore_admin(settings: Settings, handle: str, address: str) -> int:
         raise Missing(str(error)) from None
     except Conflict as error:
         raise Misuse(str(error)) from None
+    url = find_url(settings)
     next_step = (
         "Next, as the person:\n"
-        f"  entrepot login {settings.url} --role admin\n"
-        f"or, in a browser: {settings.url}/console\n"
+        f"  entrepot login {url} --role admin\n"
+        f"or, in a browser: {url}/console\n"
     )
     if not changes:
         write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")

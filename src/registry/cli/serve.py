@@ -19,6 +19,7 @@ from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyri
 from cloudcore.kms.making import KeyMaker
 from registry.cli.output import write_now
 from registry.cli.run_server import serve_application
+from registry.cli.served_url import names_url, note_url
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
@@ -47,7 +48,8 @@ def run_serve(settings: Settings) -> int:
 
 def _greet(settings: Settings, url: str) -> None:
     """Print the URL of the registry and of its console, and tell systemd that it is ready."""
-    shown = settings.url if settings.public_url or settings.hosts else url
+    shown = settings.url if names_url(settings) else url
+    note_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
     tell_ready()
 
@@ -64,6 +66,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
     prepare(settings)
     first = asyncio.run(_create(settings, handle, email))
     where = "" if settings.data == DEFAULT_DATA else f" --data {quote(str(settings.data))}"
+    other = "" if names_url(settings) else "With another --host or --port, at the URL it prints.\n"
     write_now(
         f"Account {first.handle} ({first.account_id}) is made. These are shown this once:\n\n"
         f"  person              {first.email}\n"
@@ -74,7 +77,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
         "Next:\n"
         f"  entrepot serve{where}\n"
         f"  entrepot login {settings.url} --docker --access-key-id {first.access_key_id}\n"
-        f"or, as the person, in a browser: {settings.url}/console\n"
+        f"or, as the person, in a browser: {settings.url}/console\n{other}"
     )
     return 0
 
