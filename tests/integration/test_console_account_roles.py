@@ -86,6 +86,38 @@ async def test_a_reader_is_made_and_given_to_a_person_without_json(shop: Shop) -
     assert [f"user/{person.id}" in each["principals"][0] for each in statements] == [False, True]
 
 
+async def test_a_role_gets_the_policy_that_says_the_same_already(shop: Shop) -> None:
+    """One of another name, and one left of a deleted role of this name; else a new one."""
+    token = shop.served.acme.program_token
+    same = {"name": "all-of-team", "template": {"name": "pusher", "names": ["team/*", "api"]}}
+    there = await shop.served.make("/v1/policies", same, token=token)
+    fields = {"seconds": "3600", "trust_policy": trust("acme"), "template": "pusher"}
+
+    async def attached(name: str, names: str) -> list[tuple[str, str]]:
+        sent = await send(shop, ACCOUNT_ROLES, **fields, name=name, names=names)
+        assert sent.status_code == 303, sent.text
+        page = sent.headers["location"].partition("?")[0]
+        path = f"/v1/policies?attached_to={page.rpartition('/')[2]}"
+        policies = [(each["name"], each["id"]) for each in (await read(shop, path))["policies"]]
+        await told(shop, f"{page}/delete", confirmed="yes")
+        return policies
+
+    assert await attached("team", "team/*, api") == [("all-of-team", there["id"])]
+    first = await attached("team", "team/*")
+    assert [name for name, _ in first] == ["team-pusher"]
+    assert await attached("team", "team/*") == first
+    copy = {"name": "a-copy", "template": {"name": "pusher", "names": ["team/*"]}}
+    await shop.served.make("/v1/policies", copy, token=token)
+    assert await attached("team", "team/*") == first  # its own name before another
+    refused = await send(shop, ACCOUNT_ROLES, **fields, name="team", names="other/*")
+    assert refused.status_code == 409  # the name is taken by a policy that says something else
+
+    every = {"name": "everything", "template": {"name": "pusher", "names": ["*"]}}
+    await shop.served.make("/v1/policies", every, token=token)
+    none = await send(shop, ACCOUNT_ROLES, **fields, name="none", names=" ")
+    assert none.status_code == 400  # no name is not every name
+
+
 async def test_a_trust_policy_that_was_saved_meanwhile_is_not_overwritten(shop: Shop) -> None:
     theirs, mine = (trust(f"crn:iam::acme:service-account/{name}") for name in ("they", "me"))
     fields = {"name": "trusting", "seconds": "5400", "trust_policy": trust("acme")}

@@ -21,6 +21,7 @@ async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:
 async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     """Create a role, with the policy that a form chooses if it chooses one; return the role's id.
 
+    A policy of the account that says the same is attached instead of a new one.
     What was created is deleted again if the rest is refused, as far as the session may.
 
     Raises:
@@ -39,12 +40,44 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     }
     made = [f"/v1/roles/{role_id}"]
     try:
-        policy = (await page.api.post("/v1/policies", wanted))["policy"]
-        made.append(f"/v1/policies/{policy['id']}")
-        await page.api.post(f"{made[-1]}/attachments", {"role": role_id})
+        policy_id = await _find_same(page, template, names, str(wanted["name"]))
+        if policy_id is None:
+            policy_id = (await page.api.post("/v1/policies", wanted))["policy"]["id"]
+            made.append(f"/v1/policies/{policy_id}")
+        await page.api.post(f"/v1/policies/{policy_id}/attachments", {"role": role_id})
     except Refused:
         for path in reversed(made):
             with suppress(Refused):
                 await page.api.change("DELETE", path)
         raise
     return role_id
+
+
+async def _find_same(
+    page: PageRequest, template: str, names: Sequence[str], policy_name: str
+) -> str | None:
+    """Return the id of a policy with the document of a template, best one of this name, or None.
+
+    None also if the session may not read them, or the template or a name is wrong: then the
+    creation says so.
+    """
+    if not names:  # without any, the templates are filled for all names
+        return None
+    same: dict[str, str] = {}
+    marker = None
+    try:
+        found = await page.api.get("/v1/policy-templates", names=",".join(names))
+        documents = [
+            each["document"] for each in found["policy_templates"] if each["name"] == template
+        ]
+        while True:
+            listed = await page.api.get("/v1/policies", limit=200, marker=marker)
+            for each in listed["policies"]:
+                if each["document"] in documents:
+                    same[each["name"]] = str(each["id"])
+            marker = listed["meta"].get("marker")
+            if marker is None:
+                break
+    except Refused:
+        return None
+    return same.get(policy_name, next(iter(same.values()), None))
