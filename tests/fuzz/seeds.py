@@ -131,7 +131,7 @@ def teach(install: FuzzedInstall, known: Known) -> None:
 
 def _make(install: FuzzedInstall, path: str, body: object = None, caller: str = "admin") -> str:
     """Create something; return its id."""
-    answer = _ask(install, "POST", path, bearer(install.bearers[caller]), json=body or {})
+    answer = _ask(install, "POST", path, bearer(install.bearers[caller]), json=body)
     record = next(iter(answer.json().values()))
     return str(record.get("id", ""))
 
