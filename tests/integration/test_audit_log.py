@@ -445,6 +445,7 @@ async def test_the_console_shows_and_filters_events(served: Served) -> None:
         assert "registry:CreateRepository" in page.text
         assert "iam:CreateRole" not in page.text
         assert "program (service account)" in page.text
+        assert re.search(r'<span class="whole" title="[^"]*">198\.51\.100\.7</span>', page.text)
         none = await browser.get("/console/audit?who=nobody@example.com")
         assert "No event." in none.text
         wrong = await browser.get("/console/audit?action=*:x")

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.databases import program
+from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import JSON, World, cli_world
 
 POLICY = {
@@ -278,3 +279,48 @@ def test_the_audit_log_is_listed_and_exported(world: World, app: str, tmp_path: 
     table = world.run("audit", "list", *exact)
     assert "registry:CreateRepository succeeded" in " ".join(table.lines[1].split())
     assert world.run("audit", "list", "--since", "yesterday").status == 2
+
+
+def test_an_audit_log_without_events_tells_unknown_names(
+    world: World, app: str, tmp_path: Path
+) -> None:
+    account = world.read("whoami")["account_id"]
+    region = world.read("repositories", "show", app)["crn"].split(":")[2]
+    repository = f"crn:registry:{region}:{account}:repository"
+    roles = {each["name"]: each["crn"] for each in world.read("roles", "list")}
+    since = ("--since", "2100-01-01")
+    for query, told in (
+        (("--who", "nobody"), "there is no service account 'nobody'"),
+        (("--who", "no@example.org"), "there is no person 'no@example.org'"),
+        (("--who", f"crn:iam::{account}:role/none"), f"there is no role 'crn:iam::{account}"),
+        (("--who", "admin", *since), ""),
+        (("--who", roles["admin"], *since), ""),
+        (("--resource", f"{repository}/none"), "the account has no repository 'none'"),
+        (("--resource", f"{repository}/{app}", *since), ""),
+        (("--resource", f"{repository}/none*"), ""),
+        (("--resource", "crn:kms:x:y:key/none"), ""),
+        (("--resource", app), f"is none; that of the repository is {repository}/{app}"),
+        (("--resource", "no-such"), "--resource takes a CRN, and 'no-such' is none"),
+    ):
+        ended = world.run("audit", "list", *query, *JSON)
+        assert (ended.status, ended.document) == (0, []), query
+        lines = ended.err.splitlines()
+        assert [line for line in lines if line.startswith("entrepot: no event: ")] == lines
+        assert (told in ended.err, bool(lines)) == (True, bool(told)), (query, ended.err)
+    both = world.run("audit", "list", "--who", "nobody", "--resource", "no-such")
+    assert both.err.count("entrepot: no event: ") == 2
+    # What it may not look up, it does not tell to be unknown.
+    home = Home(tmp_path)
+    world.sign_in(home, {"effect": "allow", "actions": ["audit:*"], "resources": ["*"]})
+    ended = world.run("audit", "list", "--who", "nobody", home=home)
+    assert (ended.status, ended.err) == (0, "")
+    world.done("roles", "create", "auditing")
+    (told,) = world.run("audit", "list", "--who", "auditing").err.splitlines()
+    crn = f"crn:iam::{account}:role/auditing"
+    assert told.endswith(f" auditing is a role, which is named by its CRN here: --who {crn}")
+    owner = Home(tmp_path / "owner")
+    world.sign_in_person(owner, ADMIN, world.install.one_time_password, PASSWORD)
+    for who, words in (("no@example.org", "main has no member 'no@example.org'"), (ADMIN, "")):
+        of_main = ("--organization", "main", "--who", who, *since)
+        ended = world.run("audit", "list", *of_main, home=owner)
+        assert (ended.status, words in ended.err, bool(ended.err)) == (0, True, bool(words))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from registry.cli.acting import by_column
 from registry.cli.api import PAGE_ROWS, Record, open_client
+from registry.cli.audit_names import unknown_names
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.options import Verbs, add_noun, add_registry, add_verb
 from registry.cli.output import (
@@ -90,6 +91,17 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def _told_if_none(events: Iterator[Record], options: argparse.Namespace) -> Iterator[Record]:
+    """Yield the events; if there is none, tell which names of the filter are unknown."""
+    is_any = False
+    for event in events:
+        is_any = True
+        yield event
+    if not is_any:
+        for problem in unknown_names(options):
+            sys.stderr.write(f"entrepot: no event: {problem}\n")
+
+
 def _export(options: argparse.Namespace) -> int:
     lines = (document_text(event, options.output) for event in _events(options))
     if options.to is None:
@@ -117,10 +129,10 @@ def _events(options: argparse.Namespace) -> Iterator[Record]:
         "limit": PAGE_ROWS,
     }
     if options.organization is None:
-        return open_client(options).rows(_PATH, "events", query)
+        return _told_if_none(open_client(options).rows(_PATH, "events", query), options)
     client = open_person(options)
-    organization_id = find_organization(client, options)["id"]
-    return client.rows(_PATH, "events", {**query, "organization_id": organization_id})
+    query["organization_id"] = find_organization(client, options)["id"]
+    return _told_if_none(client.rows(_PATH, "events", query), options)
 
 
 def moment(text: str | None, now: datetime) -> str | None:
