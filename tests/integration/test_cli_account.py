@@ -1,4 +1,4 @@
-"""The commands about policies, lifecycle, storage, settings and events; against a registry."""
+"""The commands about policies, lifecycle, storage, settings, events, audit; completion of names."""
 
 from __future__ import annotations
 
@@ -262,6 +262,27 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert world.done("events", "list", *JSON).document == []
     again = ("events", "create", "--topic", TOPIC, "--event-type", "registry.image.deleted")
     assert world.read(*again)["repository_prefix"] == ""
+
+
+def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:
+    for tag in ("v1", "v2", "w1"):
+        world.push(app, tag)
+    for typed in (f"tags set {app}:latest", f"tags delete -o json {app} w1"):
+        line = f"cd x; entrepot {typed} "
+        assert world.done("__complete", "tag", "v", f"--line={line}v").lines == ["v1", "v2"]
+        assert world.done("__complete", "tag", f"--line={line}").lines == ["v1", "v2", "w1"]
+    for line in ("", "entrepot", "entrepot tags set ", "entrepot tags set nobody:x "):
+        assert world.done("__complete", "tag", "", f"--line={line}").lines == []
+
+
+def test_principals_and_actions_are_offered(world: World) -> None:
+    offered = world.done("__complete", "principal").lines
+    assert {"admin", "role/admin"} <= set(offered)
+    assert world.done("__complete", "principal", "role/adm").lines == ["role/admin"]
+    assert "admin" not in world.done("__complete", "principal", "role").lines
+    actions = world.done("__complete", "action", "registry:Pu").lines
+    assert {"registry:PullImage", "registry:PushImage"} <= set(actions)
+    assert all(each.startswith("registry:Pu") for each in actions)
 
 
 def test_the_audit_log_is_listed_and_exported(world: World, app: str, tmp_path: Path) -> None:

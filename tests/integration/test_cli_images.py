@@ -414,27 +414,6 @@ def test_names_of_repositories_and_tags_are_offered(world: World, app: str) -> N
     assert world.done(offer, "role", "x").lines == []
 
 
-def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:
-    for tag in ("v1", "v2", "w1"):
-        world.push(app, tag)
-    for typed in (f"tags set {app}:latest", f"tags delete -o json {app} w1"):
-        line = f"cd x; entrepot {typed} "
-        assert world.done("__complete", "tag", "v", f"--line={line}v").lines == ["v1", "v2"]
-        assert world.done("__complete", "tag", f"--line={line}").lines == ["v1", "v2", "w1"]
-    for line in ("", "entrepot", "entrepot tags set ", "entrepot tags set nobody:x "):
-        assert world.done("__complete", "tag", "", f"--line={line}").lines == []
-
-
-def test_principals_and_actions_are_offered(world: World) -> None:
-    offered = world.done("__complete", "principal").lines
-    assert {"admin", "role/admin"} <= set(offered)
-    assert world.done("__complete", "principal", "role/adm").lines == ["role/admin"]
-    assert "admin" not in world.done("__complete", "principal", "role").lines
-    actions = world.done("__complete", "action", "registry:Pu").lines
-    assert {"registry:PullImage", "registry:PushImage"} <= set(actions)
-    assert all(each.startswith("registry:Pu") for each in actions)
-
-
 @pytest.mark.parametrize("kind", ["repository", "image", "person"])
 def test_nothing_is_offered_where_nothing_can_be_asked(
     world: World, kind: str, tmp_path: Path
