@@ -78,10 +78,11 @@ def _recover(tx: Connection, repository_id: str, swept: Swept, now: int) -> Kept
         raise NameUnknown("the repository was deleted")
     if not collection.lock_recoverable(tx, account_id, swept.id):
         raise _unknown(digest)
-    new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.encoding)
+    new = NewObject(*(getattr(swept, name) for name in NewObject._fields))
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
     if kept.id == swept.id:  # else the account has another object, and this stays in quarantine
+        collection.take_keys(tx, account_id, swept.id)
         collection.release(tx, account_id, swept.id)
     return kept
 

@@ -54,13 +54,18 @@ class ReferencedLink(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object that is in the store and has no row yet."""
+    """An object whose bytes are stored, and that has no row yet."""
 
     id: str
     digest: str
     size: int
     stored_size: int
     encoding: str
+    stored_id: str
+    """Of its bytes, in the store or in `inline_bytes`."""
+    is_inline: bool = False
+    checksum: str | None = None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
 
 
 class KeptObject(NamedTuple):
@@ -127,6 +132,9 @@ _KEEP_OBJECT: Final = Statement(
         size=bindparam("size"),
         stored_size=bindparam("stored_size"),
         encoding=bindparam("encoding"),
+        stored_id=bindparam("stored_id"),
+        is_inline=bindparam("is_inline"),
+        checksum=bindparam("checksum"),
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
@@ -301,16 +309,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> Ke
 
     If it was condemned, it is live again.
     """
-    row = tx.row(
-        _KEEP_OBJECT,
-        id=new.id,
-        account_id=account_id,
-        digest=new.digest,
-        size=new.size,
-        stored_size=new.stored_size,
-        encoding=new.encoding,
-        now=now,
-    )
+    row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
     return KeptObject(*row)
 

@@ -107,13 +107,13 @@ _OBJECTS: Final = _after(
 _OBJECT: Final = Statement(
     select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
 )
-_u = uploads.c
+_u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
     union_all(
-        select(_o.id).where(_o.id.in_(listed("ids"))),
+        select(_o.stored_id).where(_o.stored_id.in_(listed("ids"))),
         select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
         select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
-        select(quarantined_objects.c.id).where(quarantined_objects.c.id.in_(listed("ids"))),
+        select(_q.stored_id).where(_q.stored_id.in_(listed("ids"))),
     )
 )
 _UPLOADS: Final = _after(
@@ -264,7 +264,7 @@ def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that name an object, a quarantined one, or a session's staged bytes."""
+    """Return those of `ids` that name bytes of an object, live or quarantined, or of a session."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 

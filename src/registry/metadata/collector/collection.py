@@ -23,15 +23,23 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
-from registry.metadata.tables import blob_objects, manifest_blobs, manifests, repository_blobs
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    manifest_blobs,
+    manifests,
+    repository_blobs,
+)
 
 _o = blob_objects.c
 _l = repository_blobs.c
 _e = manifest_blobs.c
 _m = manifests.c
 _q = quarantined_objects.c
+_k = blob_object_keys.c
+_qk = quarantined_object_keys.c
 _b = deleted_manifest_blobs.c
 
 
@@ -52,6 +60,9 @@ class Swept(NamedTuple):
     size: int
     stored_size: int
     encoding: str
+    stored_id: str
+    is_inline: bool
+    checksum: str | None
 
 
 class Amount(NamedTuple):
@@ -142,6 +153,24 @@ _QUARANTINE: Final = Statement(
         select(
             *(_o[name] for name in Swept._fields), bindparam("now", type_=_q.swept_at.type)
         ).where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids"))),
+    )
+)
+_QUARANTINE_KEYS: Final = Statement(
+    quarantined_object_keys.insert().from_select(
+        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(_k.object_id, _k.kms_key_id, _k.account_id, _k.wrapped_data_key).where(
+            _k.account_id == bindparam("account_id"),
+            _k.object_id.in_(listed("ids")),
+            _k.wrapped_data_key.is_not(None),
+        ),
+    )
+)
+_TAKE_KEYS: Final = Statement(
+    blob_object_keys.insert().from_select(
+        ["object_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(_qk.quarantined_id, _qk.kms_key_id, _qk.account_id, _qk.wrapped_data_key).where(
+            _qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id")
+        ),
     )
 )
 _SWEEP: Final = Statement(
@@ -310,7 +339,9 @@ def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> st
 
 
 def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> int:
-    """Move condemned objects to the quarantine; return how many.
+    """Move condemned objects and their wrapped data keys to the quarantine; return how many.
+
+    A wrapped key that was erased with its KMS key is not moved.
 
     Raises:
         ConstraintViolated: one of them is referenced again; nothing was moved.
@@ -318,6 +349,7 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
     """
     ids = text_list(object_ids)
     tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)
+    tx.execute(_QUARANTINE_KEYS, account_id=account_id, ids=ids)
     return tx.execute(_SWEEP, account_id=account_id, ids=ids)
 
 
@@ -358,8 +390,13 @@ def is_left(tx: Connection, object_id: str) -> bool:
     return row is not None and bool(row[0])
 
 
+def take_keys(tx: Connection, account_id: str, object_id: str) -> None:
+    """Copy the wrapped data keys of an object in quarantine to the object of the same id."""
+    tx.execute(_TAKE_KEYS, account_id=account_id, id=object_id)
+
+
 def release(tx: Connection, account_id: str, object_id: str) -> None:
-    """Delete an object from the quarantine; its bytes stay."""
+    """Delete an object from the quarantine, with its wrapped data keys; its bytes stay."""
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 

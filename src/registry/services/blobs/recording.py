@@ -200,7 +200,12 @@ def _record_rows(
     if not repositories.is_live(tx, repository_id):
         return None
     new = NewObject(
-        stored.object_id, stored.digest, stored.size, stored.stored_size, stored.encoding
+        stored.object_id,
+        stored.digest,
+        stored.size,
+        stored.stored_size,
+        stored.encoding,
+        stored_id=stored.object_id,
     )
     kept = blobs.keep_object(tx, account_id, new, now)
     result = _Kept(kept.id)
