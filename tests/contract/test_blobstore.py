@@ -202,6 +202,21 @@ async def test_an_object_takes_the_bytes_of_one_just_committed(
     assert await read(store, object_id) == DATA
 
 
+async def test_stored_bytes_are_read_without_a_key(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    ((_, stored_size),) = await listed(store.list_objects())
+    async with aclosing(await store.open_stored(object_id, stored_size)) as stored:
+        assert stored.length == stored_size
+        assert b"".join(bytes(chunk) for chunk in stored.chunks()) == DATA
+        assert b"".join([part async for part in stored.stream(5, 400_000)]) == DATA[5:400_000]
+    with pytest.raises(ObjectDamaged):
+        await store.open_stored(object_id, stored_size - 1)
+    with pytest.raises(ObjectUnknown):
+        await store.open_stored(new_id(), stored_size)
+    assert await store.set_aside(object_id, 1)
+    await (await store.open_stored(object_id, stored_size)).aclose()
+
+
 async def test_a_file_region_if_there_is_one_holds_the_bytes(store: BlobStore) -> None:
     async with aclosing(await store.open(await put(store, DATA))) as stored:
         region = stored.file_region(100, 300_000)

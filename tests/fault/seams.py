@@ -101,6 +101,10 @@ class SteppingStore:
         """Open staged bytes."""
         return await self._store.open_staged(upload_id, data_key)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes."""
+        return await self._store.open_stored(object_id, stored_size)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check."""
         await self._store.check(object_id, stored_size)

@@ -145,6 +145,11 @@ class SteppedStore:
         self.step("open_staged")
         return await self._store.open_staged(upload_id, data_key)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes, a step after the row was read."""
+        self.step("open_stored")
+        return await self._store.open_stored(object_id, stored_size)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check, a step after the row was read."""
         self.step("check")

@@ -152,6 +152,18 @@ class BlobReader(Protocol):
         """
         ...
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes of an object as they are, sealed or plain, to verify them.
+
+        They are read without displacing others from the kernel's memory.
+
+        Raises:
+            ObjectUnknown, StoreUnavailable: as `open`.
+            ObjectDamaged: there are more or fewer than `stored_size` bytes.
+
+        """
+        ...
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check that an object exists with `stored_size` bytes, without opening it.
 

@@ -140,6 +140,10 @@ class BlockingStore(Protocol):
         """See `BlobReader.open_staged`."""
         ...
 
+    def open_stored(self, object_id: str, stored_size: int) -> BlockingObject:
+        """See `BlobReader.open_stored`."""
+        ...
+
     def check(self, object_id: str, stored_size: int) -> None:
         """See `BlobReader.check`."""
         ...

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
 from registry.blobstore.blocking import BlockingStore
+from registry.blobstore.cold_file import ColdFile
 from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
@@ -86,6 +87,16 @@ class DiskFiles:
         with disk_errors():
             growing = GrowingFile.open(self._folders, name)
         return self.open(name) if growing is None else growing
+
+    def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        path = object_path(canonical_id(object_id))
+        try:
+            return ColdFile(open_stored(self._folders.objects, path, stored_size))
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+        return ColdFile(open_stored(self._folders.objects, path, stored_size))
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""

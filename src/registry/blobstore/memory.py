@@ -87,6 +87,10 @@ class MemoryFiles:
         data = self.staged.get(canonical_id(upload_id))
         return self.open(upload_id) if data is None else MemoryGrowing(self, upload_id, data)
 
+    def open_stored(self, object_id: str, stored_size: int) -> MemoryObject:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        return self.open(object_id, stored_size)
+
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
         self.open(object_id, stored_size)

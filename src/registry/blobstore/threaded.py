@@ -61,6 +61,12 @@ class ThreadedStore:
             return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
         return ThreadedObject(opened, self._run)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        call = self._blocking.open_stored
+        stored = await self._run(call, object_id, stored_size, undo=_close)
+        return ThreadedObject(stored, self._run)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
         await self._run(self._blocking.check, object_id, stored_size)
