@@ -131,6 +131,13 @@ Index(
     postgresql_where=text("encoding = 'plain'"),
 )
 Index(
+    "ix_blob_objects_verified_at",
+    blob_objects.c.verified_at,
+    blob_objects.c.id,
+    sqlite_where=text("damage IS NULL AND state <> 'shredded'"),
+    postgresql_where=text("damage IS NULL AND state <> 'shredded'"),
+)
+Index(
     "ix_blob_objects_condemned",
     blob_objects.c.account_id,
     blob_objects.c.condemned_at,
