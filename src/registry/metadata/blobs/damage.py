@@ -6,7 +6,7 @@ damaged cannot mark the new ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, select, text
@@ -17,9 +17,11 @@ from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
+    manifest_children,
     manifests,
     repositories,
     repository_blobs,
+    tags,
 )
 
 ABSENT: Final = "absent"
@@ -36,6 +38,9 @@ _l = repository_blobs.c
 _e = manifest_blobs.c
 _m = manifests.c
 _r = repositories.c
+_c = manifest_children.c
+_MOST_TAGS: Final = 10_000
+_SHOWN_TAGS: Final = 5
 
 
 class DamagedObject(NamedTuple):
@@ -57,6 +62,14 @@ class DamagedImage(NamedTuple):
     digest: str
     handle: str
     """Of the repository's account."""
+    manifest_id: str
+    tags: Sequence[str] = ()
+    """Its tags, and those of indexes that list it; the first of all."""
+
+    def __str__(self) -> str:
+        """Return its name, as in pull commands, and its tags."""
+        shown = f" ({', '.join(self.tags)})" if self.tags else ""
+        return f"{self.handle}/{self.repository}@{self.digest}{shown}"
 
 
 _MARK: Final = Statement(
@@ -100,7 +113,7 @@ _DAMAGED: Final = Statement(
 )
 _IMAGES: Final = Statement(
     page(
-        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle)
+        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle, _m.id)
         .select_from(repository_blobs)
         .join(repositories, _r.id == _l.repository_id)
         .join(accounts, accounts.c.id == _r.account_id)
@@ -111,6 +124,19 @@ _IMAGES: Final = Statement(
             _l.object_id.in_(listed("ids")),
             _r.deleted_at.is_(None),
         )
+    )
+)
+
+
+_TAGS: Final = Statement(
+    page(select(tags.c.manifest_id, tags.c.name).where(tags.c.manifest_id.in_(listed("ids"))))
+)
+_TAGS_OF_INDEXES: Final = Statement(
+    page(
+        select(_c.child_id, tags.c.name)
+        .select_from(manifest_children)
+        .join(tags, tags.c.manifest_id == _c.parent_id)
+        .where(_c.child_id.in_(listed("ids")))
     )
 )
 
@@ -185,4 +211,17 @@ def images_of(
 ) -> list[DamagedImage]:
     """Return up to `limit` images in live repositories that reference these objects."""
     rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
-    return sorted(DamagedImage(*row) for row in rows)
+    names = tags_of(tx, [row[5] for row in rows])
+    return sorted(DamagedImage(*row)._replace(tags=names[row[5]]) for row in rows)
+
+
+def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Return by which tags these images, or indexes that list them, are pulled; the first of all.
+
+    Images without a tag have an empty list.
+    """
+    found: dict[str, set[str]] = {each: set() for each in manifest_ids}
+    for statement in (_TAGS, _TAGS_OF_INDEXES):
+        for manifest_id, name in tx.rows(statement, ids=text_list(manifest_ids), limit=_MOST_TAGS):
+            found[manifest_id].add(name)
+    return {manifest_id: sorted(names)[:_SHOWN_TAGS] for manifest_id, names in found.items()}

@@ -31,6 +31,7 @@ from registry.metadata.control_tables import (
 )
 from registry.metadata.tables import (
     blob_objects,
+    inline_bytes,
     manifest_blobs,
     manifest_bodies,
     manifest_children,
@@ -48,14 +49,20 @@ _path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
 
 
 class ObjectRow(NamedTuple):
-    """An object's row."""
+    """An object's row, with its stored bytes if they are inline."""
 
     id: str
     digest: str
-    size: int
     account_id: str
     verified_at: int
     damage: str | None
+    stored_id: str
+    stored_size: int
+    checksum: str | None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
+    is_inline: bool
+    body: bytes | None
+    """The stored bytes of an inline object; None if they are lost, or in the store."""
 
 
 class ManifestBody(NamedTuple):
@@ -93,16 +100,25 @@ _COUNTS: Final = Statement(
         select(func.count()).select_from(manifests).scalar_subquery(),
     )
 )
-_OBJECTS: Final = _after(
-    select(
-        _o.id,
-        _o.digest,
-        _o.size,
-        _o.account_id,
-        _o.verified_at,
-        _o.damage,
-    ),
-    _o.id,
+HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
+"""A shredded object has no bytes, and that is no damage."""
+
+
+def select_objects() -> Select[Any]:
+    """Return a query for `ObjectRow`s, of all objects that have bytes."""
+    return (
+        select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
+        .select_from(blob_objects)
+        .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id))
+        .where(HAS_BYTES)
+    )
+
+
+_OBJECTS: Final = _after(select_objects(), _o.id)
+_STORED: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0"))).where(
+        HAS_BYTES
+    )
 )
 _OBJECT: Final = Statement(
     select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
@@ -256,6 +272,13 @@ def totals(tx: Connection) -> tuple[int, int]:
 def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     """Return a page of objects, by id."""
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
+
+
+def stored_totals(tx: Connection) -> tuple[int, int]:
+    """Return the number of objects that have bytes, and the number of their stored bytes."""
+    row = tx.row(_STORED)
+    assert row is not None
+    return int(row[0]), int(row[1])
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
