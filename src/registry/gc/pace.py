@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeVar, TypeVarTuple, Unpack
+
+from registry.blobstore.threads import in_thread
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 NO_LIMIT: Final = 0
 
@@ -54,3 +61,18 @@ class Pace:
     def stop(self) -> None:
         """Stop all that read at this pace, now and later."""
         self._stopped.set()
+
+    async def in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
+        """Call what reads at this pace, in a thread.
+
+        If this is cancelled, stop all that read at this pace, and wait for the thread: it may use
+        files that the caller closes.
+        """
+        reading = asyncio.ensure_future(in_thread(call, *arguments))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            self.stop()
+            with suppress(ReadingStopped):
+                await reading
+            raise

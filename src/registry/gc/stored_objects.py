@@ -6,10 +6,9 @@ with the object's digest. That needs no key, whatever their encoding.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -17,9 +16,8 @@ from blake3 import blake3
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.blobstore.threads import in_thread
 from registry.errors import StoreUnavailable
-from registry.gc.pace import Pace, ReadingStopped
+from registry.gc.pace import Pace
 from registry.metadata.blobs import damage
 from registry.metadata.collector.audit import ObjectRow
 
@@ -39,8 +37,6 @@ class ObjectState(NamedTuple):
 async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
     """Check an object's stored bytes: presence and size, and with `reads` also their hash.
 
-    If it is cancelled, it stops the whole `pace`, since a thread cannot be cancelled.
-
     Raises:
         ReadingStopped: `pace` was stopped.
 
@@ -58,7 +54,7 @@ async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) ->
     async with aclosing(stored):
         if not reads:
             return _known(row)
-        return await _read(stored.chunks(), row, pace)
+        return await pace.in_thread(_hash, stored.chunks(), row, pace)
 
 
 async def _look_at_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
@@ -68,18 +64,9 @@ async def _look_at_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectSta
     if len(row.body) != row.stored_size:
         problem = f"it has {len(row.body)} bytes instead of {row.stored_size}"
         return ObjectState(problem, damage.SIZE)
-    return await _read([memoryview(row.body)], row, pace) if reads else _known(row)
-
-
-async def _read(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectState:
-    hashing = asyncio.ensure_future(in_thread(_hash, chunks, row, pace))
-    try:
-        return await asyncio.shield(hashing)
-    except asyncio.CancelledError:
-        pace.stop()
-        with suppress(ReadingStopped):
-            await hashing  # a file must stay open until its thread has ended
-        raise
+    if not reads:
+        return _known(row)
+    return await pace.in_thread(_hash, [memoryview(row.body)], row, pace)
 
 
 def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectState:

@@ -68,8 +68,13 @@ class DamagedImage(NamedTuple):
 
     def __str__(self) -> str:
         """Return its name, as in pull commands, and its tags."""
-        shown = f" ({', '.join(self.tags)})" if self.tags else ""
-        return f"{self.handle}/{self.repository}@{self.digest}{shown}"
+        return image_text(self.handle, self.repository, self.digest, self.tags)
+
+
+def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -> str:
+    """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
+    shown = f" ({', '.join(tags)})" if tags else ""
+    return f"{handle}/{repository}@{digest}{shown}"
 
 
 _MARK: Final = Statement(

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    case,
     exists,
     func,
     literal_column,
@@ -115,10 +116,16 @@ def select_objects() -> Select[Any]:
 
 
 _OBJECTS: Final = _after(select_objects(), _o.id)
-_STORED: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0"))).where(
-        HAS_BYTES
-    )
+_zero: Final[ColumnElement[int]] = literal_column("0")
+_is_verified = and_(_o.damage.is_(None), _o.verified_at >= bindparam("since"))
+_VERIFIED: Final = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(_o.stored_size), _zero),
+        func.coalesce(func.sum(case((_is_verified, literal_column("1")), else_=_zero)), _zero),
+        func.coalesce(func.sum(case((_is_verified, _o.stored_size), else_=_zero)), _zero),
+        func.count(_o.damage),
+    ).where(HAS_BYTES)
 )
 _OBJECT: Final = Statement(
     select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
@@ -274,11 +281,15 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
-def stored_totals(tx: Connection) -> tuple[int, int]:
-    """Return the number of objects that have bytes, and the number of their stored bytes."""
-    row = tx.row(_STORED)
+def verified_totals(tx: Connection, since: int) -> tuple[int, int, int, int, int]:
+    """Count the objects that have bytes, and those of them that were verified `since`.
+
+    Return the number of objects and of their stored bytes, both of the verified ones, and the
+    number of those known to be damaged.
+    """
+    row = tx.row(_VERIFIED, since=since)
     assert row is not None
-    return int(row[0]), int(row[1])
+    return int(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:

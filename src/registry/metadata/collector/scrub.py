@@ -7,6 +7,7 @@ needs no other record of where it stopped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, case, literal_column, select, tuple_
@@ -14,6 +15,7 @@ from sqlalchemy import bindparam, case, literal_column, select, tuple_
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.damage import image_text, tags_of
 from registry.metadata.collector.audit import HAS_BYTES, ObjectRow, select_objects
 from registry.metadata.tables import (
     blob_objects,
@@ -40,6 +42,20 @@ class StoredManifest(NamedTuple):
     account_id: str
     digest: str
     body: bytes
+
+
+class ManifestUse(NamedTuple):
+    """An image with some manifest."""
+
+    handle: str
+    repository: str
+    digest: str
+    tags: Sequence[str]
+    """Its tags, and those of indexes that list it; the first of all."""
+
+    def __str__(self) -> str:
+        """Return its name, as in pull commands, and its tags."""
+        return image_text(self.handle, self.repository, self.digest, self.tags)
 
 
 _BEFORE: Final = _o.verified_at < bindparam("verified_before")
@@ -167,9 +183,8 @@ def manifests_of_repository(
     return [StoredManifest(*row) for row in rows]
 
 
-def images_with(
-    tx: Connection, account_id: str, digest: str, limit: int
-) -> list[tuple[str, str, str]]:
-    """Return images with this digest in live repositories: handle, repository and manifest id."""
+def images_with(tx: Connection, account_id: str, digest: str, limit: int) -> list[ManifestUse]:
+    """Return up to `limit` images with this manifest, in live repositories of an account."""
     rows = tx.rows(_IMAGES, account_id=account_id, digest=digest, limit=limit)
-    return [(row[0], row[1], row[2]) for row in rows]
+    tags = tags_of(tx, [row[2] for row in rows])
+    return sorted(ManifestUse(row[0], row[1], digest, tags[row[2]]) for row in rows)

@@ -60,7 +60,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     if is_new:
         ctx.on_damage()
         _log.error(
-            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot fsck' "
+            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot scrub' "
             "names the images it hits",
             link.digest,
             found,
