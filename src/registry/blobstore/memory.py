@@ -148,13 +148,6 @@ class MemoryFiles:
     def check_room(self) -> None:
         """Do nothing: memory has no reserve."""
 
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
-        with self.lock:
-            if canonical_id(new_id) not in self.objects:
-                raise ObjectUnknown(new_id)
-            self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
-
     def partitions(self) -> Sequence[str]:
         """Return all pairs of hex digits in which ids end."""
         return _PARTITIONS

@@ -137,10 +137,10 @@ async def _report_damage(
     database: Database, row: ObjectRow, verdict: FileState, now: int, report: Report
 ) -> None:
     if not await database.read(audit.is_unchanged, row):
-        return  # it was swept or replaced during the check
+        return  # it was swept, verified or written anew during the check
     if verdict.damage is not None:
         await database.write(
-            damage.mark, row.account_id, row.id, row.verified_at, verdict.damage, now
+            damage.mark, row.account_id, row.stored_id, row.verified_at, verdict.damage, now
         )
     report.violations.append(Finding("I1, I5", f"blob {row.digest}", verdict.problem or ""))
     images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)

@@ -31,7 +31,7 @@ class FileState(NamedTuple):
 async def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
     """Check an object's file: presence and size, and with `reads` also its hash."""
     try:
-        stored = await store.open(row.id, row.size)
+        stored = await store.open(row.stored_id, row.size)
     except ObjectUnknown:
         return FileState("its bytes are gone", damage.ABSENT)
     except ObjectDamaged as error:
@@ -79,4 +79,4 @@ def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
     Skip those that were marked since: hours may lie between reading the first and the last.
     """
     for row in rows:
-        damage.confirm_read(tx, row.account_id, row.id, row.verified_at, row.damage, now)
+        damage.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

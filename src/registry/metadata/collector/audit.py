@@ -54,6 +54,12 @@ class ObjectRow(NamedTuple):
     digest: str
     size: int
     account_id: str
+    stored_id: str
+    stored_size: int
+    encoding: str
+    is_inline: bool
+    checksum: str | None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
     verified_at: int
     damage: str | None
 
@@ -93,19 +99,13 @@ _COUNTS: Final = Statement(
         select(func.count()).select_from(manifests).scalar_subquery(),
     )
 )
-_OBJECTS: Final = _after(
-    select(
-        _o.id,
-        _o.digest,
-        _o.size,
-        _o.account_id,
-        _o.verified_at,
-        _o.damage,
-    ),
-    _o.id,
-)
+_OBJECTS: Final = _after(select(*(_o[name] for name in ObjectRow._fields)), _o.id)
 _OBJECT: Final = Statement(
-    select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
+    select(_o.id).where(
+        _o.id == bindparam("id"),
+        _o.stored_id == bindparam("stored_id"),
+        _o.verified_at == bindparam("verified_at"),
+    )
 )
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
@@ -259,8 +259,10 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return True if an object still exists, and its bytes were not replaced or verified since."""
-    return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
+    """Return True if an object still exists with these bytes, and they were not verified since."""
+    return (
+        tx.row(_OBJECT, id=row.id, stored_id=row.stored_id, verified_at=row.verified_at) is not None
+    )
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
