@@ -182,26 +182,6 @@ async def test_an_object_of_another_size_than_expected_is_damaged(store: BlobSto
             await store.check(object_id, size)
 
 
-@pytest.mark.parametrize("is_gone", [True, False])
-async def test_an_object_takes_the_bytes_of_one_just_committed(
-    store: BlobStore, *, is_gone: bool
-) -> None:
-    object_id = await put(store, b"damaged")
-    async with aclosing(await store.open(object_id)) as before:
-        if is_gone:
-            await store.delete([object_id])
-        async with aclosing(await store.stage(new_id(), None)) as staged:
-            write(staged, DATA)
-            new = staged.commit(digest_of(DATA)).object_id
-            await store.replace(object_id, new)
-        assert b"".join(map(bytes, before.chunks())) == b"damaged"
-    assert await read(store, object_id) == DATA
-    assert await listed(store.list_objects()) == [(object_id, len(DATA))]
-    with pytest.raises(ObjectUnknown):
-        await store.replace(object_id, new)
-    assert await read(store, object_id) == DATA
-
-
 async def test_stored_bytes_are_read_without_a_key(store: BlobStore) -> None:
     object_id = await put(store, DATA)
     ((_, stored_size),) = await listed(store.list_objects())

@@ -168,12 +168,6 @@ class SteppingStore:
         await self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
 
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Replace an object's bytes, with a step before and after."""
-        self._steps.take("before replace")
-        await self._store.replace(object_id, new_id)
-        self._steps.take("after replace")
-
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""
         return self._store.partitions()

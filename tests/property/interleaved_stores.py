@@ -205,11 +205,6 @@ class SteppedStore:
         self.step("remove_duplicate")
         await self._store.remove_duplicate(object_id)
 
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Replace an object's bytes."""
-        self.step("replace")
-        await self._store.replace(object_id, new_id)
-
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""
         return self._store.partitions()

@@ -366,18 +366,6 @@ class BlobWriter(Protocol):
         """
         ...
 
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of the just committed object `new_id` to `object_id`.
-
-        `object_id` need not exist. Readers that have it open still read its old bytes.
-
-        Raises:
-            ObjectUnknown: there is no object `new_id`.
-            StoreUnavailable: the store failed; `object_id` has its old bytes or the new ones.
-
-        """
-        ...
-
 
 class StoredObject(NamedTuple):
     """An object or staged bytes in a listing."""

@@ -176,10 +176,6 @@ class BlockingStore(Protocol):
         """See `BlobWriter.check_room`."""
         ...
 
-    def replace(self, object_id: str, new_id: str) -> None:
-        """See `BlobWriter.replace`."""
-        ...
-
     def partitions(self) -> Sequence[str]:
         """See `BlobSweeper.partitions`."""
         ...

@@ -17,11 +17,10 @@ from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
     disk_errors,
-    flush_folder,
     names_in,
     open_folder,
 )
-from registry.blobstore.folders import SHARDS, Folders, object_path, shard
+from registry.blobstore.folders import SHARDS, Folders, object_path
 from registry.blobstore.growing_file import GrowingFile
 from registry.blobstore.staged_file import StagedFile, open_held
 from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id, refuse_key
@@ -186,27 +185,6 @@ class DiskFiles:
         """Check that there is room for one more byte (`BlobWriter.check_room`)."""
         with disk_errors():
             check_room(self._folders.uploads, 1)
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`).
-
-        The new bytes were flushed by their commit. Flush both folders, that of `object_id` first:
-        if a power loss left the file both names, resuming the one without a row could truncate the
-        object.
-        """
-        name, new = canonical_id(object_id), canonical_id(new_id)
-        with disk_errors():
-            try:
-                os.rename(
-                    object_path(new),
-                    object_path(name),
-                    src_dir_fd=self._folders.objects,
-                    dst_dir_fd=self._folders.objects,
-                )
-            except FileNotFoundError as error:
-                raise ObjectUnknown(new) from error
-            flush_folder(shard(name), self._folders.objects)
-            flush_folder(shard(new), self._folders.objects)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the folders of objects."""

@@ -87,7 +87,7 @@ class MemoryFiles:
         data = self.staged.get(canonical_id(upload_id))
         return self.open(upload_id) if data is None else MemoryGrowing(self, upload_id, data)
 
-    def open_stored(self, object_id: str, stored_size: int) -> MemoryObject:
+    def open_stored(self, object_id: str, stored_size: int) -> BlockingObject:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
         return self.open(object_id, stored_size)
 
@@ -151,13 +151,6 @@ class MemoryFiles:
 
     def check_room(self) -> None:
         """Do nothing: memory has no reserve."""
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
-        with self.lock:
-            if canonical_id(new_id) not in self.objects:
-                raise ObjectUnknown(new_id)
-            self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
 
     def partitions(self) -> Sequence[str]:
         """Return all pairs of hex digits in which ids end."""

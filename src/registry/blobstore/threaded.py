@@ -124,10 +124,6 @@ class ThreadedStore:
         """Delete a just committed object whose row was not written."""
         await self._run(self._blocking.delete, object_id)
 
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
-        await self._run(self._blocking.replace, object_id, new_id)
-
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions by which objects are listed."""
         return self._blocking.partitions()

@@ -111,9 +111,9 @@ class ObjectCheck:
 
     async def _report(self, row: ObjectRow, state: ObjectState, problem: str) -> None:
         if not await self._database.read(audit.is_unchanged, row):
-            return  # it was swept or replaced during the check
+            return  # it was swept, verified or written anew during the check
         is_new = state.damage is not None and await self._database.write(
-            damage.mark, row.account_id, row.id, row.verified_at, state.damage, self._clock()
+            damage.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
         )
         images = await self._database.read(damage.images_of, row.account_id, [row.id], _IMAGES)
         self._found(FoundDamage(row.digest, problem, is_new, images))

@@ -110,4 +110,4 @@ def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
     Skip those that were marked since: hours may lie between reading the first and the last.
     """
     for row in rows:
-        damage.confirm_read(tx, row.account_id, row.id, row.verified_at, row.damage, now)
+        damage.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -1,7 +1,7 @@
 """Marks of damaged objects; a push of the same bytes heals the object and removes its mark.
 
-`verified_at` changes when bytes are replaced or verified, so that a reader that found the old bytes
-damaged cannot mark the new ones.
+Bytes are named by their stored id, which changes when they are written anew, and `verified_at`
+changes when they are verified. So a reader that found the old bytes damaged cannot mark others.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _MARK: Final = Statement(
     blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
-        _o.id == bindparam("object_id"),
+        _o.stored_id == bindparam("stored_id"),
         _o.verified_at == bindparam("verified_before"),
         _o.damage.is_(None),
     )
@@ -89,25 +89,13 @@ _MARK: Final = Statement(
 )
 _CONFIRM: Final = Statement(
     blob_objects.update()
-    .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
-    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
-)
-_CONFIRM_READ: Final = Statement(
-    blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
-        _o.id == bindparam("object_id"),
+        _o.stored_id == bindparam("stored_id"),
         _o.verified_at == bindparam("verified_before"),
         func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
     )
     .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
-)
-_KEPT: Final = Statement(
-    select(_o.id).where(
-        _o.account_id == bindparam("account_id"),
-        _o.digest == bindparam("digest"),
-        text("blob_objects.is_current"),
-    )
 )
 _DAMAGED: Final = Statement(
     page(
@@ -147,18 +135,18 @@ _TAGS_OF_INDEXES: Final = Statement(
 
 
 def mark(
-    tx: Connection, account_id: str, object_id: str, verified_at: int, damage: str, now: int
+    tx: Connection, account_id: str, stored_id: str, verified_at: int, damage: str, now: int
 ) -> bool:
-    """Mark an object as damaged.
+    """Mark the object that has these bytes as damaged.
 
-    Return False if it is already marked or gone, or its bytes were verified or replaced since
+    Return False if it is already marked or gone, has other bytes now, or they were verified since
     `verified_at` was read. Read that before the bytes.
     """
     return (
         tx.execute(
             _MARK,
             account_id=account_id,
-            object_id=object_id,
+            stored_id=stored_id,
             verified_before=verified_at,
             found=damage,
             now=now,
@@ -167,42 +155,27 @@ def mark(
     )
 
 
-def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> bool:
-    """Remove an object's mark, and set when its bytes were verified (0: unknown).
-
-    Return False if the object is gone.
-    """
-    changed = tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
-    return changed == 1
-
-
-def confirm_read(
+def confirm(
     tx: Connection,
     account_id: str,
-    object_id: str,
+    stored_id: str,
     verified_at: int,
     damage: str | None,
     now: int,
 ) -> None:
-    """Remove the mark of an object whose bytes were read and are whole; they were verified `now`.
+    """Remove the mark of the object whose bytes are whole; they were verified `now`.
 
-    Change nothing if the object was verified, replaced or marked since `verified_at` and `damage`
-    were read. Read those before the bytes.
+    Change nothing if it has other bytes now, or was verified or marked since `verified_at` and
+    `damage` were read. Read those before the bytes.
     """
     tx.execute(
-        _CONFIRM_READ,
+        _CONFIRM,
         account_id=account_id,
-        object_id=object_id,
+        stored_id=stored_id,
         verified_before=verified_at,
         damage_before=damage or "",
         now=now,
     )
-
-
-def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
-    """Return the id of an account's object with this sha256 digest, or None."""
-    row = tx.row(_KEPT, account_id=account_id, digest=digest)
-    return row[0] if row else None
 
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:

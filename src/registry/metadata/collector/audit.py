@@ -55,13 +55,14 @@ class ObjectRow(NamedTuple):
     id: str
     digest: str
     account_id: str
-    verified_at: int
-    damage: str | None
     stored_id: str
     stored_size: int
+    encoding: str
+    is_inline: bool
     checksum: str | None
     """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
-    is_inline: bool
+    verified_at: int
+    damage: str | None
     body: bytes | None
     """The stored bytes of an inline object; None if they are lost, or in the store."""
 
@@ -128,7 +129,11 @@ _VERIFIED: Final = Statement(
     ).where(HAS_BYTES)
 )
 _OBJECT: Final = Statement(
-    select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
+    select(_o.id).where(
+        _o.id == bindparam("id"),
+        _o.stored_id == bindparam("stored_id"),
+        _o.verified_at == bindparam("verified_at"),
+    )
 )
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
@@ -293,8 +298,10 @@ def verified_totals(tx: Connection, since: int) -> tuple[int, int, int, int, int
 
 
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return True if an object still exists, and its bytes were not replaced or verified since."""
-    return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
+    """Return True if an object still exists with these bytes, and they were not verified since."""
+    return (
+        tx.row(_OBJECT, id=row.id, stored_id=row.stored_id, verified_at=row.verified_at) is not None
+    )
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:

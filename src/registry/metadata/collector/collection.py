@@ -52,7 +52,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """An object in quarantine: its row is gone, its bytes exist."""
+    """An object in quarantine: its row is gone, or has other bytes; these exist."""
 
     id: str
     account_id: str
@@ -192,11 +192,11 @@ _BEGIN_REMOVAL: Final = Statement(
         ),
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
-    .returning(_q.id)
+    .returning(_q.stored_id)
 )
 _FINISH_REMOVAL: Final = Statement(
     quarantined_objects.delete()
-    .where(_q.id.in_(listed("ids")), _q.removal_began_at.is_not(None))
+    .where(_q.stored_id.in_(listed("ids")), _q.removal_began_at.is_not(None))
     .returning(_q.stored_size)
 )
 _RECOVERABLE: Final = Statement(
@@ -214,15 +214,6 @@ _LOCK_RECOVERABLE: Final = Statement(
         _q.removal_began_at.is_(None),
     )
     .with_for_update()
-)
-_IS_LEFT: Final = Statement(
-    # One statement: an object that moves between the two tables is in one of them.
-    select(
-        or_(
-            exists().where(_o.id == bindparam("object_id")),
-            exists().where(_q.id == bindparam("object_id"), _q.removal_began_at.is_(None)),
-        )
-    )
 )
 _RELEASE: Final = Statement(
     quarantined_objects.delete().where(
@@ -354,7 +345,7 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
 
 
 def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
-    """Mark up to `limit` objects that were swept at `before` or earlier; return their ids.
+    """Mark up to `limit` objects that were swept at `before` or earlier; return their stored ids.
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
@@ -362,16 +353,16 @@ def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit:
     return [row[0] for row in rows]
 
 
-def finish_removal(tx: Connection, object_ids: Sequence[str]) -> Amount:
+def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
     """Delete objects whose bytes are gone from the quarantine; return the amount deleted."""
-    rows = tx.rows(_FINISH_REMOVAL, ids=text_list(object_ids))
+    rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
 def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept]:
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
-    There are several if the same bytes were pushed and swept again.
+    There are several if the same bytes were pushed and swept again, or were replaced by a push.
     """
     return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
 
@@ -379,15 +370,6 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
 def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
     """Lock an object in quarantine; return False if it is gone or its removal has begun."""
     return tx.row(_LOCK_RECOVERABLE, account_id=account_id, id=object_id) is not None
-
-
-def is_left(tx: Connection, object_id: str) -> bool:
-    """Return True if an object has its row, or is in quarantine and can be recovered.
-
-    Once this is False it remains so: the bytes may be deleted.
-    """
-    row = tx.row(_IS_LEFT, object_id=object_id)
-    return row is not None and bool(row[0])
 
 
 def take_keys(tx: Connection, account_id: str, object_id: str) -> None:
