@@ -97,6 +97,8 @@ class DamagedImageAnswer(ResponseBody):
 
     repository: ResourceRef
     digest: str
+    tags: Sequence[str]
+    """Its tags, and those of indexes that list it; the first five."""
 
 
 class DamagedBlobAnswer(ResponseBody):
@@ -229,6 +231,7 @@ def _damaged(
                     name=image.repository,
                 ),
                 digest=image.digest,
+                tags=image.tags,
             )
             for image in images
         ],
