@@ -93,7 +93,7 @@ async def test_a_commit_verifies_any_algorithm_and_files_under_sha256(
         assert staged.offset == size
         stored = staged.commit(digest_of(data, algorithm))
     alias = None if algorithm == "sha256" else digest_of(data, algorithm)
-    assert stored == (upload_id, digest_of(data), alias, size, size, "plain")
+    assert stored == (upload_id, digest_of(data), alias, size, size, "plain", None)
     assert await read(store, upload_id) == data
     assert await listed(store.list_objects()) == [(upload_id, size)]
     assert await listed(store.list_staged()) == []
@@ -470,7 +470,7 @@ async def test_an_upload_goes_on_from_what_is_there(store: BlobStore) -> None:
 
 
 async def test_a_plain_store_takes_no_data_key(store: BlobStore) -> None:
-    key = DataKey("key/1", b"wrapped", b"secret of the key")
+    key = DataKey(b"secret of the key".ljust(32), b"account")
     assert "secret" not in repr(key)
     object_id, upload_id = await put(store, DATA), new_id()
     for call in (

@@ -27,6 +27,9 @@ from registry.oci.digest import Digest
 
 PLAIN: Final = "plain"
 """Encoding of bytes that are stored as they were pushed."""
+SEALED: Final = "sealed"
+"""Encoding of bytes that are stored encrypted (`registry.blobstore.sealed_format`)."""
+_KEY_BYTES: Final = 32
 
 
 class ObjectUnknown(Exception):
@@ -58,13 +61,21 @@ class DeletionsHeld(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """The key that seals the bytes of one object, and how it is stored."""
+    """The key that seals the bytes of one object.
 
-    key_id: str
-    """The KMS key that wraps it."""
-    wrapped: bytes
-    """The data key, encrypted under that key; the database stores it."""
+    Raises:
+        ValueError: it has not 32 bytes.
+
+    """
+
     plaintext: bytes = field(repr=False)
+    """32 random bytes that were made for this object alone."""
+    context: bytes
+    """What the bytes are bound to beside the object's id, such as its owner; at most 64 KiB."""
+
+    def __post_init__(self) -> None:
+        if len(self.plaintext) != _KEY_BYTES:
+            raise ValueError(f"a data key has {_KEY_BYTES} bytes")
 
 
 class FileRegion(NamedTuple):
@@ -180,7 +191,9 @@ class Stored(NamedTuple):
     size: int
     stored_size: int
     encoding: str
-    """How the bytes are stored: `PLAIN`, or sealed under a data key."""
+    """How the bytes are stored: `PLAIN`, or `SEALED` under a data key."""
+    checksum: str | None = None
+    """BLAKE3 of the stored bytes in hex; None for plain bytes, whose `digest` is theirs."""
 
 
 class Staged(Protocol):
