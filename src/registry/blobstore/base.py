@@ -48,10 +48,6 @@ class StagedDropped(Exception):
     """Staged bytes were discarded or truncated while they were being read."""
 
 
-class KeyNotTaken(Exception):
-    """A data key was given to a store that keeps bytes plain."""
-
-
 class DeletionsHeld(StoreUnavailable):
     """A backup is under way, which may need the bytes."""
 
@@ -110,7 +106,8 @@ class OpenObject(Protocol):
         """Yield a range in order; each view is valid until the next. Blocks.
 
         Raises:
-            StoreUnavailable: reading failed, or the object has become shorter.
+            StoreUnavailable: reading failed, or the object has become shorter, or is sealed and
+                was changed: no byte of a changed frame is given.
             ValueError: the object grows.
 
         """
@@ -142,11 +139,12 @@ class BlobReader(Protocol):
     ) -> OpenObject:
         """Open an object of `size` bytes, or of any size if None; a sealed one with its data key.
 
+        `size` is that of the bytes as they were pushed.
+
         Raises:
             ObjectUnknown: there is no such object.
-            ObjectDamaged: it has another size.
+            ObjectDamaged: it has another size, or was not sealed with this key for this object.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
@@ -155,10 +153,11 @@ class BlobReader(Protocol):
         """Open staged bytes, to read them while they grow; or the object, if they are committed.
 
         Staged bytes may be neither flushed nor verified yet. Writes of other processes become
-        visible after a short delay.
+        visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
+        when it is flushed or committed.
 
         Raises:
-            ObjectUnknown, StoreUnavailable, KeyNotTaken: as `open`.
+            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
 
         """
         ...
@@ -201,7 +200,7 @@ class Staged(Protocol):
 
     @property
     def offset(self) -> int:
-        """Return the number of staged bytes."""
+        """Return the number of staged bytes; after `BlobWriter.resume`, call `rewind` first."""
         ...
 
     async def rewind(
@@ -220,9 +219,9 @@ class Staged(Protocol):
         `BlobWriter.stage` was given.
 
         Raises:
-            ObjectUnknown: there are fewer bytes than `offset`.
+            ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
+            ValueError: the hold was begun with a data key and there is none now, or the reverse.
 
         """
         ...
@@ -242,8 +241,9 @@ class Staged(Protocol):
         The result is a hex digest for each algorithm that hashed every byte, so that a later
         `rewind` on any worker need not read the bytes again.
 
-        After a failure, this hold can only be closed. The next one continues at the offset that
-        this one was rewound to; if that is 0, with new bytes.
+        Write more in this hold only after the offset was acknowledged. After a failure, this hold
+        can only be closed. The next one continues at the offset that this one was rewound to;
+        if that is 0, with new bytes.
         """
         ...
 
@@ -293,7 +293,6 @@ class BlobWriter(Protocol):
         Raises:
             StageBusy: something is already stored under this id.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
@@ -313,27 +312,36 @@ class BlobWriter(Protocol):
         ...
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Begin to stage bytes under a new id, with a copy of the first `size` of `source_id`.
+
+        The copy is sealed with `data_key`; `source_key` opens the source, if that is sealed.
 
         The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
         to it, or cut off bytes beyond `size`.
 
         Raises:
-            ObjectUnknown: the source has fewer bytes than `size`.
+            ObjectUnknown: the source has fewer bytes than `size`, or does not open.
             StageBusy: something is already stored under the new id.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
         Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
-        none. Bytes that are an object without a row count, since `resume` accepts them.
+        none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
+        bytes are counted by their stored size, without a key: if there are too few, those of whole
+        frames.
 
         Raises:
             StoreUnavailable: the store failed.

@@ -141,6 +141,20 @@ class FrameCipher:
         return found
 
 
+def sealed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
+    """Return the stored bytes of a small object."""
+    cipher = FrameCipher.new(data_key, object_id)
+    stored = bytearray(sealed_size(len(data)))
+    stored[:HEADER_BYTES] = cipher.header
+    last = len(data) // FRAME_BYTES
+    with memoryview(stored) as out, memoryview(data) as plaintext:
+        for number in range(last + 1):
+            kind = FrameKind.LAST if number == last else FrameKind.WHOLE
+            frame = plaintext[number * FRAME_BYTES : (number + 1) * FRAME_BYTES]
+            cipher.seal(kind, number, frame, out[frame_offset(number) :])
+    return bytes(stored)
+
+
 def _derive(data_key: DataKey, object_id: str, salt: bytes) -> tuple[bytes, bytes]:
     """Return the key of the frames, and the commitment to it."""
     context = len(data_key.context).to_bytes(2, "big") + data_key.context
