@@ -18,7 +18,7 @@ from registry.oci.digest import digest_of
 from registry.settings import Settings
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import flip
-from tests.integration.test_scrub import CONFIG, push_image
+from tests.integration.stored_forms import CONFIG, push_image
 
 LAYER: Final = b"layer" * 1000
 

@@ -6,19 +6,16 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
-from blake3 import blake3
-from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
 from registry.blobstore.deletion_lock import deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
@@ -28,37 +25,25 @@ from registry.gc.pace import Pace, ReadingStopped
 from registry.gc.scrub.turns import ObjectScrub, scrub_chores, scrub_manifests
 from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.collector import scrub
-from registry.metadata.tables import blob_objects, inline_bytes, manifest_bodies
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.settings import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import DAMAGES, file_of, flip, marked
+from tests.integration.stored_forms import (
+    CONFIG,
+    SET_MANIFEST,
+    Targets,
+    damaged,
+    manifest_body,
+    push_blob,
+    push_image,
+)
 from tests.soak import IS_SOAK, time_limit, times
 
 DAY: Final = 24 * 3600
 FAST: Final = Scrubbing(scrub_every_seconds=30 * DAY, scrub_rate_bytes=1 << 40)
-CONFIG: Final = b'{"architecture": "amd64"}'
-
-_o, _i, _b = blob_objects.c, inline_bytes.c, manifest_bodies.c
-_MAKE_INLINE: Final = Statement(
-    blob_objects.update()
-    .where(_o.digest == bindparam("blob"))
-    .values(is_inline=bindparam("yes"), checksum=bindparam("hash"))
-)
-_ADD_BODY: Final = Statement(
-    inline_bytes.insert().values(stored_id=bindparam("id"), body=bindparam("body"))
-)
-_SET_BODY: Final = Statement(
-    inline_bytes.update().where(_i.stored_id == bindparam("id")).values(body=bindparam("content"))
-)
-_SET_MANIFEST: Final = Statement(
-    manifest_bodies.update().where(_b.digest == bindparam("of")).values(body=bindparam("content"))
-)
-_SET_CHECKSUM: Final = Statement(
-    blob_objects.update().where(_o.digest == bindparam("blob")).values(checksum=bindparam("hash"))
-)
 
 
 @pytest.fixture
@@ -78,31 +63,6 @@ async def registry(metadata_url: str, store: FilesystemStore) -> AsyncIterator[R
         yield registry
 
 
-async def push_blob(registry: Registry, content: bytes, repository: str = "app") -> str:
-    digest = digest_of(content)
-    target = f"/v2/dev/{repository}/blobs/uploads/?digest={digest}"
-    assert (await registry.client.request("POST", target, content)).status == 201
-    return digest
-
-
-async def push_image(registry: Registry, layer: bytes, tag: str, repository: str = "app") -> str:
-    """Push an image of one layer; return its digest."""
-    blobs = [
-        {
-            "mediaType": "application/x",
-            "digest": await push_blob(registry, each, repository),
-            "size": len(each),
-        }
-        for each in (CONFIG, layer)
-    ]
-    manifest = {"schemaVersion": 2, "config": blobs[0], "layers": blobs[1:]}
-    body = json.dumps(manifest).encode()
-    target = f"/v2/dev/{repository}/manifests/{tag}"
-    answer = await registry.client.request("PUT", target, body, {"content-type": OCI_MANIFEST})
-    assert answer.status == 201
-    return digest_of(body)
-
-
 async def pull(registry: Registry, digest: str, repository: str = "app") -> tuple[int, bytes]:
     answer = await registry.client.request("GET", f"/v2/dev/{repository}/blobs/{digest}")
     return answer.status, answer.body
@@ -114,11 +74,6 @@ async def scrubbed(
     ctx = registry.ctx
     scope = scope or ScrubScope()
     return await scrub_all(ctx.database, store, ctx.clock, scope, Pace(), lambda _: None)
-
-
-def seal(tx: Connection, digest: str, checksum: str) -> None:
-    """Let the stored bytes of a blob have a checksum, as those of a sealed one."""
-    tx.execute(_SET_CHECKSUM, blob=digest, hash=checksum)
 
 
 @on_both_databases
@@ -164,73 +119,6 @@ async def test_an_index_tells_by_which_tags_its_children_are_pulled(
     flip(await file_of(registry, blobs, digest_of(layer)))
     ((image,),) = [found.images for found in (await scrubbed(registry, store)).blobs]
     assert image.tags == ["all", "child"]
-
-
-async def manifest_body(registry: Registry, digest: str) -> bytes:
-    return (await registry.client.request("GET", f"/v2/dev/app/manifests/{digest}")).body
-
-
-class Targets:
-    """Stored bytes of each form: files of plain and of sealed blobs, inline rows, and manifests."""
-
-    def __init__(self, registry: Registry, blobs: Path) -> None:
-        self._registry = registry
-        self._blobs = blobs
-        self.writers: dict[str, tuple[bytes, Callable[[bytes], Awaitable[object]]]] = {}
-        """By digest: the whole bytes, and what overwrites them."""
-
-    async def fill(self, chance: random.Random, count: int) -> None:
-        for number in range(count):
-            content = number.to_bytes(4, "big") + chance.randbytes(chance.randrange(1, 20_000))
-            await self._add_blob(
-                content, ("plain", "sealed", "inline", "sealed inline")[number % 4]
-            )
-        for number in range(count // 10):
-            digest = await push_image(self._registry, b"layer %d" % number, f"v{number}")
-            body = await manifest_body(self._registry, digest)
-            self.writers[digest] = body, self._set(_SET_MANIFEST, of=digest)
-        self.writers.pop(digest_of(CONFIG), None)
-
-    async def _add_blob(self, content: bytes, form: str) -> None:
-        digest = await push_blob(self._registry, content)
-        file = await file_of(self._registry, self._blobs, digest)
-        write = self._registry.ctx.database.write
-        stored = content
-        if "sealed" in form:  # bytes that do not hash to the digest
-            stored = bytes(byte ^ 0x55 for byte in content)
-            file.write_bytes(stored)
-            await write(seal, digest, blake3(stored).hexdigest())
-        if "inline" not in form:
-            self.writers[digest] = stored, write_file(file)
-            return
-        checksum = blake3(stored).hexdigest() if "sealed" in form else None
-        await write(lambda tx: tx.execute(_MAKE_INLINE, blob=digest, yes=True, hash=checksum))
-        await write(lambda tx: tx.execute(_ADD_BODY, id=file.name, body=stored))
-        file.unlink()
-        self.writers[digest] = stored, self._set(_SET_BODY, id=file.name)
-
-    def _set(self, statement: Statement, **of: str) -> Callable[[bytes], Awaitable[object]]:
-        async def change(content: bytes) -> None:
-            write = self._registry.ctx.database.write
-            await write(lambda tx: tx.execute(statement, content=content, **of))
-
-        return change
-
-
-def write_file(file: Path) -> Callable[[bytes], Awaitable[object]]:
-    async def change(content: bytes) -> None:
-        await asyncio.to_thread(file.write_bytes, content)
-
-    return change
-
-
-def damaged(whole: bytes, chance: random.Random) -> bytes:
-    """Flip one bit, or cut the end off."""
-    if chance.random() < 0.25:
-        return whole[: chance.randrange(len(whole))]
-    content = bytearray(whole)
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    return bytes(content)
 
 
 @time_limit(60)
@@ -283,7 +171,7 @@ async def test_a_damaged_manifest_is_named_by_its_images(
     image = await push_image(registry, b"layer", "v1")
     assert await push_image(registry, b"layer", "v2", "other") == image
     write = registry.ctx.database.write
-    await write(lambda tx: tx.execute(_SET_MANIFEST, of=image, content=b"{}"))
+    await write(lambda tx: tx.execute(SET_MANIFEST, of=image, content=b"{}"))
     (found,) = (await scrubbed(registry, store)).manifests
     assert [str(each) for each in found.images] == [
         f"dev/app@{image} (v1)",

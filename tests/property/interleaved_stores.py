@@ -179,17 +179,25 @@ class SteppedStore:
         return InterleavedStaged(await self._store.resume(upload_id), self.step)
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Stage a copy."""
         self.step("stage_copy")
-        staged = await self._store.stage_copy(upload_id, source_id, size, data_key=data_key)
+        staged = await self._store.stage_copy(
+            upload_id, source_id, size, data_key=data_key, source_key=source_key
+        )
         return InterleavedStaged(staged, self.step)
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return from where an upload can go on."""
         self.step("resumable")
-        return await self._store.resumable(upload_id, received)
+        return await self._store.resumable(upload_id, received, is_sealed=is_sealed)
 
     async def discard(self, upload_id: str) -> None:
         """Discard."""

@@ -86,8 +86,8 @@ class BlockingStaged(Protocol):
         """Return True if `close` may block: it frees the bytes of a deleted object."""
         ...
 
-    def rewinds_at_once(self, offset: int) -> bool:
-        """Return True if a `rewind` to `offset` changes no file, and so cannot block."""
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+        """Return True if a `rewind` to `offset` reads and changes no file, and so cannot block."""
         ...
 
     def rewind(
@@ -159,12 +159,17 @@ class BlockingStore(Protocol):
         ...
 
     def stage_copy(
-        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
     ) -> BlockingStaged:
         """See `BlobWriter.stage_copy`."""
         ...
 
-    def resumable(self, upload_id: str, received: int) -> int:
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """See `BlobWriter.resumable`."""
         ...
 

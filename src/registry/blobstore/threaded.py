@@ -97,19 +97,29 @@ class ThreadedStore:
         return self._staged(staged, upload_id)
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         call = self._blocking.stage_copy
-        staged = await self._run(call, upload_id, source_id, size, data_key, undo=_close)
+        staged = await self._run(
+            call, upload_id, source_id, size, data_key, source_key, undo=_close
+        )
         return self._staged(staged, upload_id)
 
     def _staged(self, staged: BlockingStaged, upload_id: str) -> ThreadedStaged:
         return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
-        return await self._run(self._blocking.resumable, upload_id, received)
+        return await self._run(
+            lambda: self._blocking.resumable(upload_id, received, is_sealed=is_sealed)
+        )
 
     async def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
@@ -209,7 +219,7 @@ class ThreadedStaged(Staged):
         data_key: DataKey | None,
     ) -> None:
         """Go to the acknowledged `offset` (`Staged.rewind`)."""
-        if self._staged.rewinds_at_once(offset):
+        if self._staged.rewinds_at_once(offset, is_sealed=data_key is not None):
             self._staged.rewind(offset, digests, algorithm, data_key)
         else:
             await self._run(self._staged.rewind, offset, digests, algorithm, data_key)
