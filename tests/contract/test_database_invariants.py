@@ -10,7 +10,9 @@ from sqlalchemy import ClauseElement, bindparam, select
 from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import (
+    blob_object_keys,
     blob_objects,
     manifest_blobs,
     manifest_bodies,
@@ -51,6 +53,28 @@ OBJECT: Final = {
     "is_current": True,
     "state": "live",
     "created_at": 0,
+    "stored_id": "stored",
+}
+KEY: Final = {
+    "id": "key",
+    "account_id": "account",
+    "region": "region",
+    "name": "key",
+    "description": "",
+    "tags": "{}",
+    "key_spec": "aes-256",
+    "key_usage": "encrypt_decrypt",
+    "state": "enabled",
+    "origin": "customer",
+    "current_version": 1,
+    "created_at": 0,
+    "updated_at": 0,
+}
+WRAP: Final = {
+    "object_id": "object",
+    "kms_key_id": "key",
+    "account_id": "account",
+    "wrapped_data_key": b"wrapped",
 }
 LINK: Final = {
     "repository_id": "repository",
@@ -59,6 +83,7 @@ LINK: Final = {
     "object_id": "object",
     "size": 7,
     "manifest_refs": 1,
+    "kms_key_id": "key",
     "touched_at": 0,
 }
 BODY: Final = {"account_id": "account", "digest": "sha256:manifest", "body": b"{}"}
@@ -109,8 +134,12 @@ CONTENT: Final[list[tuple[Any, dict[str, Any]]]] = [
     (accounts, {**ACCOUNT, "id": "stranger", "handle": "stranger"}),
     (repositories, REPOSITORY),
     (repositories, {**REPOSITORY, "id": "sibling", "name": "sibling"}),
+    (repositories, {**REPOSITORY, "id": "deleted", "deleted_at": 1}),
     (repositories, {**REPOSITORY, "id": "foreign", "account_id": "stranger"}),
+    (kms_keys, KEY),
+    (kms_keys, {**KEY, "id": "foreign", "account_id": "stranger"}),
     (blob_objects, OBJECT),
+    (blob_object_keys, WRAP),
     (repository_blobs, LINK),
     (manifest_bodies, BODY),
     (manifest_bodies, {**BODY, "digest": "sha256:index"}),
@@ -191,7 +220,19 @@ REFUSED: Final = {
     "an account with repositories cannot go": delete(accounts, "account"),
     "a handle is taken once": insert(accounts, ACCOUNT, id="other"),
     "a live name is taken once": insert(repositories, REPOSITORY, id="other"),
-    "an account has one current object for a digest": insert(blob_objects, OBJECT, id="other"),
+    "an account has one current object for a digest": insert(
+        blob_objects, OBJECT, id="other", stored_id="other"
+    ),
+    "stored bytes are of one object": insert(
+        blob_objects, OBJECT, id="other", digest="sha256:other"
+    ),
+    "a link is read through a wrap of its object": insert(
+        repository_blobs, LINK, repository_id="sibling", kms_key_id="foreign"
+    ),
+    "a wrap that a link is read through cannot go": delete(blob_object_keys, "object"),
+    "a data key is wrapped under a key of its account": insert(
+        blob_object_keys, WRAP, kms_key_id="foreign"
+    ),
     "an upload has a repository": insert(uploads, UPLOAD, id="other", repository_id="nowhere"),
     "an upload is of its repository's account": insert(
         uploads, UPLOAD, id="other", account_id="stranger"
@@ -202,7 +243,7 @@ REFUSED: Final = {
     "no count of an image's tags below zero": update(manifests, "manifest", tag_count=-1),
     "no count of references below zero": update(repository_blobs, "repository", manifest_refs=-1),
     "no object of less than no bytes": insert(
-        blob_objects, OBJECT, id="other", digest="sha256:other", size=-1
+        blob_objects, OBJECT, id="other", digest="sha256:other", stored_id="other", size=-1
     ),
     "no upload of less than no bytes": update(uploads, "upload", received_bytes=-1),
     "no lease without an end": update(uploads, "upload", lease_holder="worker"),
@@ -220,7 +261,12 @@ ACCEPTED: Final = {
     "a deleted repository's name is free": insert(
         repositories, REPOSITORY, id="other", deleted_at=1, updated_at=1
     ),
-    "a superseded object stays": insert(blob_objects, OBJECT, id="other", is_current=False),
+    "a superseded object stays": insert(
+        blob_objects, OBJECT, id="other", stored_id="other", is_current=False
+    ),
+    "a link of a plain object has no key": insert(
+        repository_blobs, LINK, repository_id="deleted", kms_key_id=None
+    ),
     "a sparse index names what is absent": insert(
         manifest_children, CHILD_EDGE, child_digest="sha256:absent", child_id=None
     ),
@@ -264,6 +310,7 @@ async def test_an_index_takes_its_edges_and_tags_with_it(database: Database) -> 
     assert await rows(database, select(manifest_blobs.c.manifest_id)) == []
     assert await database.write(delete(repository_blobs, "repository").run) == 1
     assert await database.write(delete(blob_objects, "object").run) == 1
+    assert await rows(database, select(blob_object_keys.c.object_id)) == []
 
 
 async def test_names_and_tags_sort_by_byte(database: Database) -> None:

@@ -91,6 +91,7 @@ NOT_OF_ACCOUNTS: Final = {
     "rate_windows": "by the subject that is counted",
     "store_generations": "the platform's",
     "schedules": "the platform's",
+    "inline_bytes": "by the id of stored bytes, which the row of an object names",
     "search_terms": "by a name, which is an account's",
 }
 """Tables without an account; what their rows hang on."""
