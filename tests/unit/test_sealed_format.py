@@ -6,10 +6,14 @@ import hashlib
 import hmac
 import json
 import os
+import sys
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from registry.blobstore.base import DataKey
@@ -194,3 +198,40 @@ def test_a_data_key_shows_nothing_and_has_its_length() -> None:
     for size in (0, 16, 31, 33):
         with pytest.raises(ValueError, match="32 bytes"):
             DataKey(bytes(size), b"")
+
+
+@pytest.mark.parametrize("work", ["seal", "open", "checksum"])
+def test_frames_are_worked_on_beside_other_threads(
+    monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """The interpreter's lock is released: with no time slices, another thread still runs."""
+    cipher = FrameCipher.new(KEY, OBJECT)
+    plaintext, out = memoryview(bytearray(FRAME_BYTES)), memoryview(bytearray(SLOT_BYTES))
+    monkeypatch.setattr(os, "urandom", bytes)  # it releases the lock too
+    cipher.seal(FrameKind.WHOLE, 0, plaintext, out)
+    hasher = blake3()
+    calls: dict[str, Callable[[], object]] = {
+        "seal": lambda: cipher.seal(FrameKind.WHOLE, 0, plaintext, out),
+        "open": lambda: cipher.open(FrameKind.WHOLE, 0, out, plaintext),
+        "checksum": lambda: hasher.update(out),
+    }
+    begun, seen, left = threading.Event(), threading.Event(), [3000]
+
+    def run() -> None:
+        begun.set()
+        while left[0] and not seen.is_set():
+            calls[work]()
+            left[0] -= 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+        begun.wait()
+        remained = left[0]
+        seen.set()
+        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert remained, "the other thread ran only after all the work"

@@ -41,8 +41,13 @@ class ThreadedObject(OpenObject):
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order."""
         chunks = self._stored.chunks(start, stop)
-        while parts := await self._run(_next_parts, chunks):
+        left = (self._stored.length if stop is None else stop) - start
+        while left > 0:
+            parts = await self._run(_next_parts, chunks)
+            if not parts:
+                return
             for part in parts:
+                left -= len(part)
                 yield part
 
     async def aclose(self) -> None:

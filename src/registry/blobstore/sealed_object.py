@@ -21,6 +21,7 @@ from registry.blobstore.sealed_format import (
     frame_offset,
     unsealed_size,
 )
+from registry.blobstore.sealed_frames import scratch
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
@@ -79,15 +80,14 @@ class SealedObject(BlockingObject):
         return self._read(*checked_range(start, stop, self._length))
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        room = min(self._length, FRAME_BYTES)
-        sealed, plain = memoryview(bytearray(room + OVERHEAD)), memoryview(bytearray(room))
+        plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
         first, last = frame_offset(offset // FRAME_BYTES), frame_offset(-(-end // FRAME_BYTES))
         self._stored.expect(first, last - first)
         if end == self._length and not end % FRAME_BYTES:
-            self._checked(end // FRAME_BYTES, sealed, plain)
+            self._checked(end // FRAME_BYTES, plain)
         while offset < end:
             number, skipped = divmod(offset, FRAME_BYTES)
-            frame = self._checked(number, sealed, plain)
+            frame = self._checked(number, plain)
             view = frame[skipped : skipped + end - offset]
             offset += len(view)
             yield view
@@ -101,19 +101,19 @@ class SealedObject(BlockingObject):
 
         """
         number, rest = divmod(self._length, FRAME_BYTES)
-        self._frame(number, memoryview(bytearray(rest + OVERHEAD)), memoryview(bytearray(rest)))
+        self._frame(number, memoryview(bytearray(rest)))
 
-    def _checked(self, number: int, sealed: memoryview, plain: memoryview) -> memoryview:
+    def _checked(self, number: int, plain: memoryview) -> memoryview:
         try:
-            return self._frame(number, sealed, plain)
+            return self._frame(number, plain)
         except SealBroken as error:
             raise StoreUnavailable("a stored object is damaged") from error
 
-    def _frame(self, number: int, sealed: memoryview, plain: memoryview) -> memoryview:
+    def _frame(self, number: int, plain: memoryview) -> memoryview:
         """Return the bytes of a frame, decrypted into `plain`."""
         last, rest = divmod(self._length, FRAME_BYTES)
         kind, size = (FrameKind.LAST, rest) if number == last else (FrameKind.WHOLE, FRAME_BYTES)
-        stored = sealed[: size + OVERHEAD]
+        stored = scratch()[: size + OVERHEAD]
         if not self._stored.read_into(stored, frame_offset(number)):
             raise StoreUnavailable("a stored object is shorter than it was")
         return self._cipher.open(kind, number, stored, plain)

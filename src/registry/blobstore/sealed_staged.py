@@ -34,7 +34,7 @@ from registry.blobstore.staged_io import StagedIO, read_exactly
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024
-"""Room for the bytes of a frame until there are more."""
+"""Up to so many bytes of a frame, there is only room for those: most objects are small."""
 
 
 class _Running(NamedTuple):
@@ -338,7 +338,7 @@ class SealedBytes(StagedBytes):
 
     def _make_room(self, count: int) -> None:
         if count > len(self._buffer):
-            size = FRAME_BYTES if count > _SMALL_BYTES else _SMALL_BYTES
+            size = FRAME_BYTES if count > _SMALL_BYTES else count
             self._buffer += bytes(size - len(self._buffer))
 
     def _resume_checksum(self) -> None:
