@@ -15,7 +15,7 @@ from registry.metadata.blobs.objects import NewObject, keep_object
 from registry.metadata.collection_tables import quarantined_object_keys
 from registry.metadata.collector import collection
 from registry.metadata.tables import blob_object_keys, blob_objects
-from tests.contract.test_database_invariants import ACCOUNT, KEY, OBJECT, WRAP, insert
+from tests.contract.content_rows import ACCOUNT, KEY, OBJECT, WRAP, insert
 from tests.databases import on_both_databases
 
 pytestmark = on_both_databases

@@ -212,7 +212,8 @@ class Yard:
             for blob in document.blobs:
                 found = self.store.bytes.files.objects.get(linked.get((repository, blob), ""))
                 assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
-        report = drive(check(self.database, self.store, lambda _: None, clock=self.ctx.clock))
+        checking = check(self.database, self.store, lambda _: None, clock=self.ctx.clock, readers=1)
+        report = drive(checking)
         assert report.violations == [], report.violations
         check_counters(self.query, ACCOUNT)
 

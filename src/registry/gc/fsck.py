@@ -26,7 +26,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
-from registry.gc.object_check import FoundDamage, ObjectCheck
+from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
@@ -77,8 +77,11 @@ async def check(
     *,
     clock: Clock,
     read_objects: bool = True,
+    readers: int = READERS,
 ) -> Report:
     """Compare `store` with `database`; return all findings.
+
+    `readers` is how many objects are read at once.
 
     Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
     Call `tell` after each blob and manifest.
@@ -93,7 +96,7 @@ async def check(
     objects = ObjectCheck(
         database, store, clock, partial(_add, report), tell_objects, reads=read_objects
     )
-    await objects.run(_objects(database))
+    await objects.run(_objects(database), readers)
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:

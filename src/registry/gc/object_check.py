@@ -73,6 +73,12 @@ class ObjectCheck:
 
         """
         turn = asyncio.Lock()
+        if readers == 1:
+            try:
+                await self._read(rows, turn)
+            finally:
+                await self._confirm()
+            return
         tasks = [asyncio.create_task(self._read(rows, turn)) for _ in range(readers)]
         try:
             await asyncio.gather(*tasks)
