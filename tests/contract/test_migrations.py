@@ -15,10 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-# Their tables join the schema.
-import registry.metadata.collection_tables
-import registry.metadata.control_tables
-import registry.metadata.tables  # noqa: F401
+import registry.families  # noqa: F401 - the tables of all families join the schema
 from cloudcore.db.schema import metadata
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
