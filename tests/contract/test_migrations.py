@@ -15,11 +15,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-import registry.families  # noqa: F401 - the tables of all families join the schema
 from cloudcore.db.schema import metadata
+from registry.families import FAMILIES
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
 from tests.databases import program_environment
+
+for family in FAMILIES:
+    family.tables()  # they join `metadata`
 
 CONSTRAINTS = text(
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
