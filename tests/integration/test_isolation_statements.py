@@ -25,6 +25,7 @@ from tests.integration.statement_scope import (
 PLATFORMS: Final = {
     "registry.metadata.collector.audit": "fsck reads everything; no request does",
     "registry.metadata.collector.backups": "a backup has everything; no request's",
+    "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
     "cloudcore.jobs.figures": "the operator's metrics; no request's",
     "registry.metadata.collector.generations": "is the database the blobs'? no request's",
