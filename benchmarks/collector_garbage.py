@@ -67,13 +67,13 @@ def _rows(site: Site, blobs: Sequence[Blob]) -> Iterator[Rows]:
 
     def objects() -> Iterator[tuple[Any, ...]]:
         for blob in blobs:
-            yield blob.id, account_id, blob.digest, SIZE, SIZE, "plain", True, "live", old
+            yield blob.id, account_id, blob.digest, SIZE, SIZE, "plain", True, "live", old, blob.id
 
     def links() -> Iterator[tuple[Any, ...]]:
         for blob in blobs:
             yield repository_id, blob.digest, account_id, blob.id, SIZE, 0, old
 
-    columns = "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at"
+    columns = "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at,stored_id"
     yield Rows("blob_objects", columns, objects())
     columns = "repository_id,digest,account_id,object_id,size,manifest_refs,touched_at"
     yield Rows("repository_blobs", columns, links())

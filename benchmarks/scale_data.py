@@ -224,7 +224,7 @@ class Contents:
         yield Rows("repository_folders", columns, self._folders())
         yield Rows(
             "blob_objects",
-            "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at",
+            "id,account_id,digest,size,stored_size,encoding,is_current,state,created_at,stored_id",
             self._objects(),
         )
         yield Rows(
@@ -304,7 +304,7 @@ class Contents:
 
     def _object(self, blob: Blob) -> tuple[Any, ...]:
         stored = (blob.size, blob.size, "plain", True, "live", self.now - SPAN)
-        return (blob.object_id, self.account_id, blob.digest, *stored)
+        return (blob.object_id, self.account_id, blob.digest, *stored, blob.object_id)
 
     def _links(self) -> Iterator[tuple[Any, ...]]:
         uses: Counter[str] = Counter()

@@ -9,6 +9,9 @@ from cloudcore.db import counted as database
 from cloudcore.serving.watched import CountedEvent
 
 FREED_BYTES: Final = "collector.freed_bytes"
+SCRUBBED_OBJECTS: Final = "scrub.objects"
+SCRUBBED_BYTES: Final = "scrub.bytes"
+SCRUBBED_DAMAGED: Final = "scrub.damaged"
 RUNS: Final = "runs"
 """First part of the keys ``runs.<what>.<state>`` of ended runs."""
 JOBS: Final = "jobs"
@@ -50,6 +53,19 @@ def _events() -> Iterator[CountedEvent]:
             )
     yield CountedEvent(
         FREED_BYTES, "entrepot_collector_freed_bytes", "Bytes of blobs that the collector deleted."
+    )
+    yield CountedEvent(
+        SCRUBBED_OBJECTS, "entrepot_scrub_blobs", "Blobs that the scrub in the background has read."
+    )
+    yield CountedEvent(
+        SCRUBBED_BYTES,
+        "entrepot_scrub_read_bytes",
+        "Bytes of blobs and manifests that the scrub in the background has read.",
+    )
+    yield CountedEvent(
+        SCRUBBED_DAMAGED,
+        "entrepot_scrub_damaged",
+        "Damaged blobs and manifests that the scrub in the background has found.",
     )
     for door in _SIGN_INS.values():
         for outcome in ("succeeded", "refused", "limited", "failed"):

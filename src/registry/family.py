@@ -48,12 +48,13 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.repositories import purge_deleted_repositories  # noqa: PLC0415
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
+    from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
 
     ctx = process.ctx
-    return [
+    chores = [
         Scheduled(name, seconds, run)
         for name, seconds, run in (
             ("registry.expired_uploads", _HOUR, partial(discard_expired_uploads, ctx)),
@@ -80,6 +81,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
+    return [*chores, *scrub_chores(ctx, process.store, process.settings.scrubbing)]
 
 
 def _expiry() -> Sequence[Forget]:
@@ -172,7 +174,12 @@ REGISTRY: Final[Family[Process]] = Family(
         ),
         CommandGroup(
             "run a registry",
-            ("registry.cli.server_commands", "registry.cli.backup", "registry.cli.config"),
+            (
+                "registry.cli.server_commands",
+                "registry.cli.scrub",
+                "registry.cli.backup",
+                "registry.cli.config",
+            ),
         ),
     ),
 )

@@ -17,6 +17,7 @@ from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jo
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backup_note import BackupTimes, backup_times
 from registry.folder_size import FolderSize
+from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
 from registry.services.context import ServiceContext
 from registry.settings import Settings
@@ -56,6 +57,7 @@ async def measure(
     else:
         size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
     gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
+    gauges += _scrub(settings, await database.read(oldest_verified_at), now)
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
     if not is_postgresql(settings.database):
@@ -112,6 +114,20 @@ def _file_bytes(path: Path) -> int:
     """Return the size of an SQLite database with its log. Blocks."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _scrub(settings: Settings, oldest: int | None, now: int) -> Iterator[Gauge]:
+    scrubbing = settings.scrubbing
+    yield Gauge(
+        "entrepot_scrub_period_seconds",
+        "Time within which the scrub reads every blob once; 0: it is turned off.",
+        scrubbing.scrub_every_seconds if scrubbing.scrub_rate_bytes else 0,
+    )
+    yield Gauge(
+        "entrepot_scrub_oldest_seconds",
+        "Time since the bytes of the blob that was verified longest ago were verified.",
+        0 if oldest is None else (now - oldest) / MICROSECONDS,
+    )
 
 
 def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:

@@ -104,6 +104,21 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
+class Scrubbing:
+    """How the scrub in the background reads stored bytes, to find damaged ones."""
+
+    scrub_every_seconds: int = 30 * 24 * 3600
+    """Time within which the bytes of every blob and manifest are read once."""
+    scrub_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+    @property
+    def every(self) -> int:
+        """Return `scrub_every_seconds` in microseconds."""
+        return self.scrub_every_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a process."""
 
@@ -146,12 +161,13 @@ class Settings:
     public, and may be plain HTTP."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
+    scrubbing: Scrubbing = field(default_factory=Scrubbing)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.metrics_address
-        for group in (self, self.limits, self.delays):
+        for group in (self, self.limits, self.delays, self.scrubbing):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
@@ -306,8 +322,12 @@ class Settings:
 
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 """A hundred years: a moment that much later is still a number of the database."""
-_RANGES: Final = {"port": (0, 65535), "workers": (1, 1000)}
-_GROUPS: Final = {"limits": Limits, "delays": Delays}
+_RANGES: Final = {
+    "port": (0, 65535),
+    "workers": (1, 1000),
+    "scrub_every_seconds": (3600, _MOST_SECONDS),
+}
+_GROUPS: Final = {"limits": Limits, "delays": Delays, "scrubbing": Scrubbing}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
@@ -357,7 +377,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _check_numbers(group: Settings | Limits | Delays) -> None:
+def _check_numbers(group: Settings | Limits | Delays | Scrubbing) -> None:
     """Raise SettingsError for a number that is out of its range."""
     for item in fields(group):
         value, name = getattr(group, item.name), item.name

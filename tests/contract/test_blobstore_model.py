@@ -18,15 +18,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from registry.blobstore.base import ObjectUnknown, StageBusy
+from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
 from registry.blobstore.blocking import BlockingStaged, BlockingStore
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.memory import MemoryFiles
+from registry.blobstore.sealed_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
+from tests.small_frames import KEY, SMALL_BYTES, small_frames
 
 ALGORITHM = st.sampled_from(ALGORITHMS)
 WORKER = st.integers(0, 1)
+BLOCKS = st.integers(1, 3 * SMALL_BYTES).map(lambda size: bytes(range(256)) * (size // 256 + 1))
 
 
 @dataclass
@@ -45,6 +48,7 @@ class BlobStoreModel(RuleBasedStateMachine):
     """Rules of the seam; a subclass brings the stores of two workers."""
 
     ids: Bundle[str] = Bundle("ids")
+    key: DataKey | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,11 +59,11 @@ class BlobStoreModel(RuleBasedStateMachine):
     @rule(target=ids, worker=WORKER, algorithm=st.none() | ALGORITHM)
     def stage(self, worker: int, algorithm: str | None) -> str:
         upload_id = str(uuid.uuid4())
-        writer = self.workers[worker].stage(upload_id, algorithm)
+        writer = self.workers[worker].stage(upload_id, algorithm, self.key)
         self.uploads[upload_id] = Upload(algorithm, writer=writer)
         return upload_id
 
-    @rule(upload_id=ids, data=st.binary(max_size=40))
+    @rule(upload_id=ids, data=st.binary(max_size=40) | BLOCKS)
     def write(self, upload_id: str, data: bytes) -> None:
         upload = self.held(upload_id)
         if upload is not None and upload.writer is not None:
@@ -95,8 +99,9 @@ class BlobStoreModel(RuleBasedStateMachine):
                 store.resume(upload_id)
         else:
             upload.writer = store.resume(upload_id)
-            assert upload.writer.offset == len(upload.data)
-            upload.writer.rewind(len(upload.acknowledged), upload.digests, upload.algorithm)
+            assert self.key or upload.writer.offset == len(upload.data)
+            row = len(upload.acknowledged), upload.digests, upload.algorithm
+            upload.writer.rewind(*row, self.key)
             upload.data = upload.acknowledged
             if upload.is_committed:
                 upload.is_committed = False
@@ -149,18 +154,22 @@ class BlobStoreModel(RuleBasedStateMachine):
         self.check_lists(self.workers[worker])
 
     def check_lists(self, store: BlockingStore) -> None:
-        objects = {name: len(data) for name, data in self.objects.items()}
+        objects = {name: self.stored_size(data) for name, data in self.objects.items()}
         staged = {
             name: len(each.data) for name, each in self.uploads.items() if not each.is_committed
         }
         assert dict(store.list_objects()) == objects
-        assert dict(store.list_staged()) == staged
+        found = dict(store.list_staged())
+        assert set(found) == set(staged) if self.key else found == staged
+
+    def stored_size(self, data: bytes) -> int:
+        return sealed_size(len(data)) if self.key else len(data)
 
     @invariant()
     def every_object_reads_as_committed(self) -> None:
         for object_id, data in self.objects.items():
             for store in self.workers:
-                with closing(store.open(object_id)) as stored:
+                with closing(store.open(object_id, len(data), self.key)) as stored:
                     assert b"".join(bytes(chunk) for chunk in stored.chunks()) == data
 
     def held(self, upload_id: str) -> Upload | None:
@@ -191,6 +200,23 @@ class FilesystemModel(BlobStoreModel):
         self.workers = list(_filesystem_workers())
 
 
+class SealedModel(FilesystemModel):
+    """The same with sealed bytes, in small frames."""
+
+    key = KEY
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames = small_frames()
+        self.frames.__enter__()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.frames.__exit__(None, None, None)
+
+
 class MemoryModel(BlobStoreModel):
     """One store; memory has no second worker."""
 
@@ -214,4 +240,5 @@ def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - 
 
 
 TestFilesystem = _case(FilesystemModel, 60)
+TestSealed = _case(SealedModel, 40)
 TestMemory = _case(MemoryModel, 100)

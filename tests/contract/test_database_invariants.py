@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import ClauseElement, bindparam, select
@@ -10,7 +10,9 @@ from sqlalchemy import ClauseElement, bindparam, select
 from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import (
+    blob_object_keys,
     blob_objects,
     manifest_blobs,
     manifest_bodies,
@@ -21,96 +23,38 @@ from registry.metadata.tables import (
     tags,
     uploads,
 )
+from tests.contract.content_rows import (
+    ACCOUNT,
+    BLOB_EDGE,
+    BODY,
+    CHILD_EDGE,
+    KEY,
+    LINK,
+    MANIFEST,
+    OBJECT,
+    REPOSITORY,
+    TAG,
+    UPLOAD,
+    WRAP,
+    Write,
+    insert,
+)
 from tests.databases import on_both_databases
 
 pytestmark = on_both_databases
 
-ACCOUNT: Final = {
-    "id": "account",
-    "handle": "account",
-    "status": "active",
-    "auto_create_repositories": True,
-    "created_at": 0,
-}
-REPOSITORY: Final = {
-    "id": "repository",
-    "account_id": "account",
-    "name": "repository",
-    "tag_mutability": "mutable",
-    "source": "user",
-    "created_at": 0,
-    "updated_at": 0,
-}
-OBJECT: Final = {
-    "id": "object",
-    "account_id": "account",
-    "digest": "sha256:layer",
-    "size": 7,
-    "stored_size": 7,
-    "encoding": "plain",
-    "is_current": True,
-    "state": "live",
-    "created_at": 0,
-}
-LINK: Final = {
-    "repository_id": "repository",
-    "digest": "sha256:layer",
-    "account_id": "account",
-    "object_id": "object",
-    "size": 7,
-    "manifest_refs": 1,
-    "touched_at": 0,
-}
-BODY: Final = {"account_id": "account", "digest": "sha256:manifest", "body": b"{}"}
-MANIFEST: Final = {
-    "id": "manifest",
-    "repository_id": "repository",
-    "account_id": "account",
-    "digest": "sha256:manifest",
-    "media_type": "type",
-    "is_index": False,
-    "manifest_size_bytes": 2,
-    "size_bytes": 9,
-    "annotations": "{}",
-    "pushed_at": 0,
-}
-BLOB_EDGE: Final = {
-    "manifest_id": "manifest",
-    "digest": "sha256:layer",
-    "repository_id": "repository",
-}
-CHILD_EDGE: Final = {
-    "parent_id": "index",
-    "child_digest": "sha256:manifest",
-    "repository_id": "repository",
-    "child_id": "manifest",
-}
-TAG: Final = {
-    "repository_id": "repository",
-    "name": "latest",
-    "manifest_id": "index",
-    "pushed_digest": "sha256:index",
-    "created_at": 0,
-    "updated_at": 0,
-}
-UPLOAD: Final = {
-    "id": "upload",
-    "repository_id": "repository",
-    "account_id": "account",
-    "received_bytes": 0,
-    "stage_shared": False,
-    "lease_token": 0,
-    "created_at": 0,
-    "expires_at": 0,
-}
 # An index with one child that has one layer, and a tag; beside them a stranger's empty repository.
 CONTENT: Final[list[tuple[Any, dict[str, Any]]]] = [
     (accounts, ACCOUNT),
     (accounts, {**ACCOUNT, "id": "stranger", "handle": "stranger"}),
     (repositories, REPOSITORY),
     (repositories, {**REPOSITORY, "id": "sibling", "name": "sibling"}),
+    (repositories, {**REPOSITORY, "id": "deleted", "deleted_at": 1}),
     (repositories, {**REPOSITORY, "id": "foreign", "account_id": "stranger"}),
+    (kms_keys, KEY),
+    (kms_keys, {**KEY, "id": "foreign", "account_id": "stranger"}),
     (blob_objects, OBJECT),
+    (blob_object_keys, WRAP),
     (repository_blobs, LINK),
     (manifest_bodies, BODY),
     (manifest_bodies, {**BODY, "digest": "sha256:index"}),
@@ -121,22 +65,6 @@ CONTENT: Final[list[tuple[Any, dict[str, Any]]]] = [
     (tags, TAG),
     (uploads, UPLOAD),
 ]
-
-
-class Write(NamedTuple):
-    """A write and what it is bound to."""
-
-    construct: ClauseElement
-    values: dict[str, Any]
-
-    def run(self, connection: Connection) -> int:
-        return connection.execute(Statement(self.construct), **self.values)
-
-
-def insert(table: Any, base: dict[str, Any], **changed: Any) -> Write:  # noqa: ANN401
-    """Write a row that differs from one of the content in `changed`."""
-    values = {**base, **changed}
-    return Write(table.insert().values({name: bindparam(name) for name in values}), values)
 
 
 def update(table: Any, identity: str, **changed: Any) -> Write:  # noqa: ANN401
@@ -191,7 +119,19 @@ REFUSED: Final = {
     "an account with repositories cannot go": delete(accounts, "account"),
     "a handle is taken once": insert(accounts, ACCOUNT, id="other"),
     "a live name is taken once": insert(repositories, REPOSITORY, id="other"),
-    "an account has one current object for a digest": insert(blob_objects, OBJECT, id="other"),
+    "an account has one current object for a digest": insert(
+        blob_objects, OBJECT, id="other", stored_id="other"
+    ),
+    "stored bytes are of one object": insert(
+        blob_objects, OBJECT, id="other", digest="sha256:other"
+    ),
+    "a link is read through a wrap of its object": insert(
+        repository_blobs, LINK, repository_id="sibling", kms_key_id="foreign"
+    ),
+    "a wrap that a link is read through cannot go": delete(blob_object_keys, "object"),
+    "a data key is wrapped under a key of its account": insert(
+        blob_object_keys, WRAP, kms_key_id="foreign"
+    ),
     "an upload has a repository": insert(uploads, UPLOAD, id="other", repository_id="nowhere"),
     "an upload is of its repository's account": insert(
         uploads, UPLOAD, id="other", account_id="stranger"
@@ -202,7 +142,7 @@ REFUSED: Final = {
     "no count of an image's tags below zero": update(manifests, "manifest", tag_count=-1),
     "no count of references below zero": update(repository_blobs, "repository", manifest_refs=-1),
     "no object of less than no bytes": insert(
-        blob_objects, OBJECT, id="other", digest="sha256:other", size=-1
+        blob_objects, OBJECT, id="other", digest="sha256:other", stored_id="other", size=-1
     ),
     "no upload of less than no bytes": update(uploads, "upload", received_bytes=-1),
     "no lease without an end": update(uploads, "upload", lease_holder="worker"),
@@ -220,7 +160,12 @@ ACCEPTED: Final = {
     "a deleted repository's name is free": insert(
         repositories, REPOSITORY, id="other", deleted_at=1, updated_at=1
     ),
-    "a superseded object stays": insert(blob_objects, OBJECT, id="other", is_current=False),
+    "a superseded object stays": insert(
+        blob_objects, OBJECT, id="other", stored_id="other", is_current=False
+    ),
+    "a link of a plain object has no key": insert(
+        repository_blobs, LINK, repository_id="deleted", kms_key_id=None
+    ),
     "a sparse index names what is absent": insert(
         manifest_children, CHILD_EDGE, child_digest="sha256:absent", child_id=None
     ),
@@ -264,6 +209,7 @@ async def test_an_index_takes_its_edges_and_tags_with_it(database: Database) -> 
     assert await rows(database, select(manifest_blobs.c.manifest_id)) == []
     assert await database.write(delete(repository_blobs, "repository").run) == 1
     assert await database.write(delete(blob_objects, "object").run) == 1
+    assert await rows(database, select(blob_object_keys.c.object_id)) == []
 
 
 async def test_names_and_tags_sort_by_byte(database: Database) -> None:

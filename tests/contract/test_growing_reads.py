@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, closing
+from contextlib import AsyncExitStack, aclosing, closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,16 +15,20 @@ from registry.blobstore.base import BlobStore, OpenObject, StagedDropped
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
+from tests.sealing_store import SealingStore
+from tests.small_frames import KEY, SMALL_BYTES, small_frames
 
 UPLOAD = str(uuid.UUID(int=7))
 NEVER = 3600.0
 """Seconds between two looks: a reader that misses a signal hangs."""
 
 
-@pytest.fixture(params=["filesystem", "memory"])
+@pytest.fixture(params=["filesystem", "memory", "memory-sealed"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
     if request.param == "memory":
         yield MemoryStore()
+    elif request.param == "memory-sealed":
+        yield cast("BlobStore", SealingStore(MemoryStore(), KEY))
     else:
         with closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as filesystem:
             yield filesystem
@@ -152,7 +157,7 @@ async def test_a_reader_that_leaves_is_forgotten(store: BlobStore) -> None:
         following._task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await following.end()
-        assert isinstance(store, FilesystemStore | MemoryStore)
+        assert isinstance(store, FilesystemStore | MemoryStore | SealingStore)
         assert not store.signals.followers
 
 
@@ -172,3 +177,57 @@ async def test_another_process_sees_the_bytes_grow(tmp_path: Path) -> None:
                 await following.has(5 * count)
             await asyncio.to_thread(staged.commit, digest_of(b"part part "))
             assert await following.end() == b"part part "
+
+
+@pytest.mark.parametrize("look_seconds", [NEVER, 0])
+async def test_sealed_bytes_are_seen_by_frames(tmp_path: Path, look_seconds: float) -> None:
+    """Whole ones as they are stored; the rest when it is flushed first, or committed."""
+    data = bytes(range(251)) * 6
+    first, second, third = SMALL_BYTES + 20, 3 * SMALL_BYTES + 90, 4 * SMALL_BYTES + 9
+    with (
+        small_frames(),
+        closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as ours,
+        closing(FilesystemStore(tmp_path / "blobs", look_seconds=0)) as other,
+    ):
+        reader = ours if look_seconds else other
+        async with AsyncExitStack() as readers:
+            async with aclosing(await ours.stage(UPLOAD, KEY)) as staged:
+                opened = await reader.open_staged(UPLOAD, KEY)
+                await readers.enter_async_context(aclosing(opened))
+                following = Following(opened)
+                await asyncio.to_thread(staged.write, memoryview(data[:first]))
+                await following.has(SMALL_BYTES)
+                digests = await asyncio.to_thread(staged.flush)
+            staged = await readers.enter_async_context(aclosing(await ours.resume(UPLOAD)))
+            again = await reader.open_staged(UPLOAD, KEY)
+            await readers.enter_async_context(aclosing(again))
+            latecomer = Following(again)
+            await latecomer.has(first)
+            await staged.rewind(first, digests, data_key=KEY)
+            for start, stop in ((first, second), (second, third)):
+                await asyncio.to_thread(staged.write, memoryview(data[start:stop]))
+                await following.has(stop // SMALL_BYTES * SMALL_BYTES)
+                await latecomer.has(stop // SMALL_BYTES * SMALL_BYTES)
+                await asyncio.to_thread(staged.flush)
+            assert following.is_waiting
+            await asyncio.to_thread(staged.commit, digest_of(data[:third]))
+            assert await following.end() == data[:third]
+            assert await latecomer.end() == data[:third]
+            assert opened.length == third
+            middle = Following(again, SMALL_BYTES - 5, third - 3)
+            assert await middle.end() == data[SMALL_BYTES - 5 : third - 3]
+
+
+async def test_sealed_bytes_that_are_dropped_end_their_reader(tmp_path: Path) -> None:
+    with (
+        small_frames(),
+        closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as store,
+    ):
+        staged = await store.stage(UPLOAD, KEY)
+        async with aclosing(staged), aclosing(await store.open_staged(UPLOAD, KEY)) as opened:
+            following = Following(opened)
+            await asyncio.to_thread(staged.write, memoryview(bytes(2 * SMALL_BYTES)))
+            await following.has(2 * SMALL_BYTES)
+            await staged.rewind(0, data_key=KEY)
+            with pytest.raises(StagedDropped):
+                await following.end()

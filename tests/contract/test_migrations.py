@@ -15,14 +15,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-# Their tables join the schema.
-import registry.metadata.collection_tables
-import registry.metadata.control_tables
-import registry.metadata.tables  # noqa: F401
 from cloudcore.db.schema import metadata
+from registry.families import FAMILIES
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
 from tests.databases import program_environment
+
+for family in FAMILIES:
+    family.tables()  # they join `metadata`
 
 CONSTRAINTS = text(
     "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"

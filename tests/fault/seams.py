@@ -101,6 +101,10 @@ class SteppingStore:
         """Open staged bytes."""
         return await self._store.open_staged(upload_id, data_key)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes."""
+        return await self._store.open_stored(object_id, stored_size)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check."""
         await self._store.check(object_id, stored_size)
@@ -127,10 +131,18 @@ class SteppingStore:
         return await self._opened("resume", self._store.resume(upload_id))
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Stage a copy, with a step before and after."""
-        call = self._store.stage_copy(upload_id, source_id, size, data_key=data_key)
+        call = self._store.stage_copy(
+            upload_id, source_id, size, data_key=data_key, source_key=source_key
+        )
         return await self._opened("stage_copy", call)
 
     async def _opened(self, name: str, call: Coroutine[Any, Any, Staged]) -> Staged:
@@ -144,9 +156,9 @@ class SteppingStore:
             raise
         return SteppingStaged(staged, self._steps)
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return from where an upload can go on."""
-        return await self._store.resumable(upload_id, received)
+        return await self._store.resumable(upload_id, received, is_sealed=is_sealed)
 
     async def discard(self, upload_id: str) -> None:
         """Discard, with a step before and after."""
@@ -163,12 +175,6 @@ class SteppingStore:
         self._steps.take("before remove_duplicate")
         await self._store.remove_duplicate(object_id)
         self._steps.take("after remove_duplicate")
-
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Replace an object's bytes, with a step before and after."""
-        self._steps.take("before replace")
-        await self._store.replace(object_id, new_id)
-        self._steps.take("after replace")
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""

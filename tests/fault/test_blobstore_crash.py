@@ -18,9 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from registry.blobstore.base import DataKey
 from registry.blobstore.disk_files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
+from tests.small_frames import KEY, small_frames
 from tests.soak import times
 
 SEEDS = times(6)
@@ -50,6 +52,12 @@ class Killer:
         raise AssertionError
 
 
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
+    with small_frames():
+        yield request.param
+
+
 @pytest.fixture
 def store() -> Iterator[DiskFiles]:
     memory = Path("/dev/shm")  # a kill leaves the page cache whole, so no disk is needed
@@ -60,12 +68,12 @@ def store() -> Iterator[DiskFiles]:
         yield filesystem
 
 
-def run(seed: int) -> list[Plan]:
+def run(seed: int, key: DataKey | None) -> list[Plan]:
     """Return two uploads, so that the second dies beside a first that is complete."""
-    return plans(seed)[seed % 3 :][:2]
+    return plans(seed, key)[seed % 3 :][:2]
 
 
-def moments(store: DiskFiles, seed: int) -> list[tuple[int, str]]:
+def moments(store: DiskFiles, seed: int, key: DataKey | None) -> list[tuple[int, str]]:
     """Return every operation of a run, by number, with each moment at which to die."""
     found: list[tuple[int, str]] = []
     names: list[str] = []
@@ -77,26 +85,28 @@ def moments(store: DiskFiles, seed: int) -> list[tuple[int, str]]:
         return operation.call()
 
     with watched(note):
-        for plan in run(seed):
+        for plan in run(seed, key):
             upload(store, plan, Acknowledged())
-    clear(store, seed)
+    clear(store, seed, key)
     assert set(names) == {*WATCHED, "flock"} - {"unlink"}, "uploads no longer exercise them all"
     return found
 
 
-def clear(store: DiskFiles, seed: int) -> None:
-    for plan in run(seed):
+def clear(store: DiskFiles, seed: int, key: DataKey | None) -> None:
+    for plan in run(seed, key):
         store.discard(plan.upload_id)
         store.delete(plan.upload_id)
 
 
-def run_and_die(store: DiskFiles, seed: int, when: int, moment: str) -> Acknowledged:
+def run_and_die(
+    store: DiskFiles, seed: int, key: DataKey | None, when: int, moment: str
+) -> Acknowledged:
     """Upload in a child that dies at operation `when`; return what it had acknowledged."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _upload_all(store, seed, Killer(when, moment), writer)
+            _upload_all(store, seed, key, Killer(when, moment), writer)
         except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
             print(repr(error), file=sys.__stderr__)
             os._exit(1)
@@ -112,28 +122,32 @@ def run_and_die(store: DiskFiles, seed: int, when: int, moment: str) -> Acknowle
     return rows
 
 
-def _upload_all(store: DiskFiles, seed: int, killer: Killer, writer: int) -> None:
+def _upload_all(
+    store: DiskFiles, seed: int, key: DataKey | None, killer: Killer, writer: int
+) -> None:
     def acknowledge(upload_id: str, offset: int, digests: Mapping[str, str]) -> None:
         line = json.dumps([upload_id, offset, dict(digests)]) + "\n"
         os.write(writer, line.encode())
 
     with watched(killer):
-        for plan in run(seed):
+        for plan in run(seed, key):
             upload(store, plan, acknowledge)
 
 
 @pytest.mark.timeout(120 + 30 * SEEDS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_kill_at_any_operation_loses_nothing_acknowledged(store: DiskFiles, seed: int) -> None:
+def test_a_kill_at_any_operation_loses_nothing_acknowledged(
+    store: DiskFiles, seed: int, key: DataKey | None
+) -> None:
     acknowledgements = commits = 0
-    possible = moments(store, seed)
+    possible = moments(store, seed, key)
     for when, moment in possible:
-        rows = run_and_die(store, seed, when, moment)
+        rows = run_and_die(store, seed, key, when, moment)
         acknowledgements += len(rows.offsets)
         commits += len(rows.committed)
-        for plan in run(seed):
+        for plan in run(seed, key):
             check_recovered(store, plan, rows)
-        clear(store, seed)
+        clear(store, seed, key)
     assert list(store.list_objects()) == []
     assert list(store.list_staged()) == []
     assert len(possible) > 100

@@ -19,12 +19,13 @@ from typing import Any
 
 import pytest
 
-from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
 from registry.errors import StoreUnavailable
 from tests.fault.operations import Operation, watched
 from tests.fault.uploads import Acknowledged, check_recovered, plans, read, upload
 from tests.live import ROOT
+from tests.small_frames import KEY, small_frames
 from tests.tools import require_tool
 
 UNDOING = frozenset({"unlink", "ftruncate", "rename"})
@@ -55,12 +56,18 @@ def store(tmp_path: Path) -> Iterator[DiskFiles]:
         yield filesystem
 
 
+@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_a_failure_at_any_operation_is_never_answered_with_success(
-    store: DiskFiles, code: int, lasting: bool
+    store: DiskFiles, code: int, lasting: bool, key: DataKey | None
 ) -> None:
-    other, plan = plans(1)[1:3]
+    with small_frames():
+        fail_at_each(store, code, lasting, key)
+
+
+def fail_at_each(store: DiskFiles, code: int, lasting: bool, key: DataKey | None) -> None:
+    other, plan = plans(1, key)[1:3]
     upload(store, other, Acknowledged())
     count = Breaker(-1, 0, lasting=False)
     with watched(count):
@@ -74,10 +81,10 @@ def test_a_failure_at_any_operation_is_never_answered_with_success(
             upload(store, plan, rows)
         assert "/" not in raised.value.message
         assert set(breaker.names[when + 1 :]) <= UNDOING, breaker.names[when:]
-        assert read(store, other.upload_id) == other.data
+        assert read(store, other.upload_id, key) == other.data
         if name == "fsync" and not lasting:
             with pytest.raises(ObjectUnknown):
-                store.open(plan.upload_id)
+                store.open(plan.upload_id, None, key)
         # What was acknowledged before stays; of nothing, nothing may be left.
         with suppress(*[] if rows.offsets.get(plan.upload_id) else [ObjectUnknown]):
             check_recovered(store, plan, rows)

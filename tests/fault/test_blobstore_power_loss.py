@@ -6,22 +6,26 @@ The mutants show that the model notices each missing flush.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import disk_errors
 from registry.blobstore.folders import object_path
+from registry.blobstore.sealed_frames import marked_size
+from registry.blobstore.sealed_staged import SealedBytes
 from registry.blobstore.staged_file import StagedFile
-from registry.blobstore.staging import refuse_key
 from tests.fault.operations import watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import Plan, check_recovered, plans, upload
+from tests.small_frames import KEY, small_frames
 
 
 class MutantStore(DiskFiles):
@@ -32,17 +36,16 @@ class MutantStore(DiskFiles):
     def stage(
         self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
     ) -> StagedFile:
-        refuse_key(data_key)
-        return self.staged_type.create(self._folders, self._hashers, upload_id, algorithm)
+        return self.staged_type.create(self._folders, self._caches, upload_id, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
         with disk_errors():
-            return self.staged_type.take_up(self._folders, self._hashers, upload_id)
+            return self.staged_type.take_up(self._folders, self._caches, upload_id)
 
 
 class WithoutFileFlush(StagedFile):
     def _flush_bytes(self) -> None:
-        self._bytes_durable = True
+        self._file.is_durable = True
 
 
 class WithoutEntryFlush(StagedFile):
@@ -85,6 +88,12 @@ class WithCarelessTakeBack(StagedFile):
         self._is_object = False
 
 
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
+    with small_frames():
+        yield request.param
+
+
 @pytest.fixture
 def recovery(tmp_path: Path) -> Iterator[DiskFiles]:
     with closing(DiskFiles(tmp_path / "after")) as store:
@@ -114,10 +123,12 @@ def check_every_state(disk: Disk, recovery: DiskFiles, root: Path, plan: Plan) -
     return len(seen)
 
 
-def test_no_legal_state_loses_what_was_acknowledged(tmp_path: Path, recovery: DiskFiles) -> None:
+def test_no_legal_state_loses_what_was_acknowledged(
+    tmp_path: Path, recovery: DiskFiles, key: DataKey | None
+) -> None:
     count = 0
     with closing(DiskFiles(tmp_path / "before")) as store:
-        for plan in (plan for seed in range(3) for plan in plans(seed)):
+        for plan in (plan for seed in range(3) for plan in plans(seed, key)):
             disk = record(store, tmp_path / "before", plan)
             assert disk.rows.committed == {plan.upload_id}
             count += check_every_state(disk, recovery, tmp_path / "after", plan)
@@ -135,12 +146,69 @@ def test_no_legal_state_loses_what_was_acknowledged(tmp_path: Path, recovery: Di
     ],
 )
 def test_a_store_that_lacks_a_flush_is_found_out(
-    tmp_path: Path, recovery: DiskFiles, mutant: type[StagedFile]
+    tmp_path: Path, recovery: DiskFiles, mutant: type[StagedFile], key: DataKey | None
 ) -> None:
-    plan = plans(0)[2]
+    plan = plans(0, key)[2]
     with closing(MutantStore(tmp_path / "before")) as store:
         store.staged_type = mutant
         disk = record(store, tmp_path / "before", plan)
-    with pytest.raises((AssertionError, ObjectUnknown)):
+    with pytest.raises((AssertionError, ObjectUnknown, ObjectDamaged)):
         check_every_state(disk, recovery, tmp_path / "after", plan)
     assert disk.rows.committed == {plan.upload_id}
+
+
+def unpin_without_a_flush(staged: SealedBytes) -> None:
+    staged._is_pinned = False
+
+
+def mark_without_a_flush(staged: SealedBytes, length: int) -> None:
+    staged._file.truncate(marked_size(staged._number, length))
+
+
+def keep_nothing_apart(staged: SealedBytes) -> None:
+    staged._kept = None
+
+
+def store_partial_in_one_place(staged: SealedBytes, _: int, count: int) -> None:
+    store_partial(staged, staged._number + 1, count)
+
+
+store_partial = SealedBytes._store_partial
+
+
+def finish_without_a_flush(staged: SealedBytes) -> None:
+    staged._unpin()
+    staged._keep_apart()
+    staged._store_last()
+    assert staged._kept is not None
+    staged._file.cut(staged._kept.end)
+
+
+@pytest.mark.parametrize(
+    ("method", "mutant"),
+    [
+        ("_unpin", unpin_without_a_flush),
+        ("_mark", mark_without_a_flush),
+        ("_keep_apart", keep_nothing_apart),
+        ("_store_partial", store_partial_in_one_place),
+        ("finish", finish_without_a_flush),
+    ],
+)
+def test_a_store_that_seals_over_what_was_acknowledged_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, mutant: Callable[..., None]
+) -> None:
+    data = random.Random(5).randbytes(600)
+    plan = Plan(str(UUID(int=5)), data, (300, 30, 40, 200, 10), 100, "sha256", KEY)
+    with (
+        small_frames(),
+        closing(DiskFiles(tmp_path / "before")) as store,
+        closing(DiskFiles(tmp_path / "after")) as recovery,
+    ):
+        disk = record(store, tmp_path / "before", plan)
+        check_every_state(disk, recovery, tmp_path / "after", plan)
+        store.delete(plan.upload_id)
+        with monkeypatch.context() as patch:
+            patch.setattr(SealedBytes, method, mutant)
+            disk = record(store, tmp_path / "before", plan)
+        with pytest.raises((AssertionError, ObjectUnknown, ObjectDamaged)):
+            check_every_state(disk, recovery, tmp_path / "after", plan)

@@ -19,10 +19,9 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
-from registry.metadata.collector.collection import begin_removal
 from registry.metadata.repositories.live import find_account
 from registry.oci.digest import digest_of
-from tests.collecting import at_once, collect
+from tests.collecting import AT_ONCE, collect
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import cut, file_of, flip, marked
@@ -49,6 +48,14 @@ async def pulled(registry: Registry, repository: str) -> tuple[int, bool]:
     """Return the status of a GET, and whether it answered the right bytes."""
     answer = await registry.client.request("GET", f"/v2/dev/{repository}/blobs/{DIGEST}")
     return answer.status, answer.body == BLOB
+
+
+async def collect_all(registry: Registry, files: FilesystemStore) -> None:
+    """Collect with no delay."""
+    account = await registry.ctx.database.read(find_account, "dev")
+    assert account is not None
+    delays = replace(AT_ONCE, gc_grace_seconds=WEEK)  # no manifest references the blob
+    await collect(replace(registry.ctx, delays=delays), files, account.id)
 
 
 async def struck_push(
@@ -79,6 +86,12 @@ async def struck_push(
             for repository in ("one", "two"):
                 assert await pulled(registry, repository) == (200, True)
             assert await marked(registry) == []
+            registry.clock.advance(3600)
+            report = await check(registry.ctx.database, files, lambda _: None, clock=registry.clock)
+            assert report.violations == []
+            assert len(report.orphans) <= 1  # what the dead process had committed
+            await collect_all(registry, files)
+            assert len(list(files.files.list_objects())) == 1 + len(report.orphans)
     return number < len(steps.taken)
 
 
@@ -94,7 +107,7 @@ def test_a_push_heals_after_a_strike_at_any_step_of_the_one_before(
         url = f"sqlite:///{here}/metadata.db"
         if not asyncio.run(struck_push(url, here / "blobs", number, strike, is_stale=is_stale)):
             break
-    assert number > 10
+    assert number >= 8
 
 
 class Interposing:
@@ -151,7 +164,7 @@ async def test_what_another_push_recorded_meanwhile_is_looked_at_first(
             assert await pulled(registry, repository) == (200, True)
 
 
-async def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged(
+async def test_a_healing_whose_answer_was_lost_is_found_by_the_second_try(
     sqlite_database: str, tmp_path: Path
 ) -> None:
     async with open_between(sqlite_database, tmp_path / "blobs") as (registry, between):
@@ -165,9 +178,12 @@ async def test_an_answer_that_was_lost_is_no_success_while_the_bytes_are_damaged
         cut(await file_of(registry, tmp_path / "blobs", DIGEST))
         between.loses_answers = 2
         assert await push(registry) == 503
-        assert (await pulled(registry, "one"))[0] == 404
-        assert await push(registry) == 201
         assert await pulled(registry, "one") == (200, True)
+        assert await push(registry) == 201
+        registry.clock.advance(3600)
+        with closing(FilesystemStore(tmp_path / "blobs")) as files:
+            report = await check(registry.ctx.database, files, lambda _: None, clock=registry.clock)
+        assert (report.violations, report.orphans) == ([], [])
 
 
 async def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: str) -> None:
@@ -192,50 +208,3 @@ async def test_a_healthy_duplicate_is_looked_up_and_not_read(sqlite_database: st
         assert [await push(registry, name) for name in ("one", "two")] == [201, 201]
         assert store.calls == [len(BLOB)] * 2
         assert len(store.files.objects) == 1
-
-
-class CollectedStore(FilesystemStore):
-    """A store in which the collector comes before bytes are moved to their object's id."""
-
-    async def collect(self) -> None:
-        """Collect what nothing references."""
-
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Collect, then move the bytes."""
-        await self.collect()
-        await super().replace(object_id, new_id)
-
-
-@pytest.mark.parametrize("last", ["sweep", "begin of removal", "removal"])
-async def test_bytes_moved_to_an_object_that_was_collected_are_no_orphan(
-    database_url: str, tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The move took longer than the grace period, as when a process was stopped."""
-    with closing(CollectedStore(tmp_path / "blobs")) as store:
-        async with open_registry(database_url, store) as registry:
-            assert await push(registry) == 201
-            registry.clock.advance(WEEK)  # its bytes are replaced unread
-            account = await registry.ctx.database.read(find_account, "dev")
-            assert account is not None
-            soon = at_once(registry.ctx)
-            late = replace(soon, delays=replace(soon.delays, gc_quarantine_seconds=WEEK))
-
-            async def collect_all() -> None:
-                registry.clock.advance(1)
-                for _ in range(2):
-                    await collect(soon if last == "removal" else late, store, account.id)
-                if last == "begin of removal":
-                    now = registry.clock()
-                    await registry.ctx.database.write(begin_removal, account.id, now, now, 9)
-
-            monkeypatch.setattr(store, "collect", collect_all)
-            assert await push(registry) == 503
-            monkeypatch.undo()
-            is_recoverable = last == "sweep"
-            assert len(list(store.files.list_objects())) == is_recoverable
-            assert await push(registry) == 201
-            assert await pulled(registry, "one") == (200, True)
-            registry.clock.advance(WEEK)
-            await collect(soon, store, account.id)
-            report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
-            assert (report.violations, report.orphans) == ([], [])

@@ -153,8 +153,10 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "registry.expired_uploads",
             "registry.garbage_collection",
             "registry.lifecycle",
+            "registry.manifest_scrub",
             "registry.orphan_scan",
             "registry.repository_days",
+            "registry.scrub",
             "registry.search_index",
             "registry.tag_history",
         }

@@ -12,12 +12,15 @@ from uuid import UUID
 
 import pytest
 
+from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.sealed_format import FRAME_BYTES
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.fault.operations import Operation, watched
 from tests.inprocess import open_registry
+from tests.small_frames import KEY
 
 UPLOAD = str(UUID(int=7))
 FIRST = b"acknowledged " * 10_000
@@ -47,18 +50,30 @@ def store(tmp_path: Path) -> Iterator[DiskFiles]:
         yield filesystem
 
 
-def acknowledge_first(store: DiskFiles) -> dict[str, str]:
+@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+def key(request: pytest.FixtureRequest) -> DataKey | None:
+    found: DataKey | None = request.param
+    return found
+
+
+def acknowledge_first(store: DiskFiles, key: DataKey | None = None) -> dict[str, str]:
     """Stage and flush `FIRST`; return its digests."""
-    with closing(store.stage(UPLOAD)) as staged:
-        staged.rewind(0)
+    with closing(store.stage(UPLOAD, None, key)) as staged:
+        staged.rewind(0, data_key=key)
         staged.write(memoryview(FIRST))
         return dict(staged.flush())
 
 
-def fail_to_append(store: DiskFiles, digests: dict[str, str], data: bytes) -> None:
+def fail_to_append(
+    store: DiskFiles,
+    digests: dict[str, str],
+    data: bytes,
+    key: DataKey | None = None,
+    when: int = 0,
+) -> None:
     """Append `data` in a hold of its own, whose flush fails."""
-    with watched(FailingFlush()), closing(store.resume(UPLOAD)) as staged:
-        staged.rewind(len(FIRST), digests)
+    with watched(FailingFlush(when)), closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(len(FIRST), digests, None, key)
         staged.write(memoryview(data))
         with pytest.raises(StoreUnavailable):
             staged.flush()
@@ -66,15 +81,40 @@ def fail_to_append(store: DiskFiles, digests: dict[str, str], data: bytes) -> No
             staged.write(memoryview(b"more"))
 
 
-def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(store: DiskFiles) -> None:
-    digests = acknowledge_first(store)
-    fail_to_append(store, digests, b"lost")
+@pytest.mark.parametrize("when", [0, 1])
+def test_the_acknowledged_bytes_stay_and_the_upload_goes_on(
+    store: DiskFiles, key: DataKey | None, when: int
+) -> None:
+    """Sealed bytes are flushed twice: the mark for the acknowledged frame, then the new one."""
+    digests = acknowledge_first(store, key)
+    fail_to_append(store, digests, b"lost", key, when if key else 0)
     with closing(store.resume(UPLOAD)) as staged:
-        staged.rewind(len(FIRST), digests)
+        staged.rewind(len(FIRST), digests, None, key)
         staged.write(memoryview(REST))
         assert staged.commit(digest_of(DATA)).size == len(DATA)
-    with closing(store.open(UPLOAD)) as stored:
+    with closing(store.open(UPLOAD, len(DATA), key)) as stored:
         assert b"".join(bytes(chunk) for chunk in stored.chunks()) == DATA
+
+
+def test_frames_after_a_failed_flush_are_stored_and_flushed_anew(store: DiskFiles) -> None:
+    """Of sealed bytes: the record of what was acknowledged, and the end of the frame before."""
+    frame = bytes(FRAME_BYTES)
+    with closing(store.stage(UPLOAD, None, KEY)) as staged:
+        staged.write(memoryview(frame + FIRST))
+        digests = dict(staged.flush())
+    with watched(FailingFlush()), closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(FRAME_BYTES + len(FIRST), digests, None, KEY)
+        with pytest.raises(StoreUnavailable):
+            staged.write(memoryview(frame))
+    seen = FailingFlush(when=-1)
+    with watched(seen), closing(store.resume(UPLOAD)) as staged:
+        staged.rewind(FRAME_BYTES + len(FIRST), digests, None, KEY)
+        assert [name for name, _ in seen.calls] == [
+            *("open", "flock", "pwrite"),  # the end of the whole frame
+            *("ftruncate", "fsync"),  # the length of the last frame
+            *("pwrite", "fsync", "ftruncate"),
+        ]
+        staged.commit(digest_of(frame + FIRST))
 
 
 def test_the_block_shared_with_what_failed_is_written_and_flushed_anew(
@@ -108,6 +148,31 @@ def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
         staged.rewind(len(FIRST), digests)
         with pytest.raises(DigestMismatch):
             staged.commit(digest_of(FIRST))
+
+
+def test_a_frame_the_disk_has_lost_ends_its_upload(store: DiskFiles, tmp_path: Path) -> None:
+    digests = acknowledge_first(store, KEY)
+    with (tmp_path / "uploads" / UPLOAD).open("r+b") as file:
+        file.seek(len(FIRST) - 5)
+        file.write(b"?")
+    with closing(store.resume(UPLOAD)) as staged, pytest.raises(ObjectUnknown):
+        staged.rewind(len(FIRST), digests, None, KEY)
+
+
+def test_a_whole_frame_the_disk_has_lost_makes_no_blob(store: DiskFiles, tmp_path: Path) -> None:
+    data = bytes(FRAME_BYTES) + FIRST
+    with closing(store.stage(UPLOAD, None, KEY)) as staged:
+        staged.write(memoryview(data))
+        digests = dict(staged.flush())
+    with (tmp_path / "uploads" / UPLOAD).open("r+b") as file:
+        file.seek(FRAME_BYTES // 2)
+        file.write(b"??")
+    with closing(DiskFiles(tmp_path)) as other, closing(other.resume(UPLOAD)) as staged:
+        staged.rewind(len(data), {"sha256": digests["sha256"]}, None, KEY)
+        with pytest.raises(StoreUnavailable):
+            staged.commit(digest_of(data, "blake3"))
+    assert list(store.list_objects()) == []
+    assert list(store.list_staged()) == []
 
 
 async def test_a_client_goes_on_where_it_was_acknowledged(

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.blocking import BlockingStore
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
 
@@ -27,6 +27,7 @@ class Plan(NamedTuple):
     requests: tuple[int, ...]
     unit: int
     algorithm: str
+    key: DataKey | None = None
 
     @property
     def digest(self) -> Digest:
@@ -51,30 +52,36 @@ class Acknowledged:
             self.digests[upload_id] = digests
 
 
-def plans(seed: int) -> list[Plan]:
-    """Return uploads of sizes that matter: nothing, one byte, several units, several requests."""
+def plans(seed: int, key: DataKey | None = None) -> list[Plan]:
+    """Return uploads of sizes that matter: nothing, one byte, several units, several requests.
+
+    They are sealed with `key`, if there is one.
+    """
     rng = random.Random(seed)
     made = []
     for requests in ((0,), (1,), (300, 200), (rng.randrange(900), rng.randrange(1, 900), 0)):
         tail = min(1, sum(requests)) * 120  # for the last request, which commits too
         data = rng.randbytes(sum(requests) + tail)
         name = str(uuid.UUID(int=rng.getrandbits(128)))
-        made.append(Plan(name, data, requests, rng.randrange(100, 400), rng.choice(ALGORITHMS)))
+        made.append(
+            Plan(name, data, requests, rng.randrange(100, 400), rng.choice(ALGORITHMS), key)
+        )
     return made
 
 
 def upload(store: BlockingStore, plan: Plan, acknowledge: Acknowledge) -> None:
     """Send all of a plan, one hold a request, as separate requests do."""
-    with closing(store.stage(plan.upload_id, plan.algorithm)) as staged:
+    with closing(store.stage(plan.upload_id, plan.algorithm, plan.key)) as staged:
         digests: Mapping[str, str] = {}
-        staged.rewind(0, {"sha256": digest_of(b"").partition(":")[2]}, plan.algorithm)
+        empty = {"sha256": digest_of(b"").partition(":")[2]}
+        staged.rewind(0, empty, plan.algorithm, plan.key)
         if len(plan.requests) > 1:  # else the session is acknowledged with the first bytes
             digests = staged.flush()
             acknowledge(plan.upload_id, 0, digests)
     offset = 0
     for count in plan.requests:
         with closing(store.resume(plan.upload_id)) as staged:
-            staged.rewind(offset, digests, plan.algorithm)
+            staged.rewind(offset, digests, plan.algorithm, plan.key)
             for part in units(plan, offset, offset + count):
                 staged.write(part)
             offset += count
@@ -88,7 +95,7 @@ def upload(store: BlockingStore, plan: Plan, acknowledge: Acknowledge) -> None:
 def leave_early(store: BlockingStore, plan: Plan, offset: int, digests: Mapping[str, str]) -> None:
     """Resume at `offset`, write something that is never flushed nor acknowledged, and go."""
     with closing(store.resume(plan.upload_id)) as staged:
-        staged.rewind(offset, digests, plan.algorithm)
+        staged.rewind(offset, digests, plan.algorithm, plan.key)
         staged.write(memoryview(b"not in the plan"))
 
 
@@ -101,7 +108,7 @@ def finish(
 ) -> None:
     """Resume at `offset`, send the rest, commit; the hold ends after the acknowledgement."""
     with closing(store.resume(plan.upload_id)) as staged:
-        staged.rewind(offset, digests, plan.algorithm)
+        staged.rewind(offset, digests, plan.algorithm, plan.key)
         for part in units(plan, offset, len(plan.data)):
             staged.write(part)
         staged.commit(plan.digest)
@@ -115,9 +122,9 @@ def units(plan: Plan, start: int, stop: int) -> Iterator[memoryview]:
         yield view[offset : min(offset + plan.unit, stop)]
 
 
-def read(store: BlockingStore, object_id: str) -> bytes:
+def read(store: BlockingStore, object_id: str, key: DataKey | None = None) -> bytes:
     """Return all bytes of an object."""
-    with closing(store.open(object_id)) as stored:
+    with closing(store.open(object_id, None, key)) as stored:
         return b"".join(bytes(chunk) for chunk in stored.chunks())
 
 
@@ -125,10 +132,10 @@ def check_recovered(store: BlockingStore, plan: Plan, rows: Acknowledged) -> Non
     """Check one upload after a crash: nothing acknowledged is lost, nothing wrong is served."""
     name = plan.upload_id
     try:
-        assert digest_of(read(store, name), plan.algorithm) == plan.digest
+        assert digest_of(read(store, name, plan.key), plan.algorithm) == plan.digest
     except ObjectUnknown:
         assert name not in rows.committed, "an acknowledged commit is gone"
     if name in rows.committed or name not in rows.offsets:
         return
     finish(store, plan, rows.offsets[name], rows.digests[name], rows)
-    assert read(store, name) == plan.data
+    assert read(store, name, plan.key) == plan.data

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from registry.metadata.blobs import damage
+from registry.metadata.blobs.objects import find_object
 from registry.metadata.repositories.live import find_account
 from tests.inprocess import Registry
 
@@ -43,9 +44,9 @@ DAMAGES: Final[dict[str, Callable[[Path], None]]] = {
 async def file_of(registry: Registry, blobs: Path, digest: str) -> Path:
     """Return the file that the account of `registry` keeps of a blob."""
     account = await account_id(registry)
-    found = await registry.ctx.database.read(damage.kept_object, account, digest)
+    found = await registry.ctx.database.read(find_object, account, digest)
     assert found is not None
-    return blobs / "objects" / found[-2:] / found
+    return blobs / "objects" / found.stored_id[-2:] / found.stored_id
 
 
 async def account_id(registry: Registry) -> str:

@@ -46,6 +46,8 @@ class SampleApplication:
     file: Path | None = None
     finished: list[bool] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
+    begun: list[int] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
     disconnected: threading.Event = field(default_factory=threading.Event)
     returned: threading.Event = field(default_factory=threading.Event)
 
@@ -123,6 +125,30 @@ class SampleApplication:
                 await send({"type": "http.response.body", "body": b"the end"})
         finally:
             os.close(descriptor)
+
+    async def get_parts(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send a piece of the file through ``entrepot.send_parts``, made in parts of ``unit``."""
+        query = parse_qs(scope["query_string"].decode())
+        assert self.file is not None
+        content = self.file.read_bytes()
+        count = int(query.get("count", [str(len(content))])[0])
+        unit = int(query.get("unit", ["1048576"])[0])
+        fails_at = int(query.get("fails", [str(count)])[0])
+
+        def parts(skipped: int) -> Iterator[memoryview]:
+            self.begun.append(skipped)
+            self.threads.add(threading.current_thread().name.rpartition("-")[0])
+            buffer = memoryview(bytearray(unit))
+            for offset in range(skipped, count, unit):
+                if offset >= fails_at:
+                    raise ValueError("damaged")
+                part = buffer[: min(unit, count - offset)]
+                part[:] = content[offset : offset + len(part)]
+                yield part
+
+        headers = [(b"content-length", b"%d" % count)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "entrepot.send_parts", "parts": parts, "count": count})
 
     async def get_path(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file through ``http.response.pathsend``."""

@@ -468,21 +468,19 @@ def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
     assert "is damaged" not in told
 
 
-def test_a_blob_that_a_push_has_healed_is_copied_again(site: Site) -> None:
-    rotten = LAYER[:-1] + b"?"
+def test_a_blob_that_a_push_has_healed_is_copied_under_its_new_id(site: Site) -> None:
     site.serve(pushed(LAYER), site.data)
     stored = object_file(site.data / "blobs" / "objects", LAYER)
-    stored.write_bytes(rotten)
-    assert site.back_up() == 0  # nobody has seen it
-    copy = object_file(site.target / "objects", rotten)
-    healed = stored.with_name("healed")
-    healed.write_bytes(LAYER)
-    healed.replace(stored)
+    stored.write_bytes(LAYER[:-1])
+    assert site.back_up() == 1
+    site.serve(pushed(LAYER), site.data)
+    assert stored.read_bytes() == LAYER[:-1]  # in quarantine
     assert site.back_up() == 0
-    assert copy.read_bytes() == LAYER
-    stored.write_bytes(rotten)  # damage never replaces what is whole
-    assert site.back_up() == 0
-    assert copy.read_bytes() == LAYER
+    assert site.objects() == site.objects(site.data / "blobs" / "objects") - {stored.name}
+    assert object_file(site.target / "objects", LAYER) != stored
+    shutil.rmtree(site.data)
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
 
 
 def test_links_share_the_bytes(site: Site) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -135,8 +136,12 @@ def test_a_place_full_of_orphans_is_left_alone(
     owned = [add_orphan(data, "aa").name for _ in range(300)]
     with closing(sqlite3.connect(data / "metadata.db", timeout=30)) as raw, raw:
         raw.executemany(
-            "INSERT INTO quarantined_objects SELECT ?, id, ?, 8, 8, 'plain', ?, NULL FROM accounts",
-            [(each, f"sha256:{number:064x}", system_clock()) for number, each in enumerate(owned)],
+            "INSERT INTO quarantined_objects (id, account_id, digest, size, stored_size, encoding,"
+            " swept_at, stored_id) SELECT ?, id, ?, 8, 8, 'plain', ?, ? FROM accounts",
+            [
+                (str(uuid4()), f"sha256:{number:064x}", system_clock(), each)
+                for number, each in enumerate(owned)
+            ],
         )
     gone = add_orphan(data, "00")
     for _ in range(21):

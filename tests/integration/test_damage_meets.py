@@ -77,26 +77,3 @@ async def test_what_was_read_whole_and_marked_since_stays_marked(
         rows = await database.read(audit.objects, "", 10)
         await database.write(confirm, rows, registry.clock())
         assert await marked(registry) == []
-
-
-async def test_bytes_that_are_lost_before_they_heal_are_no_bug_of_ours(
-    sqlite_database: str, store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever removed the file that is healed may remove the next one too."""
-    replacing = store.replace
-
-    async def lose(object_id: str, new_id: str) -> None:
-        await store.delete([new_id])
-        await replacing(object_id, new_id)
-
-    async with open_registry(sqlite_database, store) as registry:
-        await push(registry)
-        cut(await file_of(registry, tmp_path, DIGEST))
-        target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "replace", lose)
-            assert (await registry.client.request("POST", target, BLOB)).status == 503
-        assert (await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
-        await push(registry)
-        answer = await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")
-        assert answer.body == BLOB

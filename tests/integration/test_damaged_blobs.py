@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,11 @@ from cloudcore.jobs.runs import Run
 from cloudcore.serving.body import Message
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import Report, check
-from registry.oci.digest import digest_of
+from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.oci.reference import Name
+from registry.services.blobs.damage import note_damage
+from registry.services.blobs.links import open_blob, stat_blob
 from registry.settings import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
@@ -263,9 +266,8 @@ async def test_a_file_that_is_back_is_believed_again(registry: Registry, blobs: 
     assert (await registry.client.request("GET", at("one"))).status == 404
     (blobs / "elsewhere").rename(file)
     await check_healed(registry, "one")
-    before = file.stat().st_ino
     await upload(registry.client, "one")
-    assert file.stat().st_ino != before
+    assert await file_of(registry, blobs, DIGEST) != file
 
 
 async def test_fsck_takes_the_mark_from_what_it_reads_whole(
@@ -282,28 +284,46 @@ async def test_fsck_takes_the_mark_from_what_it_reads_whole(
     registry.clock.advance(WEEK - 3600)
     assert (await fsck(registry, store)).violations == []
     registry.clock.advance(3600)
-    before = file.stat().st_ino
     await upload(registry.client, "one")
-    assert file.stat().st_ino == before  # it was verified an hour ago
+    assert await file_of(registry, blobs, DIGEST) == file  # it was verified an hour ago
 
 
 @on_both_databases
-async def test_bytes_are_replaced_in_place(
+async def test_bytes_that_were_replaced_stay_in_quarantine(
     registry: Registry, store: FilesystemStore, blobs: Path
 ) -> None:
     """So an older database, put back beside these blobs, finds what it knows."""
 
     file = await file_of(registry, blobs, DIGEST)
     before = file.stat().st_ino
-    with closing(store.files.open(file.name)) as reading:
-        registry.clock.advance(WEEK)
-        await upload(registry.client, "one")
-        assert await file_of(registry, blobs, DIGEST) == file
-        assert file.stat().st_ino != before
-        assert b"".join(map(bytes, reading.chunks())) == BLOB
+    registry.clock.advance(WEEK)
+    await upload(registry.client, "one")
+    assert await file_of(registry, blobs, DIGEST) != file
+    assert (file.stat().st_ino, file.read_bytes()) == (before, BLOB)
     await check_healed(registry, "one")
     report = await fsck(registry, store)
     assert (report.violations, report.orphans, report.object_count) == ([], [], 1)
+    assert (await sweep(registry, store)).counts["removed"] == 1
+    assert not file.exists()
+    await check_healed(registry, "one")
+
+
+@on_both_databases
+async def test_a_reader_of_an_old_row_opens_the_new_bytes(
+    registry: Registry, store: FilesystemStore, blobs: Path
+) -> None:
+    name, digest = Name("dev", "one"), Digest(DIGEST)
+    link = await stat_blob(registry.ctx, name, digest)
+    async with aclosing(await open_blob(registry.ctx, name, link)) as reading:
+        registry.clock.advance(WEEK)
+        await upload(registry.client, "one")
+        await sweep(registry, store)
+        assert b"".join(map(bytes, reading.chunks())) == BLOB
+    async with aclosing(await open_blob(registry.ctx, name, link)) as reading:
+        assert b"".join(map(bytes, reading.chunks())) == BLOB
+    assert await note_damage(registry.ctx, link, "absent") is False  # of the old bytes
+    assert await marked(registry) == []
+    assert not (blobs / "objects" / link.stored_id[-2:] / link.stored_id).exists()
 
 
 @on_both_databases

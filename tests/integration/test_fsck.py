@@ -158,7 +158,7 @@ def test_the_images_that_a_damage_hits_are_named(data: Path) -> None:
     found = fsck(data)
     ((name,),) = query(data, "SELECT digest FROM manifests")
     lines = found.stdout.splitlines()
-    assert f"image dev/app@{name} needs blob {digest(LAYER)}" in lines
+    assert f"image dev/app@{name} (v1) needs blob {digest(LAYER)}" in lines
     assert any(line.startswith("1 blobs are damaged, 1 images need them") for line in lines)
 
 

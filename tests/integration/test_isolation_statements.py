@@ -25,6 +25,7 @@ from tests.integration.statement_scope import (
 PLATFORMS: Final = {
     "registry.metadata.collector.audit": "fsck reads everything; no request does",
     "registry.metadata.collector.backups": "a backup has everything; no request's",
+    "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
     "cloudcore.jobs.figures": "the operator's metrics; no request's",
     "registry.metadata.collector.generations": "is the database the blobs'? no request's",
@@ -91,6 +92,7 @@ NOT_OF_ACCOUNTS: Final = {
     "rate_windows": "by the subject that is counted",
     "store_generations": "the platform's",
     "schedules": "the platform's",
+    "inline_bytes": "by the id of stored bytes, which the row of an object names",
     "search_terms": "by a name, which is an account's",
 }
 """Tables without an account; what their rows hang on."""

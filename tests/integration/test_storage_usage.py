@@ -478,7 +478,6 @@ async def test_damaged_blobs_are_listed_with_the_images_they_hit(world: World) -
         "damage": "absent",
         "found_at": "1970-01-01T00:00:01.000000Z",
     }
-    assert sorted((each["repository"]["name"], each["digest"]) for each in images) == [
-        ("here", digests[0]),
-        ("there", digests[1]),
-    ]
+    assert sorted(
+        (each["repository"]["name"], each["digest"], each["tags"]) for each in images
+    ) == [("here", digests[0], ["v1"]), ("there", digests[1], ["v1"])]

@@ -182,6 +182,8 @@ class Yard:
         self.interleaving.run(tasks)
         swept = sum(json.loads(row[0])["swept"] for row in self.query("SELECT counts FROM runs"))
         self.tally["swept"] += swept
+        switched = "SELECT count(*) FROM blob_objects WHERE stored_id <> id"
+        self.tally["switched"] += self.query(switched)[0][0]
         self.collect((0,))  # else who took bytes in use would not be found out in time
         self.check()
         self.settle()
@@ -197,10 +199,11 @@ class Yard:
         for each in self.ledger.acknowledged:
             assert each in present or not self.ledger.must_have(*each), f"{each} is lost"
         linked = {
-            (repository, digest): object_id
-            for repository, digest, object_id in self.query(
-                "SELECT r.name, l.digest, l.object_id FROM repository_blobs l JOIN repositories r"
-                " ON r.id = l.repository_id WHERE r.deleted_at IS NULL"
+            (repository, digest): stored_id
+            for repository, digest, stored_id in self.query(
+                "SELECT r.name, l.digest, o.stored_id FROM repository_blobs l JOIN repositories r"
+                " ON r.id = l.repository_id JOIN blob_objects o ON o.id = l.object_id"
+                " WHERE r.deleted_at IS NULL"
             )
         }
         for repository, digest in present:
@@ -209,7 +212,8 @@ class Yard:
             for blob in document.blobs:
                 found = self.store.bytes.files.objects.get(linked.get((repository, blob), ""))
                 assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
-        report = drive(check(self.database, self.store, lambda _: None, clock=self.ctx.clock))
+        checking = check(self.database, self.store, lambda _: None, clock=self.ctx.clock, readers=1)
+        report = drive(checking)
         assert report.violations == [], report.violations
         check_counters(self.query, ACCOUNT)
 
@@ -221,7 +225,7 @@ class Yard:
         self.collect()
         self.collect()
         self.check()
-        objects = {row[0] for row in self.query("SELECT id FROM blob_objects")}
+        objects = {row[0] for row in self.query("SELECT stored_id FROM blob_objects")}
         assert set(self.store.bytes.files.objects) == objects, "bytes leak"
         assert not self.store.bytes.files.staged, "staged bytes leak"
         assert not self.store.bytes.files.held, "bytes are held for ever"

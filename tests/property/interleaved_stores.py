@@ -145,6 +145,11 @@ class SteppedStore:
         self.step("open_staged")
         return await self._store.open_staged(upload_id, data_key)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes, a step after the row was read."""
+        self.step("open_stored")
+        return await self._store.open_stored(object_id, stored_size)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check, a step after the row was read."""
         self.step("check")
@@ -174,17 +179,25 @@ class SteppedStore:
         return InterleavedStaged(await self._store.resume(upload_id), self.step)
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Stage a copy."""
         self.step("stage_copy")
-        staged = await self._store.stage_copy(upload_id, source_id, size, data_key=data_key)
+        staged = await self._store.stage_copy(
+            upload_id, source_id, size, data_key=data_key, source_key=source_key
+        )
         return InterleavedStaged(staged, self.step)
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return from where an upload can go on."""
         self.step("resumable")
-        return await self._store.resumable(upload_id, received)
+        return await self._store.resumable(upload_id, received, is_sealed=is_sealed)
 
     async def discard(self, upload_id: str) -> None:
         """Discard."""
@@ -199,11 +212,6 @@ class SteppedStore:
         """Remove a duplicate."""
         self.step("remove_duplicate")
         await self._store.remove_duplicate(object_id)
-
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Replace an object's bytes."""
-        self.step("replace")
-        await self._store.replace(object_id, new_id)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions."""

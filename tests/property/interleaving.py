@@ -16,6 +16,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import pytest
 
+from registry.gc.pace import Pace
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -131,11 +133,17 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def no_other_threads() -> Iterator[None]:
-    """Let `asyncio.to_thread` call in the thread that awaits: its steps are the task's own."""
+    """Call in the thread that awaits what would have another: its steps are the task's own."""
 
     async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
 
+    async def call_at_pace(
+        _: Pace, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return function(*args, **kwargs)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "to_thread", call)
+        patch.setattr(Pace, "in_thread", call_at_pace)
         yield

@@ -22,7 +22,7 @@ from tests.property.interleaving import no_other_threads
 from tests.soak import time_limit, times
 
 RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(800)))
-TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "orphans")
+TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "switched", "orphans")
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500
 
@@ -55,4 +55,4 @@ def test_who_was_told_of_a_blob_can_use_it_for_the_grace(database: OneConnection
     yard = Yard(database, delays)
     for seed in range(SEED, SEED + RUNS // 2):
         run(yard, seed, PROMISED)
-    assert yard.tally["refused"] == yard.tally["collected"] == 0
+    assert yard.tally["refused"] == 0

@@ -328,29 +328,3 @@ def test_writeback_reports_failures_but_not_its_absence() -> None:
     os.close(writer)
     with pytest.raises(OSError, match="Bad file descriptor"):
         start_writeback(-1, 0, 1)
-
-
-def test_a_replaced_object_is_durable_before_the_call_returns(
-    store: DiskFiles, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(store, b"damaged")
-    new = str(uuid.UUID(int=0x12))
-    with closing(store.stage(new)) as staged:
-        staged.write(memoryview(b"whole"))
-        staged.commit(digest_of(b"whole"))
-    calls: list[tuple[str, str]] = []
-    rename, fsync = os.rename, os.fsync
-
-    def renamed(source: str, target: str, **folders: int) -> None:
-        calls.append((source, target))
-        rename(source, target, **folders)
-
-    def flushed(descriptor: int) -> None:
-        calls.append(("flush", Path(f"/proc/self/fd/{descriptor}").readlink().name))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "rename", renamed)
-    monkeypatch.setattr(os, "fsync", flushed)
-    store.replace(UPLOAD, new)
-    assert calls == [(f"12/{new}", f"ab/{UPLOAD}"), ("flush", "ab"), ("flush", "12")]
-    assert (root / "objects" / "ab" / UPLOAD).read_bytes() == b"whole"

@@ -37,7 +37,8 @@ PLACE: Final = f"{NUMBER:02x}"
 
 _ADD: Final = (
     "INSERT OR IGNORE INTO blob_objects (id, account_id, digest, size, stored_size, encoding,"
-    " is_current, state, created_at) SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0"
+    " is_current, state, created_at, stored_id)"
+    " SELECT :id, id, :digest, 15, 15, 'plain', true, 'live', 0, :id"
     " FROM accounts"
 )
 

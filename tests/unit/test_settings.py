@@ -92,6 +92,7 @@ def test_founders_are_a_choice_and_nobody_unless_made() -> None:
         ("audit_seconds", 10**20),
         ("upload_idle_seconds", 10**17),
         ("gc_orphan_seconds", 4 * 10**9),
+        ("scrub_every_seconds", 3599),
         ("max_blob_bytes", 2**64),
     ],
 )

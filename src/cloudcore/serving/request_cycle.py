@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
+from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.pace import Pace
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
 from cloudcore.serving.response import Fields, read_fields, status_line
-from cloudcore.serving.sending import SendJob, send_piece
+from cloudcore.serving.sending import send_piece
+from cloudcore.serving.sending_parts import send_parts
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
@@ -52,7 +54,7 @@ class RequestCycle:
     finished = False
     reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did
-    send_job: SendJob | None = None
+    send_job: BulkJob[bool] | None = None
     sent = 0
     status = 0
     unsent = 0  # bytes of `sent` that were still unsent when the connection ended
@@ -102,6 +104,7 @@ class RequestCycle:
                 "http.response.zerocopysend": {},
                 "http.response.pathsend": {},
                 "entrepot.held_body": self,
+                "entrepot.send_parts": {},
             },
         }
 
@@ -187,6 +190,8 @@ class RequestCycle:
             self._write(message.get("body", b""), more=more)
         elif kind == "http.response.zerocopysend":
             await self._send_file(message, more=more)
+        elif kind == "entrepot.send_parts":
+            await self._send_parts(message)
         elif kind == "http.response.pathsend":
             more = False
             await self._send_path(message["path"])
@@ -265,13 +270,34 @@ class RequestCycle:
         self._promise(count)
         if self._chunked:
             head += b"%x\r\n" % count
-        delivered = await send_piece(self, head, descriptor, offset, count)
-        if not delivered:
-            self.connection.abort()
-            self.lose()
+        if not self._delivered(await send_piece(self, head, descriptor, offset, count)):
             return
         if self._chunked:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
+
+    async def _send_parts(self, message: Message) -> None:
+        """Send a whole body that is made in a bulk thread (ASGI extension of ours).
+
+        ``parts`` returns an iterator over the parts of the body from an offset on
+        (`cloudcore.serving.sending_parts.Parts`), ``count`` are its bytes. Only small parts of it
+        are in memory at once.
+        """
+        count = message["count"]
+        if self._opened:
+            raise ResponseError("a body in parts is a whole body")
+        head = self._open(count)
+        if self._bodiless or not count:
+            self.connection.write(head)
+            return
+        self._promise(count)
+        self._delivered(await send_parts(self, head, message["parts"], count))
+
+    def _delivered(self, is_delivered: bool) -> bool:  # noqa: FBT001 - passed through
+        """Abort the connection if the client left; return `is_delivered`."""
+        if not is_delivered:
+            self.connection.abort()
+            self.lose()
+        return is_delivered
 
     async def _give_way(self, kept: int) -> None:
         """Wait for a slow client, with `kept` bytes in memory; for a fast one, let others run."""

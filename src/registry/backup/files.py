@@ -88,14 +88,6 @@ def size_of(path: Path) -> int | None:
         return None
 
 
-def is_newer(one: Path, other: Path) -> bool:
-    """Return True if a file was written after another one; False if it does not exist."""
-    try:
-        return one.stat(follow_symlinks=False).st_mtime_ns > other.stat().st_mtime_ns
-    except FileNotFoundError:
-        return False
-
-
 def make_shards(objects: Path, shards: tuple[str, ...]) -> None:
     """Create the folders of objects."""
     make_folder(objects)

@@ -4,7 +4,7 @@ A folder is a backup if and only if it has a manifest::
 
     backup.json                 the manifest
     metadata-<backup id>.db     the database
-    objects/<xx>/<object id>    the blobs, filed as in the registry's data folder
+    objects/<xx>/<stored id>    the blobs, filed as in the registry's data folder
     root.key                    the root key, only if asked for
     backup.lock                 locked while a backup is taken or restored
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.backup.files import copy_file, is_newer, sha256_of, size_of
+from registry.backup.files import copy_file, sha256_of, size_of
 from registry.backup.manifest import Damage
 from registry.blobstore.disk_io import flush_folder
 from registry.blobstore.folders import SHARDS, object_path
@@ -58,21 +58,17 @@ def copy_objects(
 ) -> Copied:
     """Copy what `target` lacks; return what it has then. Durable.
 
-    An object that is there with its size is not copied again, except the `suspects` and what was
-    written since: a push heals damaged bytes by moving whole ones to their place. With `verifies`,
-    hash all that `target` has; copy what is damaged once more.
+    An object that is there with its size is not copied again, except the `suspects`: bytes that are
+    written anew get a new id. With `verifies`, hash all that `target` has; copy what is damaged
+    once more.
     Call `prepare` before an object is copied.
     """
     total, total_bytes = total_objects(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = 0
     for done, row in enumerate(_named(tx), 1):
-        path = object_path(row.id)
-        is_there = (
-            row.id not in suspects
-            and size_of(target / path) == row.stored_size
-            and not _is_healed(source / path, target / path, row)
-        )
+        path = object_path(row.stored_id)
+        is_there = row.stored_id not in suspects and size_of(target / path) == row.stored_size
         problem = _problem(target / path, row, verifies=verifies) if is_there else "not copied yet"
         if problem:
             prepare(row)
@@ -80,7 +76,7 @@ def copy_objects(
             if not problem:
                 new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
         if problem:
-            damaged.append(Damage(row.id, row.digest, problem))
+            damaged.append(Damage(row.stored_id, row.digest, problem))
         tell(Progress("blobs", done, total, new_bytes))
     for shard in SHARDS:
         flush_folder(str(target / shard))
@@ -106,12 +102,7 @@ def _named(tx: Connection) -> Iterator[NamedObject]:
     after = ""
     while rows := list_objects(tx, after, _PAGE):
         yield from rows
-        after = rows[-1].id
-
-
-def _is_healed(source: Path, target: Path, row: NamedObject) -> bool:
-    """Return True if whole bytes were written since the copy was made."""
-    return is_newer(source, target) and not _problem(source, row, verifies=True)
+        after = rows[-1].stored_id
 
 
 def _copy(source: Path, target: Path, row: NamedObject, *, links: bool, verifies: bool) -> str:

@@ -201,7 +201,7 @@ def _copy_database(settings: Settings, target: Path, tell: Tell) -> None:
 def _take_back(store: DiskFiles, row: NamedObject) -> None:
     """Put an object back if it was set aside as an orphan, as a pull does."""
     try:
-        store.check(row.id, row.stored_size)
+        store.check(row.stored_id, row.stored_size)
     except (ObjectUnknown, ObjectDamaged):
         return  # copying tells
 

@@ -27,6 +27,9 @@ from registry.oci.digest import Digest
 
 PLAIN: Final = "plain"
 """Encoding of bytes that are stored as they were pushed."""
+SEALED: Final = "sealed"
+"""Encoding of bytes that are stored encrypted (`registry.blobstore.sealed_format`)."""
+_KEY_BYTES: Final = 32
 
 
 class ObjectUnknown(Exception):
@@ -45,10 +48,6 @@ class StagedDropped(Exception):
     """Staged bytes were discarded or truncated while they were being read."""
 
 
-class KeyNotTaken(Exception):
-    """A data key was given to a store that keeps bytes plain."""
-
-
 class DeletionsHeld(StoreUnavailable):
     """A backup is under way, which may need the bytes."""
 
@@ -58,13 +57,21 @@ class DeletionsHeld(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """The key that seals the bytes of one object, and how it is stored."""
+    """The key that seals the bytes of one object.
 
-    key_id: str
-    """The KMS key that wraps it."""
-    wrapped: bytes
-    """The data key, encrypted under that key; the database stores it."""
+    Raises:
+        ValueError: it has not 32 bytes.
+
+    """
+
     plaintext: bytes = field(repr=False)
+    """32 random bytes that were made for this object alone."""
+    context: bytes
+    """What the bytes are bound to beside the object's id, such as its owner; at most 64 KiB."""
+
+    def __post_init__(self) -> None:
+        if len(self.plaintext) != _KEY_BYTES:
+            raise ValueError(f"a data key has {_KEY_BYTES} bytes")
 
 
 class FileRegion(NamedTuple):
@@ -99,7 +106,8 @@ class OpenObject(Protocol):
         """Yield a range in order; each view is valid until the next. Blocks.
 
         Raises:
-            StoreUnavailable: reading failed, or the object has become shorter.
+            StoreUnavailable: reading failed, or the object has become shorter, or is sealed and
+                was changed: no byte of a changed frame is given.
             ValueError: the object grows.
 
         """
@@ -131,11 +139,12 @@ class BlobReader(Protocol):
     ) -> OpenObject:
         """Open an object of `size` bytes, or of any size if None; a sealed one with its data key.
 
+        `size` is that of the bytes as they were pushed.
+
         Raises:
             ObjectUnknown: there is no such object.
-            ObjectDamaged: it has another size.
+            ObjectDamaged: it has another size, or was not sealed with this key for this object.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
@@ -144,10 +153,23 @@ class BlobReader(Protocol):
         """Open staged bytes, to read them while they grow; or the object, if they are committed.
 
         Staged bytes may be neither flushed nor verified yet. Writes of other processes become
-        visible after a short delay.
+        visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
+        when it is flushed or committed.
 
         Raises:
-            ObjectUnknown, StoreUnavailable, KeyNotTaken: as `open`.
+            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
+
+        """
+        ...
+
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes of an object as they are, sealed or plain, to verify them.
+
+        They are read without displacing others from the kernel's memory.
+
+        Raises:
+            ObjectUnknown, StoreUnavailable: as `open`.
+            ObjectDamaged: there are more or fewer than `stored_size` bytes.
 
         """
         ...
@@ -180,7 +202,9 @@ class Stored(NamedTuple):
     size: int
     stored_size: int
     encoding: str
-    """How the bytes are stored: `PLAIN`, or sealed under a data key."""
+    """How the bytes are stored: `PLAIN`, or `SEALED` under a data key."""
+    checksum: str | None = None
+    """BLAKE3 of the stored bytes in hex; None for plain bytes, whose `digest` is theirs."""
 
 
 class Staged(Protocol):
@@ -188,7 +212,7 @@ class Staged(Protocol):
 
     @property
     def offset(self) -> int:
-        """Return the number of staged bytes."""
+        """Return the number of staged bytes; after `BlobWriter.resume`, call `rewind` first."""
         ...
 
     async def rewind(
@@ -207,9 +231,9 @@ class Staged(Protocol):
         `BlobWriter.stage` was given.
 
         Raises:
-            ObjectUnknown: there are fewer bytes than `offset`.
+            ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
+            ValueError: the hold was begun with a data key and there is none now, or the reverse.
 
         """
         ...
@@ -229,8 +253,9 @@ class Staged(Protocol):
         The result is a hex digest for each algorithm that hashed every byte, so that a later
         `rewind` on any worker need not read the bytes again.
 
-        After a failure, this hold can only be closed. The next one continues at the offset that
-        this one was rewound to; if that is 0, with new bytes.
+        Write more in this hold only after the offset was acknowledged. After a failure, this hold
+        can only be closed. The next one continues at the offset that this one was rewound to;
+        if that is 0, with new bytes.
         """
         ...
 
@@ -280,7 +305,6 @@ class BlobWriter(Protocol):
         Raises:
             StageBusy: something is already stored under this id.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
@@ -300,27 +324,36 @@ class BlobWriter(Protocol):
         ...
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Begin to stage bytes under a new id, with a copy of the first `size` of `source_id`.
+
+        The copy is sealed with `data_key`; `source_key` opens the source, if that is sealed.
 
         The source is staged bytes or an object, and is not changed. Meanwhile a writer may append
         to it, or cut off bytes beyond `size`.
 
         Raises:
-            ObjectUnknown: the source has fewer bytes than `size`.
+            ObjectUnknown: the source has fewer bytes than `size`, or does not open.
             StageBusy: something is already stored under the new id.
             StoreUnavailable: the store failed.
-            KeyNotTaken: there is a key, and the store keeps bytes plain.
 
         """
         ...
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
         Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
-        none. Bytes that are an object without a row count, since `resume` accepts them.
+        none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
+        bytes are counted by their stored size, without a key: if there are too few, those of whole
+        frames.
 
         Raises:
             StoreUnavailable: the store failed.
@@ -351,18 +384,6 @@ class BlobWriter(Protocol):
         """Delete a just committed object whose row was not written; do nothing if it is absent.
 
         Use it if another object has the same bytes, or the repository is gone.
-        """
-        ...
-
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of the just committed object `new_id` to `object_id`.
-
-        `object_id` need not exist. Readers that have it open still read its old bytes.
-
-        Raises:
-            ObjectUnknown: there is no object `new_id`.
-            StoreUnavailable: the store failed; `object_id` has its old bytes or the new ones.
-
         """
         ...
 

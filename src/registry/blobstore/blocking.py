@@ -86,8 +86,8 @@ class BlockingStaged(Protocol):
         """Return True if `close` may block: it frees the bytes of a deleted object."""
         ...
 
-    def rewinds_at_once(self, offset: int) -> bool:
-        """Return True if a `rewind` to `offset` changes no file, and so cannot block."""
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+        """Return True if a `rewind` to `offset` reads and changes no file, and so cannot block."""
         ...
 
     def rewind(
@@ -140,6 +140,10 @@ class BlockingStore(Protocol):
         """See `BlobReader.open_staged`."""
         ...
 
+    def open_stored(self, object_id: str, stored_size: int) -> BlockingObject:
+        """See `BlobReader.open_stored`."""
+        ...
+
     def check(self, object_id: str, stored_size: int) -> None:
         """See `BlobReader.check`."""
         ...
@@ -155,12 +159,17 @@ class BlockingStore(Protocol):
         ...
 
     def stage_copy(
-        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
     ) -> BlockingStaged:
         """See `BlobWriter.stage_copy`."""
         ...
 
-    def resumable(self, upload_id: str, received: int) -> int:
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """See `BlobWriter.resumable`."""
         ...
 
@@ -170,10 +179,6 @@ class BlockingStore(Protocol):
 
     def check_room(self) -> None:
         """See `BlobWriter.check_room`."""
-        ...
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """See `BlobWriter.replace`."""
         ...
 
     def partitions(self) -> Sequence[str]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import ObjectUnknown
-from registry.blobstore.disk_io import check_room
+from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.blobstore.disk_io import check_room, disk_errors
 from registry.blobstore.folders import Folders, object_path
+from registry.blobstore.sealed_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
+from registry.blobstore.sealed_frames import Record, find_record, read_cipher, read_frame
 
 _PART_BYTES: Final = 1024 * 1024
+_LOOKS: Final = 3
+"""A writer may move the last record between two looks, once in a hold."""
 _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
 """Errors of a system that cannot copy between these files by itself."""
 
@@ -35,6 +40,68 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
             offset += copied
     finally:
         os.close(source)
+
+
+def prefix_of(
+    folders: Folders, source_id: str, data_key: DataKey | None, size: int
+) -> Iterator[memoryview]:
+    """Yield the first `size` bytes of an id, sealed ones decrypted; each view until the next.
+
+    Raises:
+        ObjectUnknown: there are fewer, or they were not sealed with `data_key`.
+        StoreUnavailable: the disk failed.
+
+    """
+    with disk_errors():
+        source = _open_bytes(folders, source_id)
+        try:
+            if data_key is None:
+                yield from _plain_prefix(source, source_id, size)
+            elif size:
+                try:
+                    yield from _sealed_prefix(source, source_id, data_key, size)
+                except SealBroken as error:
+                    raise ObjectUnknown(source_id) from error
+        finally:
+            os.close(source)
+
+
+def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview]:
+    buffer = memoryview(bytearray(min(size, _PART_BYTES)))
+    offset = 0
+    while offset < size:
+        count = os.preadv(source, [buffer[: size - offset]], offset)
+        if not count:
+            raise ObjectUnknown(source_id)
+        yield buffer[:count]
+        offset += count
+
+
+def _sealed_prefix(
+    source: int, source_id: str, data_key: DataKey, size: int
+) -> Iterator[memoryview]:
+    """Yield the bytes of whole frames, then the acknowledged ones of the frame they end in.
+
+    Raises:
+        SealBroken: a frame does not open.
+
+    """
+    cipher = read_cipher(source, data_key, source_id)
+    buffer = memoryview(bytearray(min(size, FRAME_BYTES)))
+    whole, rest = divmod(size, FRAME_BYTES)
+    for number in range(whole):
+        record = Record(FrameKind.WHOLE, number, FRAME_BYTES)
+        yield read_frame(source, cipher, number, record, buffer)
+    if rest:
+        yield _sealed_rest(source, cipher, whole, rest)
+
+
+def _sealed_rest(source: int, cipher: FrameCipher, number: int, count: int) -> memoryview:
+    buffer = memoryview(bytearray(FRAME_BYTES))
+    for _ in range(_LOOKS):
+        if find_record(source, cipher, number, count, buffer) is not None:
+            return buffer[:count]
+    raise SealBroken("there are fewer bytes")
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:

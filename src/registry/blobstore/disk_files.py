@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
 from registry.blobstore.blocking import BlockingStore
+from registry.blobstore.cold_file import ColdFile
 from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
     disk_errors,
-    flush_folder,
     names_in,
     open_folder,
 )
-from registry.blobstore.folders import SHARDS, Folders, object_path, shard
+from registry.blobstore.folders import SHARDS, Folders, object_path
 from registry.blobstore.growing_file import GrowingFile
-from registry.blobstore.staged_file import StagedFile, open_held
-from registry.blobstore.staging import HasherCache, canonical_id, is_canonical_id, refuse_key
+from registry.blobstore.sealed_frames import resumable_of
+from registry.blobstore.sealed_growing import GrowingSealedFile
+from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
+from registry.blobstore.staged_file import Caches, StagedFile, open_held
+from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.stored_file import (
     StoredFile,
     check_cached,
@@ -51,7 +54,7 @@ class DiskFiles:
 
     def __init__(self, root: Path) -> None:
         self._folders = Folders(root)
-        self._hashers = HasherCache()
+        self._caches = Caches()
 
     def close(self) -> None:
         """Release the folders; what was opened can still be read."""
@@ -59,33 +62,51 @@ class DiskFiles:
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> StoredFile:
+    ) -> StoredFile | SealedObject:
         """Open an object (`BlobReader.open`)."""
         path = object_path(canonical_id(object_id))
-        refuse_key(data_key)
+        stored_size = size if data_key is None else None
         try:
-            return open_stored(self._folders.objects, path, size)
+            stored = open_stored(self._folders.objects, path, stored_size)
         except ObjectUnknown:
             if not self.take_back(object_id):
                 raise
-        return open_stored(self._folders.objects, path, size)
+            stored = open_stored(self._folders.objects, path, stored_size)
+        return stored if data_key is None else unseal(stored, object_id, size, data_key)
 
-    def open_cached(self, object_id: str, size: int | None) -> StoredFile | None:
-        """Open an object if its name and inode are in the kernel's memory; never block.
+    def open_cached(
+        self, object_id: str, size: int | None, data_key: DataKey | None = None
+    ) -> StoredFile | SealedObject | None:
+        """Open an object if what that needs of it is in the kernel's memory; never block.
 
-        Return None if they are not, or there is no such object: then call `open`.
+        Return None if it is not, or there is no such object: then call `open`.
         """
-        return open_cached(self._folders.objects, object_path(canonical_id(object_id)), size)
+        path = object_path(canonical_id(object_id))
+        if data_key is None:
+            return open_cached(self._folders.objects, path, size)
+        stored = open_cached(self._folders.objects, path)
+        return None if stored is None else unseal_cached(stored, object_id, size, data_key)
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> StoredFile | GrowingFile:
+    ) -> StoredFile | SealedObject | GrowingFile | GrowingSealedFile:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
-        refuse_key(data_key)
         with disk_errors():
             growing = GrowingFile.open(self._folders, name)
-        return self.open(name) if growing is None else growing
+        if growing is None:
+            return self.open(name, data_key=data_key)
+        return growing if data_key is None else GrowingSealedFile(growing, name, data_key)
+
+    def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        path = object_path(canonical_id(object_id))
+        try:
+            return ColdFile(open_stored(self._folders.objects, path, stored_size))
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+        return ColdFile(open_stored(self._folders.objects, path, stored_size))
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
@@ -107,22 +128,21 @@ class DiskFiles:
     ) -> StagedFile:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         name = canonical_id(upload_id)
-        refuse_key(data_key)
         with disk_errors():
             if self._has_object(name):
                 raise StageBusy(name)  # a commit would replace the object's bytes
-            return StagedFile.create(self._folders, self._hashers, name, algorithm)
+            return StagedFile.create(self._folders, self._caches, name, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
         """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             try:
-                return StagedFile.take_up(self._folders, self._hashers, name)
+                return StagedFile.take_up(self._folders, self._caches, name)
             except ObjectUnknown:
                 if not orphans.take_back(self._folders, name):
                     raise
-            return StagedFile.take_up(self._folders, self._hashers, name)
+            return StagedFile.take_up(self._folders, self._caches, name)
 
     def resume_cached(self, upload_id: str) -> StagedFile | None:
         """Hold staged bytes again if their inode is in the kernel's memory; never block.
@@ -134,10 +154,15 @@ class DiskFiles:
 
         """
         with disk_errors():
-            return StagedFile.take_up_cached(self._folders, self._hashers, canonical_id(upload_id))
+            return StagedFile.take_up_cached(self._folders, self._caches, canonical_id(upload_id))
 
     def stage_copy(
-        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
     ) -> StagedFile:
         """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
@@ -145,21 +170,24 @@ class DiskFiles:
         try:
             with disk_errors():
                 orphans.take_back(self._folders, source)
-            staged.copy_from(source, size)
+            staged.copy_from(source, size, source_key)
         except BaseException:
             staged.discard()
             raise
         return staged
 
-    def resumable(self, upload_id: str, received: int) -> int:
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         name = canonical_id(upload_id)
         places = ((self._folders.uploads, name), (self._folders.objects, object_path(name)))
         with disk_errors():
             for folder, path in (*places, places[0]):  # the file may move between two of these
                 with suppress(FileNotFoundError):
-                    return min(received, os.stat(path, dir_fd=folder).st_size)
-            return self.resumable(name, received) if orphans.take_back(self._folders, name) else 0
+                    size = os.stat(path, dir_fd=folder).st_size
+                    return resumable_of(size, received) if is_sealed else min(received, size)
+            if not orphans.take_back(self._folders, name):
+                return 0
+        return self.resumable(name, received, is_sealed=is_sealed)
 
     def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
@@ -175,27 +203,6 @@ class DiskFiles:
         """Check that there is room for one more byte (`BlobWriter.check_room`)."""
         with disk_errors():
             check_room(self._folders.uploads, 1)
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`).
-
-        The new bytes were flushed by their commit. Flush both folders, that of `object_id` first:
-        if a power loss left the file both names, resuming the one without a row could truncate the
-        object.
-        """
-        name, new = canonical_id(object_id), canonical_id(new_id)
-        with disk_errors():
-            try:
-                os.rename(
-                    object_path(new),
-                    object_path(name),
-                    src_dir_fd=self._folders.objects,
-                    dst_dir_fd=self._folders.objects,
-                )
-            except FileNotFoundError as error:
-                raise ObjectUnknown(new) from error
-            flush_folder(shard(name), self._folders.objects)
-            flush_folder(shard(new), self._folders.objects)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the folders of objects."""

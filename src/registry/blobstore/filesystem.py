@@ -8,8 +8,6 @@ from typing import Final
 from registry.blobstore.base import DataKey, OpenObject, Staged
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.reading import ThreadedObject
-from registry.blobstore.staging import refuse_key
-from registry.blobstore.stored_file import StoredFile
 from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import in_thread
 
@@ -32,11 +30,10 @@ class FilesystemStore(ThreadedStore):
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> OpenObject:
         """Open an object (`BlobReader.open`)."""
-        refuse_key(data_key)
-        stored = self.files.open_cached(object_id, size)
-        if stored is None:
-            stored = await in_thread(self.files.open, object_id, size, undo=StoredFile.close)
-        return ThreadedObject(stored, in_thread)
+        stored = self.files.open_cached(object_id, size, data_key)
+        if stored is not None:
+            return ThreadedObject(stored, in_thread)
+        return await super().open(object_id, size, data_key)
 
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""

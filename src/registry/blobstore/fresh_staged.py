@@ -34,9 +34,10 @@ class FreshStaged(BlockingStaged):
         """Return True if `close` may block."""
         return self._begun is not None and self._begun.closes_slowly
 
-    def rewinds_at_once(self, offset: int) -> bool:
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
         """Return True if a `rewind` to `offset` cannot block."""
-        return self._begun is not None and self._begun.rewinds_at_once(offset)
+        begun = self._begun
+        return begun is not None and begun.rewinds_at_once(offset, is_sealed=is_sealed)
 
     def rewind(
         self,

@@ -17,7 +17,7 @@ class GrowingFile(BlockingGrowing):
     def __init__(self, folders: Folders, upload_id: str, descriptor: int) -> None:
         self._folders = folders
         self._upload_id = upload_id
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._is_open = True
 
     @classmethod
@@ -34,13 +34,13 @@ class GrowingFile(BlockingGrowing):
             # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
                 if self._is_at(is_object=is_object):
-                    return Growth(os.fstat(self._descriptor).st_size, is_object)
+                    return Growth(os.fstat(self.descriptor).st_size, is_object)
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
         """Return bytes that `look` has seen."""
         with disk_errors():
-            found = os.pread(self._descriptor, count, offset)
+            found = os.pread(self.descriptor, count, offset)
         if len(found) < count:
             raise StagedDropped(f"the upload {self._upload_id} was cut off")
         return found
@@ -49,7 +49,7 @@ class GrowingFile(BlockingGrowing):
         """Release the file; calling it again does nothing."""
         if self._is_open:
             self._is_open = False
-            os.close(self._descriptor)
+            os.close(self.descriptor)
 
     def _is_at(self, *, is_object: bool) -> bool:
         folder = self._folders.objects if is_object else self._folders.uploads
@@ -58,4 +58,4 @@ class GrowingFile(BlockingGrowing):
             there = os.stat(path, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return os.path.samestat(there, os.fstat(self._descriptor))
+        return os.path.samestat(there, os.fstat(self.descriptor))

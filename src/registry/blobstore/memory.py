@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 from registry.blobstore.base import (
     PLAIN,
+    SEALED,
     BlobStore,
     DataKey,
+    ObjectDamaged,
     ObjectUnknown,
     Orphan,
     StageBusy,
@@ -25,12 +27,13 @@ from registry.blobstore.blocking import (
     BlockingStore,
     Growth,
 )
+from registry.blobstore.sealed_format import sealed_bytes, unsealed_size
+from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
 from registry.blobstore.staging import (
     State,
     canonical_id,
     check_size,
     checked_range,
-    refuse_key,
     verified,
     wanted_algorithms,
 )
@@ -59,6 +62,9 @@ class MemoryFiles:
         self.lock = threading.Lock()
         self.objects: dict[str, bytes] = {}
         self.staged: dict[str, bytearray] = {}
+        """Staged bytes, which are not sealed before their commit."""
+        self.keys: dict[str, DataKey] = {}
+        """The keys of staged bytes."""
         self.held: set[str] = set()
         self.orphans: dict[str, tuple[Orphan, bytes]] = {}
         self._generation: str | None = None
@@ -68,24 +74,30 @@ class MemoryFiles:
 
     def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> MemoryObject:
+    ) -> MemoryObject | SealedObject:
         """Open an object (`BlobReader.open`)."""
-        refuse_key(data_key)
         data = self.objects.get(canonical_id(object_id))
         if data is None:
             if not self.take_back(object_id) or object_id not in self.objects:
                 raise ObjectUnknown(object_id)
             data = self.objects[object_id]
+        if data_key is not None:
+            return unseal(MemoryObject(data), object_id, size, data_key)
         check_size(len(data), size)
         return MemoryObject(data)
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None
-    ) -> MemoryObject | MemoryGrowing:
+    ) -> MemoryObject | SealedObject | MemoryGrowing:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
-        refuse_key(data_key)
         data = self.staged.get(canonical_id(upload_id))
-        return self.open(upload_id) if data is None else MemoryGrowing(self, upload_id, data)
+        if data is None:
+            return self.open(upload_id, data_key=data_key)
+        return MemoryGrowing(self, upload_id, data, data_key)
+
+    def open_stored(self, object_id: str, stored_size: int) -> BlockingObject:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        return self.open(object_id, stored_size)
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
@@ -96,14 +108,13 @@ class MemoryFiles:
     ) -> MemoryStaged:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
         canonical_id(upload_id)
-        refuse_key(data_key)
         with self.lock:
             if upload_id in self.staged or upload_id in self.objects:
                 raise StageBusy(upload_id)
             self.staged[upload_id] = bytearray()
             self.held.add(upload_id)
         staged = MemoryStaged(self, upload_id)
-        staged.rewind(0, algorithm=algorithm)
+        staged.rewind(0, algorithm=algorithm, data_key=data_key)
         return staged
 
     def resume(self, upload_id: str) -> MemoryStaged:
@@ -118,25 +129,45 @@ class MemoryFiles:
         return MemoryStaged(self, upload_id)
 
     def stage_copy(
-        self, upload_id: str, source_id: str, size: int, data_key: DataKey | None = None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        data_key: DataKey | None = None,
+        source_key: DataKey | None = None,
     ) -> MemoryStaged:
         """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         with self.lock:
             self.take_back(source)
-            there = self.staged.get(source, self.objects.get(source, b""))
-            prefix = there[:size]
-        if len(prefix) < size:
+            there = self.staged.get(source)
+        if there is None and source in self.objects:
+            there = bytearray(self.unsealed(source, source_key))
+        if there is None or len(there) < size:
             raise ObjectUnknown(source)
         staged = self.stage(upload_id, data_key=data_key)
-        staged.write(memoryview(prefix))
+        staged.write(memoryview(bytes(there[:size])))
         return staged
 
-    def resumable(self, upload_id: str, received: int) -> int:
+    def unsealed(self, object_id: str, data_key: DataKey | None) -> bytes:
+        """Return the bytes of an object.
+
+        Raises:
+            ObjectUnknown: there is none, or it does not open.
+
+        """
+        try:
+            return b"".join(bytes(each) for each in self.open(object_id, None, data_key).chunks())
+        except (ObjectDamaged, StoreUnavailable) as error:
+            raise ObjectUnknown(object_id) from error
+
+    def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         self.take_back(upload_id)
-        there = self.staged.get(upload_id, self.objects.get(upload_id, b""))
-        return min(received, len(there))
+        if upload_id in self.objects:
+            size = len(self.objects[upload_id])
+            return min(received, unsealed_size(size) if is_sealed else size)
+        return min(received, len(self.staged.get(upload_id, b"")))
 
     def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
@@ -144,16 +175,10 @@ class MemoryFiles:
         with self.lock:
             self._check_free(upload_id)
             self.staged.pop(upload_id, None)
+            self.keys.pop(upload_id, None)
 
     def check_room(self) -> None:
         """Do nothing: memory has no reserve."""
-
-    def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
-        with self.lock:
-            if canonical_id(new_id) not in self.objects:
-                raise ObjectUnknown(new_id)
-            self.objects[canonical_id(object_id)] = self.objects.pop(new_id)
 
     def partitions(self) -> Sequence[str]:
         """Return all pairs of hex digits in which ids end."""
@@ -230,7 +255,7 @@ class MemoryFiles:
             raise StageBusy(upload_id)
 
 
-class MemoryObject(BlockingObject):
+class MemoryObject(StoredBytes):
     """The bytes of an object; they stay readable when the object is deleted."""
 
     def __init__(self, data: bytes) -> None:
@@ -258,6 +283,15 @@ class MemoryObject(BlockingObject):
             for offset in range(start, end, _READ_BYTES)
         )
 
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
+        """Fill `view` (`StoredBytes`)."""
+        found = self._data[offset : offset + len(view)]
+        view[: len(found)] = found
+        return len(found) == len(view)
+
+    def expect(self, offset: int, count: int) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing: memory needs no closing."""
 
@@ -265,17 +299,21 @@ class MemoryObject(BlockingObject):
 class MemoryGrowing(BlockingGrowing):
     """Staged bytes of `MemoryFiles`, read while they grow."""
 
-    def __init__(self, files: MemoryFiles, upload_id: str, data: bytearray) -> None:
+    def __init__(
+        self, files: MemoryFiles, upload_id: str, data: bytearray, data_key: DataKey | None
+    ) -> None:
         self._files = files
         self._upload_id = upload_id
         self._data = data
+        self._data_key = data_key
 
     def look(self) -> Growth:
         """Return the number of bytes, and whether they are committed."""
         with self._files.lock:
             if self._files.staged.get(self._upload_id) is self._data:
                 return Growth(len(self._data), is_committed=False)
-            if bytes(self._data) == self._files.objects.get(self._upload_id):
+        with suppress(ObjectUnknown):
+            if bytes(self._data) == self._files.unsealed(self._upload_id, self._data_key):
                 return Growth(len(self._data), is_committed=True)
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
@@ -313,7 +351,7 @@ class MemoryStaged(BlockingStaged):
         """Return False."""
         return False
 
-    def rewinds_at_once(self, offset: int) -> bool:  # noqa: ARG002
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:  # noqa: ARG002
         """Return True."""
         return True
 
@@ -325,9 +363,9 @@ class MemoryStaged(BlockingStaged):
         data_key: DataKey | None = None,
     ) -> None:
         """Cut the bytes off at `offset`; if they are an object, make them staged bytes again."""
-        refuse_key(data_key)
         if self._state is not State.OPENED:
             self._check_held()
+        self._take_key(data_key)
         if not 0 <= offset <= self.offset:
             raise ObjectUnknown(self._upload_id)
         if self._is_object:
@@ -338,6 +376,19 @@ class MemoryStaged(BlockingStaged):
         del self._data[offset:]
         self._algorithm = algorithm
         self._state = State.HELD
+
+    def _take_key(self, data_key: DataKey | None) -> None:
+        """Unseal an object that is taken back; check the key of staged bytes."""
+        if self._is_object:
+            self._data = bytearray(self._files.unsealed(self._upload_id, data_key))
+        elif self._data or self._state is State.HELD:
+            key = self._files.keys.get(self._upload_id)
+            if (key is None) != (data_key is None):
+                raise ValueError("the data key of staged bytes cannot be taken away or added")
+            if key != data_key:
+                raise ObjectUnknown(self._upload_id)
+        if data_key is not None:
+            self._files.keys[self._upload_id] = data_key
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes."""
@@ -353,13 +404,19 @@ class MemoryStaged(BlockingStaged):
         """Verify the bytes against `expected` and make them an object."""
         self._check_held()
         digest, alias = verified(self._digests(expected.algorithm), expected)
+        stored, encoding, checksum = bytes(self._data), PLAIN, None
+        key = self._files.keys.get(self._upload_id)
+        if key is not None:
+            stored, encoding = sealed_bytes(stored, key, self._upload_id), SEALED
+            checksum = digest_of(stored, "blake3").partition(":")[2]
         with self._files.lock:
             if self._files.staged.pop(self._upload_id, None) is None:
                 raise StoreUnavailable("the staged bytes are gone")
-            self._files.objects[self._upload_id] = bytes(self._data)
+            self._files.keys.pop(self._upload_id, None)
+            self._files.objects[self._upload_id] = stored
         self._state = State.COMMITTED
-        size = len(self._data)
-        return Stored(self._upload_id, digest, alias, size, size, PLAIN)
+        sizes = len(self._data), len(stored)
+        return Stored(self._upload_id, digest, alias, *sizes, encoding, checksum)
 
     def discard(self) -> None:
         """Delete the staged bytes; do nothing if they are an object or no longer held."""

@@ -41,8 +41,14 @@ class ThreadedObject(OpenObject):
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order."""
         chunks = self._stored.chunks(start, stop)
-        while part := await self._run(_next_part, chunks):
-            yield part
+        left = (self._stored.length if stop is None else stop) - start
+        while left > 0:
+            parts = await self._run(_next_parts, chunks)
+            if not parts:
+                return
+            for part in parts:
+                left -= len(part)
+                yield part
 
     async def aclose(self) -> None:
         """Release the object."""
@@ -52,9 +58,10 @@ class ThreadedObject(OpenObject):
             self._stored.close()
 
 
-def _next_part(chunks: Iterator[memoryview]) -> bytes:
-    """Return a copy of the next chunk, empty at the end."""
-    return bytes(next(chunks, b""))
+def _next_parts(chunks: Iterator[memoryview]) -> list[bytes]:
+    """Return a copy of the next chunk in parts of 256 KiB, none at the end."""
+    chunk = next(chunks, b"")
+    return [bytes(chunk[at : at + PART_BYTES]) for at in range(0, len(chunk), PART_BYTES)]
 
 
 class GrowthSignals:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Final
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.blocking import BlockingStaged
-from registry.blobstore.copying import copy_prefix
+from registry.blobstore.copying import copy_prefix, prefix_of
 from registry.blobstore.disk_io import (
     check_room,
     disk_errors,
@@ -22,21 +21,20 @@ from registry.blobstore.disk_io import (
     unavailable,
 )
 from registry.blobstore.folders import Folders, object_path, shard
+from registry.blobstore.plain_bytes import PlainBytes, StagedBytes
+from registry.blobstore.sealed_staged import ChecksumCache, SealedBytes
+from registry.blobstore.staged_io import StagedIO
 from registry.blobstore.staging import (
     HasherCache,
     RunningDigests,
     State,
-    refuse_key,
     verified,
     wanted_algorithms,
 )
 from registry.errors import StoreUnavailable
-from registry.oci.digest import Digest, Hasher, new_hasher
+from registry.oci.digest import Digest, new_hasher
 
-_READ_BYTES: Final = 1024 * 1024
 _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
-_EDGE_BYTES: Final = 64 * 1024
-"""At least a block of any file system, and a page of memory."""
 _LARGE_BYTES: Final = 1024 * 1024
 """Freeing the blocks of a smaller file takes less time than a thread costs."""
 _TAKE_UP: Final = cached_lookup.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -80,6 +78,14 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
         raise StageBusy(path)
 
 
+class Caches:
+    """What the staged files of a store leave for the next hold in this process."""
+
+    def __init__(self) -> None:
+        self.hashers: Final = HasherCache()
+        self.checksums: Final = ChecksumCache()
+
+
 class _OnFailure:
     """A context manager that, for an OSError, calls `call` and raises `StoreUnavailable`."""
 
@@ -99,47 +105,57 @@ class _OnFailure:
 
 
 class StagedFile(BlockingStaged):
-    """A staged file of `DiskFiles`; see `Staged`."""
+    """A staged file of `DiskFiles`; see `Staged`.
+
+    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    """
 
     def __init__(
-        self, folders: Folders, cache: HasherCache, upload_id: str, descriptor: int, state: State
+        self, folders: Folders, caches: Caches, upload_id: str, descriptor: int, state: State
     ) -> None:
         self._folders = folders
-        self._cache = cache
+        self._caches = caches
         self._upload_id = upload_id
-        self._descriptor = descriptor
+        self._file = StagedIO(descriptor, self._condemn_new)
         self._state = state
-        self._offset = os.fstat(descriptor).st_size
+        self._bytes: StagedBytes | None = None
+        self._stored_size = self._file.size()
         self._digests = RunningDigests({}, {})
         self._is_object = False
         self._is_let_go = False
         self._acknowledged = 0
-        self._bytes_durable = False
         self._entry_durable = False
         self._writeback_offset = 0
 
     @classmethod
     def create(
-        cls, folders: Folders, cache: HasherCache, upload_id: str, algorithm: str | None
+        cls,
+        folders: Folders,
+        caches: Caches,
+        upload_id: str,
+        algorithm: str | None,
+        data_key: DataKey | None,
     ) -> StagedFile:
         """Create and hold an empty file."""
         try:
             descriptor = open_held(folders.uploads, upload_id, os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:  # deleted by another process before it was locked
             raise StageBusy(upload_id) from error
-        staged = cls(folders, cache, upload_id, descriptor, State.HELD)
+        staged = cls(folders, caches, upload_id, descriptor, State.HELD)
         staged._digests = RunningDigests.of_nothing(algorithm)
+        staged._bytes = staged._bytes_with(data_key)
+        staged._bytes.rewind(0)
         return staged
 
     @classmethod
-    def take_up(cls, folders: Folders, cache: HasherCache, upload_id: str) -> StagedFile:
+    def take_up(cls, folders: Folders, caches: Caches, upload_id: str) -> StagedFile:
         """Open and lock the file in ``uploads``, or the object it has become."""
         # The file may move between two of these, but not twice: moving it needs the lock.
         for is_object in (False, True, False):
             folder = folders.objects if is_object else folders.uploads
             path = object_path(upload_id) if is_object else upload_id
             with suppress(FileNotFoundError):
-                staged = cls(folders, cache, upload_id, open_held(folder, path), State.OPENED)
+                staged = cls(folders, caches, upload_id, open_held(folder, path), State.OPENED)
                 try:
                     staged._is_object = is_object or staged._drop_second_name()
                 except BaseException:
@@ -149,9 +165,7 @@ class StagedFile(BlockingStaged):
         raise ObjectUnknown(upload_id)
 
     @classmethod
-    def take_up_cached(
-        cls, folders: Folders, cache: HasherCache, upload_id: str
-    ) -> StagedFile | None:
+    def take_up_cached(cls, folders: Folders, caches: Caches, upload_id: str) -> StagedFile | None:
         """Open and lock the file in ``uploads``, or return None: then call `take_up`.
 
         None if that might wait for the disk, or the file has two names or is an object.
@@ -166,25 +180,25 @@ class StagedFile(BlockingStaged):
         if os.fstat(descriptor).st_nlink != 1:
             os.close(descriptor)
             return None
-        return cls(folders, cache, upload_id, descriptor, State.OPENED)
+        return cls(folders, caches, upload_id, descriptor, State.OPENED)
 
     @property
     def offset(self) -> int:
-        """Return the number of staged bytes."""
-        return self._offset
+        """Return the number of staged bytes; before `rewind`, that of stored bytes."""
+        return self._stored_size if self._bytes is None else self._bytes.length
 
     @property
     def closes_slowly(self) -> bool:
         """Return True if the file is large and has no name any more: closing frees its blocks."""
         return (
             not self._is_let_go
-            and self._offset >= _LARGE_BYTES
-            and os.fstat(self._descriptor).st_nlink == 0
+            and self.offset >= _LARGE_BYTES
+            and os.fstat(self._file.descriptor).st_nlink == 0
         )
 
-    def rewinds_at_once(self, offset: int) -> bool:
-        """Return True if the file is in ``uploads`` and has this length."""
-        return offset == self._offset and not self._is_object
+    def rewinds_at_once(self, offset: int, *, is_sealed: bool = False) -> bool:
+        """Return True if the file is in ``uploads`` and has this length; False if it is sealed."""
+        return offset == self.offset and not self._is_object and not is_sealed
 
     def rewind(
         self,
@@ -198,78 +212,85 @@ class StagedFile(BlockingStaged):
         For resumed bytes, non-empty `digests` also prove that the bytes were flushed at this
         offset. For a new file they do not: they may be those of an earlier, lost file.
 
-        There may be bytes beyond `offset` because a flush failed. Then the block that holds the
-        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
-        that block is written and flushed again before the rest is cut off, and `commit` reads all
-        bytes again.
+        There may be bytes beyond `offset` because a flush failed (`StagedBytes.rewind`); then
+        `commit` reads all bytes again.
 
         A file with a second name also belongs to an object or a backup, and must not change: the
         upload is lost (ObjectUnknown).
         """
-        refuse_key(data_key)
         if self._state is not State.OPENED:
             self._held()
-        if not 0 <= offset <= self._offset:
-            raise ObjectUnknown(self._upload_id)
         known = digests or {}
         is_proven = bool(known) and self._state is State.OPENED
-        self._entry_durable |= is_proven
         with disk_errors():
-            if self._state is State.OPENED and os.fstat(self._descriptor).st_nlink > 1:
+            stored = self._bytes or self._bytes_with(data_key)
+            if (stored.encoding == PLAIN) != (data_key is None):
+                raise ValueError("the data key of staged bytes cannot be taken away or added")
+            if not stored.has(offset):
                 raise ObjectUnknown(self._upload_id)
+            if self._state is State.OPENED and os.fstat(self._file.descriptor).st_nlink > 1:
+                raise ObjectUnknown(self._upload_id)
+            self._entry_durable |= is_proven
             if self._is_object:
                 self._take_back()
-            if offset < self._offset:
-                if offset:
-                    self._renew_edge(offset)
-                    known = {}
-                os.ftruncate(self._descriptor, offset)
-        self._bytes_durable = (self._bytes_durable or is_proven) and offset == self._offset
-        self._offset = self._writeback_offset = self._acknowledged = offset
-        hashers = self._cache.take(self._upload_id, known)
+            was_durable = self._file.is_durable or is_proven
+            self._bytes = stored
+            is_unchanged = stored.rewind(offset)
+            self._file.is_durable = was_durable and is_unchanged
+        if not is_unchanged and offset:
+            known = {}
+        self._writeback_offset = self._acknowledged = offset
+        hashers = self._caches.hashers.take(self._upload_id, known)
         self._digests = (
             RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
         )
         self._state = State.HELD
 
-    def copy_from(self, source_id: str, size: int) -> None:
+    def copy_from(self, source_id: str, size: int, source_key: DataKey | None) -> None:
         """Fill a new file with the first `size` bytes of another id.
 
-        They are hashed at the commit, which finds a wrong copy.
+        Plain bytes are copied by the system, and hashed at the commit, which finds a wrong copy.
+        Others are opened, and sealed again as `write` does.
 
         Raises:
             ObjectUnknown: there are fewer.
             StoreUnavailable: as `write`.
 
         """
-        descriptor = self._held()
+        stored = self._held()
+        if source_key is not None or not isinstance(stored, PlainBytes):
+            for view in prefix_of(self._folders, source_id, source_key, size):
+                self.write(view)
+            return
         with disk_errors():
-            copy_prefix(self._folders, source_id, descriptor, size)
-        self._offset = self._writeback_offset = size
+            copy_prefix(self._folders, source_id, self._file.descriptor, size)
+        stored.filled(size)
+        self._writeback_offset = size
         self._digests = RunningDigests({}, {})
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them; begin to write them to the disk every 8 MiB."""
-        descriptor = self._held()
-        written = 0
+        stored = self._held()
+        before = stored.length
         try:
             with disk_errors():
-                check_room(descriptor, view.nbytes)
-                while written < view.nbytes:
-                    self._bytes_durable = False
-                    written += os.pwrite(descriptor, view[written:], self._offset + written)
+                check_room(self._file.descriptor, view.nbytes)
+                stored.append(view)
         finally:
+            written = stored.length - before
             if written:
                 self._digests.update(view[:written])
-                self._offset += written
-        behind = self._offset - self._writeback_offset
+        behind = stored.length - self._writeback_offset
         if behind >= _WRITEBACK_BYTES:
             with self._condemning(keeps=True):
-                start_writeback(descriptor, self._writeback_offset, behind)
-            self._writeback_offset = self._offset
+                start_writeback(self._file.descriptor, self._writeback_offset, behind)
+            self._writeback_offset = stored.length
 
     def flush(self) -> Mapping[str, str]:
         """Make the bytes durable, then, the first time, their entry in ``uploads``."""
+        stored = self._held()
+        with self._condemning(keeps=True):
+            stored.settle()
         self._flush_bytes()
         if not self._entry_durable:
             with self._condemning(keeps=True):
@@ -282,13 +303,18 @@ class StagedFile(BlockingStaged):
 
         The order matters: an object's name exists only for bytes that are verified and durable.
         """
+        stored = self._held()
         digest, alias = verified(self._digests_with(expected.algorithm), expected)
+        with self._condemning(keeps=True):
+            stored.finish()
+            checksum = stored.checksum()
         self._flush_bytes()
         with self._condemning(keeps=True):
+            stored_size = self._file.size()
             self._rename()
         self._state = State.COMMITTED
-        size = self._offset
-        return Stored(self._upload_id, digest, alias, size, size, PLAIN)
+        size = stored.length
+        return Stored(self._upload_id, digest, alias, size, stored_size, stored.encoding, checksum)
 
     def discard(self) -> None:
         """Delete the staged bytes; do nothing if they are an object or no longer held."""
@@ -303,21 +329,30 @@ class StagedFile(BlockingStaged):
     def close(self) -> None:
         """End the hold; keep the bytes, and their hashers for the next request."""
         if self._state is State.HELD and self._digests.hashers:
-            self._cache.put(self._upload_id, self._digests.hashers)
+            self._caches.hashers.put(self._upload_id, self._digests.hashers)
+        if self._state is State.HELD and self._bytes is not None:
+            with suppress(OSError):
+                self._bytes.close()
         if not self._is_let_go:
             self._let_go()
 
-    def _held(self) -> int:
+    def _bytes_with(self, data_key: DataKey | None) -> StagedBytes:
+        if data_key is None:
+            return PlainBytes(self._file)
+        return SealedBytes(self._file, self._upload_id, data_key, self._caches.checksums)
+
+    def _held(self) -> StagedBytes:
         if self._state is State.CONDEMNED:
             raise StoreUnavailable("the blob store failed; what was written since is discarded")
         if self._state is not State.HELD:
             raise ValueError(f"the staged bytes are {self._state.value}")
-        return self._descriptor
+        assert self._bytes is not None
+        return self._bytes
 
     def _let_go(self) -> None:
         self._is_let_go = True
         self._state = State.ENDED
-        os.close(self._descriptor)
+        os.close(self._file.descriptor)
 
     def _condemning(self, *, keeps: bool = False) -> _OnFailure:
         """Return a block after whose disk error this hold can write nothing more.
@@ -330,48 +365,28 @@ class StagedFile(BlockingStaged):
 
     def _condemn_new(self) -> None:
         """Condemn this hold; keep what was acknowledged before it, if possible."""
-        if self._acknowledged and self._is_suspect():
+        if self._state is State.CONDEMNED:
+            return
+        if self._state is State.OPENED:  # the next rewind finds what this one did
             self._state = State.CONDEMNED
-        else:
-            self._condemn()
+            return
+        if self._acknowledged and self._bytes is not None:
+            with suppress(OSError):
+                self._bytes.mark(self._acknowledged)
+                self._state = State.CONDEMNED
+                return
+        self._condemn()
 
     def _condemn(self) -> None:
         with suppress(StoreUnavailable):
             self.discard()
         self._state = State.CONDEMNED
 
-    def _is_suspect(self) -> bool:
-        """Make the file longer than acknowledged, so that `rewind` renews the last block.
-
-        Return False if that failed.
-        """
-        if self._offset > self._acknowledged:
-            return True
-        with suppress(OSError):
-            os.ftruncate(self._descriptor, self._acknowledged + 1)
-            return True
-        return False
-
-    def _renew_edge(self, offset: int) -> None:
-        """Write and flush the last block before `offset` again, on a new descriptor.
-
-        No flush has failed on that descriptor. The bytes come from the page cache or the disk; if
-        they are wrong, the hash at the commit finds it.
-        """
-        start = (offset - 1) // _EDGE_BYTES * _EDGE_BYTES
-        edge = bytearray(offset - start)
-        if os.preadv(self._descriptor, [edge], start) != len(edge):
-            raise OSError(errno.EIO, "a staged file has become shorter")
-        if os.pwrite(self._descriptor, edge, start) != len(edge):
-            raise OSError(errno.EIO, "a block of a staged file was written only in part")
-        os.fsync(self._descriptor)
-
     def _flush_bytes(self) -> None:
-        descriptor = self._held()
-        if not self._bytes_durable:
+        self._held()
+        if not self._file.is_durable:
             with self._condemning(keeps=True):
-                os.fsync(descriptor)
-            self._bytes_durable = True
+                self._file.flush()
 
     def _rename(self) -> None:
         """Move the file into ``objects`` and make its entry there durable.
@@ -405,7 +420,7 @@ class StagedFile(BlockingStaged):
 
         A power loss that undid half of a rename leaves both names.
         """
-        opened = os.fstat(self._descriptor)
+        opened = os.fstat(self._file.descriptor)
         if opened.st_nlink == 1:
             return False
         try:
@@ -437,25 +452,11 @@ class StagedFile(BlockingStaged):
 
     def _digests_with(self, algorithm: str) -> dict[str, str]:
         """Return the digests of all bytes; read them once if a hasher is missing."""
-        descriptor = self._held()
+        stored = self._held()
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
             return self._digests.finished()
         hashers = {name: new_hasher(name) for name in missing}
         with self._condemning():
-            _hash_file(descriptor, self._offset, hashers)
+            stored.hash_into(hashers)
         return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
-
-
-def _hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:
-    """Hash the first `size` bytes of a file with all `hashers`."""
-    buffer = memoryview(bytearray(min(size, _READ_BYTES)))
-    os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_SEQUENTIAL)
-    offset = 0
-    while offset < size:
-        count = os.preadv(descriptor, [buffer[: size - offset]], offset)
-        if count == 0:
-            raise OSError(errno.EIO, "a staged file is shorter than what was written to it")
-        for hasher in hashers.values():
-            hasher.update(buffer[:count])
-        offset += count

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from cloudcore.uuids import is_canonical_uuid
-from registry.blobstore.base import DataKey, KeyNotTaken, ObjectDamaged
+from registry.blobstore.base import ObjectDamaged
 from registry.errors import DigestMismatch
 from registry.oci.digest import Digest, Hasher, new_hasher
 
@@ -44,12 +44,6 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
     if not 0 <= start <= end <= size:
         raise ValueError(f"the range {start} to {end} is not of an object of {size} bytes")
     return start, end
-
-
-def refuse_key(data_key: DataKey | None) -> None:
-    """Raise KeyNotTaken if there is a data key, which a plain store would ignore."""
-    if data_key is not None:
-        raise KeyNotTaken("this store keeps bytes plain: it takes no data key")
 
 
 def check_size(actual: int, size: int | None) -> None:

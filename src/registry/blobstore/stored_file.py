@@ -8,8 +8,9 @@ from typing import Final
 
 from registry.blobstore import cached_lookup
 from registry.blobstore.base import FileRegion, ObjectDamaged, ObjectUnknown
-from registry.blobstore.blocking import BlockingObject
 from registry.blobstore.disk_io import disk_errors, unavailable
+from registry.blobstore.sealed_object import StoredBytes
+from registry.blobstore.staged_io import read_exactly
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
@@ -21,7 +22,7 @@ _READ: Final = cached_lookup.how(_FLAGS | _NOATIME)
 _LOOK: Final = cached_lookup.how(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
-class StoredFile(BlockingObject):
+class StoredFile(StoredBytes):
     """An object's file. It stays readable after the object is deleted.
 
     It has no finalizer: if Python's garbage collector closed the descriptor during a ``sendfile``,
@@ -53,8 +54,7 @@ class StoredFile(BlockingObject):
         """Return a range as a region of the file."""
         self._check_open()
         start, end = checked_range(start, stop, self._length)
-        if end - start >= _SEQUENTIAL_BYTES:
-            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_SEQUENTIAL)
+        self.expect(start, end - start)
         return FileRegion(self._descriptor, start, end - start)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
@@ -68,9 +68,7 @@ class StoredFile(BlockingObject):
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
-        if end - offset >= _SEQUENTIAL_BYTES:
-            self._check_open()
-            os.posix_fadvise(self._descriptor, offset, end - offset, os.POSIX_FADV_SEQUENTIAL)
+        self.expect(offset, end - offset)
         while offset < end:
             self._check_open()
             with disk_errors():
@@ -79,6 +77,23 @@ class StoredFile(BlockingObject):
                 raise StoreUnavailable("a stored object is shorter than it was")
             yield buffer[:read]
             offset += read
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
+        """Fill `view` from the file (`StoredBytes`)."""
+        self._check_open()
+        if wait:
+            with disk_errors():
+                return read_exactly(self._descriptor, view, offset)
+        try:
+            return os.preadv(self._descriptor, [view], offset, os.RWF_NOWAIT) == len(view)
+        except OSError:  # not in the kernel's memory, or not supported by the file system
+            return False
+
+    def expect(self, offset: int, count: int) -> None:
+        """Tell the kernel that a large range will be read in order."""
+        if count >= _SEQUENTIAL_BYTES:
+            self._check_open()
+            os.posix_fadvise(self._descriptor, offset, count, os.POSIX_FADV_SEQUENTIAL)
 
     def _check_open(self) -> None:
         if not self._is_open:  # another file may have the descriptor's number

@@ -61,6 +61,12 @@ class ThreadedStore:
             return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
         return ThreadedObject(opened, self._run)
 
+    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
+        """Open the stored bytes of an object (`BlobReader.open_stored`)."""
+        call = self._blocking.open_stored
+        stored = await self._run(call, object_id, stored_size, undo=_close)
+        return ThreadedObject(stored, self._run)
+
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
         await self._run(self._blocking.check, object_id, stored_size)
@@ -91,19 +97,29 @@ class ThreadedStore:
         return self._staged(staged, upload_id)
 
     async def stage_copy(
-        self, upload_id: str, source_id: str, size: int, *, data_key: DataKey | None
+        self,
+        upload_id: str,
+        source_id: str,
+        size: int,
+        *,
+        data_key: DataKey | None,
+        source_key: DataKey | None = None,
     ) -> Staged:
         """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
         call = self._blocking.stage_copy
-        staged = await self._run(call, upload_id, source_id, size, data_key, undo=_close)
+        staged = await self._run(
+            call, upload_id, source_id, size, data_key, source_key, undo=_close
+        )
         return self._staged(staged, upload_id)
 
     def _staged(self, staged: BlockingStaged, upload_id: str) -> ThreadedStaged:
         return ThreadedStaged(staged, self._run, lambda: self.signals.notify(upload_id))
 
-    async def resumable(self, upload_id: str, received: int) -> int:
+    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
-        return await self._run(self._blocking.resumable, upload_id, received)
+        return await self._run(
+            lambda: self._blocking.resumable(upload_id, received, is_sealed=is_sealed)
+        )
 
     async def discard(self, upload_id: str) -> None:
         """Delete what is staged under an id (`BlobWriter.discard`)."""
@@ -117,10 +133,6 @@ class ThreadedStore:
     async def remove_duplicate(self, object_id: str) -> None:
         """Delete a just committed object whose row was not written."""
         await self._run(self._blocking.delete, object_id)
-
-    async def replace(self, object_id: str, new_id: str) -> None:
-        """Move the bytes of a just committed object to another id (`BlobWriter.replace`)."""
-        await self._run(self._blocking.replace, object_id, new_id)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions by which objects are listed."""
@@ -207,7 +219,7 @@ class ThreadedStaged(Staged):
         data_key: DataKey | None,
     ) -> None:
         """Go to the acknowledged `offset` (`Staged.rewind`)."""
-        if self._staged.rewinds_at_once(offset):
+        if self._staged.rewinds_at_once(offset, is_sealed=data_key is not None):
             self._staged.rewind(offset, digests, algorithm, data_key)
         else:
             await self._run(self._staged.rewind, offset, digests, algorithm, data_key)

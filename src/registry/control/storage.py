@@ -97,6 +97,8 @@ class DamagedImageAnswer(ResponseBody):
 
     repository: ResourceRef
     digest: str
+    tags: Sequence[str]
+    """Its tags, and those of indexes that list it; the first five."""
 
 
 class DamagedBlobAnswer(ResponseBody):
@@ -127,7 +129,7 @@ class StorageUsageAnswer(ResponseBody):
     pending_sweep_bytes: int
     """The part of `stored_bytes` that nothing needs, or nothing yet."""
     damaged_blobs: Sequence[DamagedBlobAnswer]
-    """Blobs that a pull, a push or `fsck` found damaged, by digest; the first 100."""
+    """Blobs that a pull, a push, `scrub` or `fsck` found damaged, by digest; the first 100."""
     as_of: RFC3339
     repositories: Sequence[RepositoryUsage] | UnsetType = UNSET
     """By the bytes that deleting them would free, largest first; only with ``group_by``."""
@@ -229,6 +231,7 @@ def _damaged(
                     name=image.repository,
                 ),
                 digest=image.digest,
+                tags=image.tags,
             )
             for image in images
         ],

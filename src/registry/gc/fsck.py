@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
+from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
-from registry.gc.stored_objects import FileState, confirm, look
-from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
 
@@ -77,22 +77,26 @@ async def check(
     *,
     clock: Clock,
     read_objects: bool = True,
+    readers: int = READERS,
 ) -> Report:
     """Compare `store` with `database`; return all findings.
+
+    `readers` is how many objects are read at once.
 
     Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
     Call `tell` after each blob and manifest.
     """
     report = Report()
     total_objects, total_manifests = await database.read(audit.totals)
-    await _check_objects(
-        database,
-        store,
-        clock,
-        report,
-        lambda done: tell(FsckProgress("blobs", done, total_objects, report.read_bytes)),
-        reads=read_objects,
+
+    def tell_objects() -> None:
+        report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
+        tell(FsckProgress("blobs", report.object_count, total_objects, report.read_bytes))
+
+    objects = ObjectCheck(
+        database, store, clock, partial(_add, report), tell_objects, reads=read_objects
     )
+    await objects.run(_objects(database), readers)
     async for document in _manifests(database):
         problem = manifest_problem(document)
         if problem:
@@ -106,49 +110,10 @@ async def check(
     return report
 
 
-async def _check_objects(
-    database: Database,
-    store: BlobStore,
-    clock: Clock,
-    report: Report,
-    tell: Callable[[int], None],
-    *,
-    reads: bool,
-) -> None:
-    """Check every object's file; mark the damaged ones, and set `verified_at` of the whole ones."""
-    verified: list[ObjectRow] = []
-    async for row in _objects(database):
-        verdict = await look(store, row, reads=reads)
-        report.read_bytes += verdict.read_bytes
-        if verdict.problem is not None:
-            await _report_damage(database, row, verdict, clock(), report)
-        elif verdict.is_verified:
-            verified.append(row)
-        if len(verified) == _PAGE:
-            await database.write_relaxed(confirm, verified, clock())
-            verified = []
-        report.object_count += 1
-        tell(report.object_count)
-    if verified:
-        await database.write_relaxed(confirm, verified, clock())
-
-
-async def _report_damage(
-    database: Database, row: ObjectRow, verdict: FileState, now: int, report: Report
-) -> None:
-    if not await database.read(audit.is_unchanged, row):
-        return  # it was swept or replaced during the check
-    if verdict.damage is not None:
-        await database.write(
-            damage.mark, row.account_id, row.id, row.verified_at, verdict.damage, now
-        )
-    report.violations.append(Finding("I1, I5", f"blob {row.digest}", verdict.problem or ""))
-    images = await database.read(damage.images_of, row.account_id, [row.id], _PAGE)
+def _add(report: Report, found: FoundDamage) -> None:
+    report.violations.append(Finding("I1, I5", f"blob {found.digest}", found.problem))
     report.damaged_count += 1
-    report.damaged_images += [
-        f"image {image.handle}/{image.repository}@{image.digest} needs blob {row.digest}"
-        for image in images
-    ]
+    report.damaged_images += [f"image {image} needs blob {found.digest}" for image in found.images]
 
 
 async def _check_pointers(database: Database, report: Report) -> None:

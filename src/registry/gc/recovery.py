@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
-from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import KeptObject, NewObject
+from registry.metadata.blobs.objects import NewObject
+from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.repositories.live import is_live
@@ -30,13 +31,7 @@ async def recover_blob(
 
     """
     swept = await _find_whole(ctx, account_id, digest)
-    kept = await ctx.database.write(_recover, repository_id, swept, ctx.clock())
-    if kept.damage is not None:  # a later push of the same bytes, whose object is damaged
-        try:
-            await ctx.writer.replace(kept.id, swept.id)
-        except ObjectUnknown:
-            raise _unknown(digest) from None
-        await ctx.database.write(_forget_damage, account_id, kept.id, swept.id, ctx.clock())
+    await ctx.database.write(_recover, repository_id, swept, ctx.new_id, ctx.clock())
 
 
 async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swept:
@@ -54,7 +49,7 @@ async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swep
 
 async def _verify(reader: BlobReader, swept: Swept) -> None:
     try:
-        stored = await reader.open(swept.id, swept.size)
+        stored = await reader.open(swept.stored_id, swept.size)
     except ObjectUnknown:
         raise _unknown(swept.digest) from None
     except ObjectDamaged as error:
@@ -72,25 +67,24 @@ def _hash(stored: OpenObject) -> str:
     return f"sha256:{hasher.hexdigest()}"
 
 
-def _recover(tx: Connection, repository_id: str, swept: Swept, now: int) -> KeptObject:
+def _recover(
+    tx: Connection, repository_id: str, swept: Swept, new_id: Callable[[], str], now: int
+) -> None:
     account_id, digest = swept.account_id, swept.digest
     if not is_live(tx, repository_id):
         raise NameUnknown("the repository was deleted")
     if not collection.lock_recoverable(tx, account_id, swept.id):
         raise _unknown(digest)
-    new = NewObject(swept.id, swept.digest, swept.size, swept.stored_size, swept.encoding)
+    new = NewObject(*(getattr(swept, name) for name in NewObject._fields))
     kept = blobs.keep_object(tx, account_id, new, now)
     blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
-    if kept.id == swept.id:  # else the account has another object, and this stays in quarantine
-        collection.release(tx, account_id, swept.id)
-    return kept
-
-
-def _forget_damage(
-    tx: Connection, account_id: str, object_id: str, swept_id: str, now: int
-) -> None:
-    damage.confirm(tx, account_id, object_id, now)
-    collection.release(tx, account_id, swept_id)
+    if kept.stored_id == swept.stored_id:
+        collection.take_keys(tx, account_id, swept.id)
+    elif kept.damage is None:
+        return  # the account has whole bytes, and these stay in quarantine
+    else:
+        switch_bytes(tx, account_id, kept.stored_id, new._replace(id=kept.id), new_id(), now)
+    collection.release(tx, account_id, swept.id)
 
 
 def _unknown(digest: str) -> BlobUnknown:

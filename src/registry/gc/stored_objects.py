@@ -1,76 +1,107 @@
-"""Check whether an object's file holds its bytes, and set or remove its mark of damage."""
+"""Check whether an object's stored bytes are whole, and set or remove its mark of damage.
+
+The stored bytes are compared with their BLAKE3 checksum or, if they are stored as they were pushed,
+with the object's digest. That needs no key, whatever their encoding.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
+from hashlib import sha256
 from typing import NamedTuple
 
+from blake3 import blake3
+
 from cloudcore.db.base import Connection
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown, OpenObject
+from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.errors import StoreUnavailable
+from registry.gc.pace import Pace
 from registry.metadata.blobs import damage
 from registry.metadata.collector.audit import ObjectRow
-from registry.oci.digest import new_hasher
 
 
-class FileState(NamedTuple):
-    """The result of checking an object's file."""
+class ObjectState(NamedTuple):
+    """The result of checking an object's stored bytes."""
 
     problem: str | None = None
     """What is wrong; None if nothing is."""
     damage: str | None = None
-    """The mark to set, or None: the file may be whole, or is already marked."""
+    """The mark to set, or None: the bytes may be whole, or are already marked."""
     read_bytes: int = 0
     is_verified: bool = False
-    """True if all bytes were read and hash to the digest."""
+    """True if all bytes were read and have the right hash."""
 
 
-async def look(store: BlobReader, row: ObjectRow, *, reads: bool) -> FileState:
-    """Check an object's file: presence and size, and with `reads` also its hash."""
+async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
+    """Check an object's stored bytes: presence and size, and with `reads` also their hash.
+
+    Raises:
+        ReadingStopped: `pace` was stopped.
+
+    """
+    if row.is_inline:
+        return await _look_at_body(row, pace, reads=reads)
     try:
-        stored = await store.open(row.id, row.size)
+        stored = await store.open_stored(row.stored_id, row.stored_size)
     except ObjectUnknown:
-        return FileState("its bytes are gone", damage.ABSENT)
+        return ObjectState("its bytes are gone", damage.ABSENT)
     except ObjectDamaged as error:
-        return FileState(str(error), damage.SIZE)
+        return ObjectState(str(error), damage.SIZE)
     except StoreUnavailable as error:
         return _unreadable(error)
     async with aclosing(stored):
-        return await asyncio.to_thread(_hash, stored, row) if reads else _known(row)
+        if not reads:
+            return _known(row)
+        return await pace.in_thread(_hash, stored.chunks(), row, pace)
 
 
-def _hash(stored: OpenObject, row: ObjectRow) -> FileState:
-    """Read an object and compare its hash with its digest. Blocks."""
+async def _look_at_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
+    """Check an object whose stored bytes are in the database, as `look`."""
+    if row.body is None:
+        return ObjectState("its bytes are gone", damage.ABSENT)
+    if len(row.body) != row.stored_size:
+        problem = f"it has {len(row.body)} bytes instead of {row.stored_size}"
+        return ObjectState(problem, damage.SIZE)
+    if not reads:
+        return _known(row)
+    return await pace.in_thread(_hash, [memoryview(row.body)], row, pace)
+
+
+def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectState:
+    """Read an object and compare its hash with the one it must have. Blocks."""
     size = 0
-    hasher = new_hasher("sha256")
+    hasher = sha256() if row.checksum is None else blake3()
     try:
-        for view in stored.chunks():
+        for view in chunks:
             hasher.update(view)
             size += len(view)
+            pace.spend(len(view))
     except StoreUnavailable as error:
         return _unreadable(error)._replace(read_bytes=size)
-    actual = f"sha256:{hasher.hexdigest()}"
-    if actual != row.digest:
-        return FileState(f"its bytes hash to {actual}", damage.DIGEST, size)
-    return FileState(read_bytes=size, is_verified=True)
+    actual = hasher.hexdigest()
+    if row.checksum is None and f"sha256:{actual}" != row.digest:
+        return ObjectState(f"its bytes hash to sha256:{actual}", damage.DIGEST, size)
+    if row.checksum not in (None, actual):
+        problem = f"its stored bytes hash to blake3:{actual} instead of blake3:{row.checksum}"
+        return ObjectState(problem, damage.DIGEST, size)
+    return ObjectState(read_bytes=size, is_verified=True)
 
 
-def _known(row: ObjectRow) -> FileState:
+def _known(row: ObjectRow) -> ObjectState:
     """Return a problem if the object has a mark that only reading its bytes can remove."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
-        return FileState("it was found damaged before; without --quick its bytes are read again")
-    return FileState()
+        return ObjectState("it was found damaged before; without --quick its bytes are read again")
+    return ObjectState()
 
 
-def _unreadable(error: StoreUnavailable) -> FileState:
+def _unreadable(error: StoreUnavailable) -> ObjectState:
     """Return the problem of unreadable bytes; EIO is damage, other errors are not."""
     refusal = error.__cause__
     is_damage = isinstance(refusal, OSError) and refusal.errno == errno.EIO
     problem = f"its bytes cannot be read: {error.message}"
-    return FileState(problem, damage.UNREADABLE if is_damage else None)
+    return ObjectState(problem, damage.UNREADABLE if is_damage else None)
 
 
 def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
@@ -79,4 +110,4 @@ def confirm(tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
     Skip those that were marked since: hours may lie between reading the first and the last.
     """
     for row in rows:
-        damage.confirm_read(tx, row.account_id, row.id, row.verified_at, row.damage, now)
+        damage.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -6,11 +6,15 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
+    LargeBinary,
     String,
     Table,
+    text,
 )
 
 from cloudcore.db.schema import DigestText, Id, Moment, metadata
@@ -19,7 +23,7 @@ from cloudcore.identity.tables import accounts
 quarantined_objects = Table(
     "quarantined_objects",
     metadata,
-    Column("id", Id, primary_key=True),  # the object's
+    Column("id", Id, primary_key=True),  # the object's, or new if only its bytes were replaced
     Column("account_id", ForeignKey(accounts.c.id), nullable=False),
     Column("digest", DigestText, nullable=False),
     Column("size", BigInteger, nullable=False),
@@ -27,8 +31,26 @@ quarantined_objects = Table(
     Column("encoding", String(16), nullable=False),
     Column("swept_at", Moment, nullable=False),
     Column("removal_began_at", Moment),  # null: the bytes still exist
+    Column("stored_id", Id, nullable=False),  # of the bytes; see `blob_objects`
+    Column("is_inline", Boolean, nullable=False, server_default=text("false")),
+    Column("checksum", String(64)),
     Index(None, "account_id", "swept_at"),
     Index(None, "account_id", "digest"),
+    Index("uq_quarantined_objects_stored_id", "stored_id", unique=True),
+)
+
+# The data key of each sealed object in quarantine, as in `blob_object_keys`.
+quarantined_object_keys = Table(
+    "quarantined_object_keys",
+    metadata,
+    Column(
+        "quarantined_id", ForeignKey("quarantined_objects.id", ondelete="CASCADE"), primary_key=True
+    ),
+    Column("kms_key_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("wrapped_data_key", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    Index(None, "kms_key_id", "quarantined_id"),
 )
 
 store_generations = Table(
@@ -43,5 +65,6 @@ store_generations = Table(
 
 TABLES: Final = (
     quarantined_objects,
+    quarantined_object_keys,
     store_generations,
 )

@@ -141,9 +141,13 @@ deleted_manifest_blobs = Table(
     Column("object_id", Id, nullable=False),
     Column("account_id", Id, nullable=False),
     Column("size", BigInteger, nullable=False),
+    Column("kms_key_id", Id),  # as in `repository_blobs`
     ForeignKeyConstraint(
         ["object_id", "account_id", "digest", "size"],
         ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
+    ),
+    ForeignKeyConstraint(
+        ["object_id", "kms_key_id"], ["blob_object_keys.object_id", "blob_object_keys.kms_key_id"]
     ),
     Index(None, "object_id"),
 )

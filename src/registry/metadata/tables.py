@@ -10,6 +10,8 @@ text; documents are JSON text. Names and tags sort by byte on both databases.
 - A child of an index cannot be deleted; deleting an index deletes its edges and tags.
 - One live repository per name, one current object per digest and account; counters never negative.
 - What a deleted image needs to be restored cannot be deleted before its tombstone.
+- A link is read through a wrap of its object's data key, and one repository, or account, has one
+  current binding to a KMS key.
 
 The tables of policies, pins, history and tombstones, which only the control plane and background
 work use, are in `registry.metadata.control_tables`.
@@ -38,6 +40,7 @@ from sqlalchemy import (
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
 from cloudcore.identity.tables import accounts
+from cloudcore.kms import tables as _kms_tables  # noqa: F401 - foreign keys refer to them
 
 repositories = Table(
     "repositories",
@@ -110,10 +113,29 @@ blob_objects = Table(
     Column("verified_at", Moment, nullable=False, server_default=text("0")),
     Column("damage", String(16)),  # null: no damage known
     Column("damaged_at", Moment),
+    # Of the bytes, in the store or in `inline_bytes`; new whenever they are written anew.
+    Column("stored_id", Id, nullable=False),
+    Column("is_inline", Boolean, nullable=False, server_default=text("false")),
+    Column("checksum", String(64)),  # BLAKE3 of the stored bytes, hex; null: the digest is theirs
     UniqueConstraint("id", "account_id", "digest", "size"),
+    Index("uq_blob_objects_stored_id", "stored_id", unique=True),
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("encoding IN ('plain', 'sealed')", name="encoding"),
-    CheckConstraint("state IN ('live', 'condemned')", name="state"),
+    CheckConstraint("state IN ('live', 'condemned', 'shredded')", name="state"),
+)
+Index(
+    "ix_blob_objects_plain",
+    blob_objects.c.account_id,
+    blob_objects.c.id,
+    sqlite_where=text("encoding = 'plain'"),
+    postgresql_where=text("encoding = 'plain'"),
+)
+Index(
+    "ix_blob_objects_verified_at",
+    blob_objects.c.verified_at,
+    blob_objects.c.id,
+    sqlite_where=text("damage IS NULL AND state <> 'shredded'"),
+    postgresql_where=text("damage IS NULL AND state <> 'shredded'"),
 )
 Index(
     "ix_blob_objects_condemned",
@@ -138,6 +160,26 @@ Index(
     postgresql_where=text("is_current"),
 )
 
+# The bytes of small objects, also of those in quarantine.
+inline_bytes = Table(
+    "inline_bytes",
+    metadata,
+    Column("stored_id", Id, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+# An object's data key, once for each KMS key that some link reads it through.
+blob_object_keys = Table(
+    "blob_object_keys",
+    metadata,
+    Column("object_id", ForeignKey("blob_objects.id", ondelete="CASCADE"), primary_key=True),
+    Column("kms_key_id", Id, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("wrapped_data_key", LargeBinary),  # null: erased with the KMS key
+    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    Index(None, "kms_key_id", "object_id"),
+)
+
 digest_aliases = Table(
     "digest_aliases",
     metadata,
@@ -157,6 +199,7 @@ repository_blobs = Table(
     Column("size", BigInteger, nullable=False),
     Column("manifest_refs", Integer, nullable=False),
     Column("touched_at", Moment, nullable=False),
+    Column("kms_key_id", Id),  # through which it is read; null: the object is plain
     ForeignKeyConstraint(
         ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
     ),
@@ -164,8 +207,12 @@ repository_blobs = Table(
         ["object_id", "account_id", "digest", "size"],
         ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
     ),
+    ForeignKeyConstraint(
+        ["object_id", "kms_key_id"], ["blob_object_keys.object_id", "blob_object_keys.kms_key_id"]
+    ),
     CheckConstraint("manifest_refs >= 0", name="manifest_refs"),
     Index(None, "object_id"),
+    Index(None, "repository_id", "kms_key_id"),
 )
 Index(
     "ix_repository_blobs_unreferenced",
@@ -316,11 +363,14 @@ uploads = Table(
     Column("leased_until", Moment),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
+    Column("kms_key_id", Id),  # that wraps the data key of the staged bytes; null: they are plain
+    Column("wrapped_data_key", LargeBinary),
     ForeignKeyConstraint(
         ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
     ),
     CheckConstraint("received_bytes >= 0", name="received_bytes"),
     CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
+    CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
     Index(None, "repository_id", "expires_at"),
     Index(None, "account_id", "expires_at"),
 )
@@ -345,6 +395,40 @@ resource_policies = Table(
     CheckConstraint("visibility IN ('private', 'shared', 'public')", name="visibility"),
 )
 
+# The KMS key that seals new blobs of a repository, or of all without a key of their own.
+encryption_bindings = Table(
+    "encryption_bindings",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
+    Column("repository_id", Id),  # null: the account's default
+    Column("kms_key_id", Id, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    ForeignKeyConstraint(
+        ["repository_id", "account_id"],
+        ["repositories.id", "repositories.account_id"],
+        ondelete="CASCADE",
+    ),
+    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    Index(None, "account_id", "repository_id", "id"),
+    Index(None, "kms_key_id"),
+)
+Index(
+    "uq_encryption_bindings_repository",
+    encryption_bindings.c.repository_id,
+    unique=True,
+    sqlite_where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
+    postgresql_where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
+)
+Index(
+    "uq_encryption_bindings_account",
+    encryption_bindings.c.account_id,
+    unique=True,
+    sqlite_where=text("ended_at IS NULL AND repository_id IS NULL"),
+    postgresql_where=text("ended_at IS NULL AND repository_id IS NULL"),
+)
+
 # The last revision of a deleted policy; the repository's next policy continues from it.
 policy_revisions = Table(
     "policy_revisions",
@@ -358,6 +442,8 @@ policy_revisions = Table(
 TABLES: Final = (
     repositories,
     blob_objects,
+    inline_bytes,
+    blob_object_keys,
     digest_aliases,
     repository_blobs,
     manifest_bodies,
@@ -367,5 +453,6 @@ TABLES: Final = (
     tags,
     uploads,
     resource_policies,
+    encryption_bindings,
     policy_revisions,
 )

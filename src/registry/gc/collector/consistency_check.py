@@ -40,12 +40,18 @@ def check_repository(tx: Connection, repository_id: str) -> None:
             raise IndexIncomplete(f"manifest {document.digest} in {document.repository}: {problem}")
 
 
+def body_problem(body: bytes, digest: str) -> str | None:
+    """Return what is wrong with a manifest's bytes, or None."""
+    return None if digest_of(body) == digest else "its bytes hash to something else"
+
+
 def manifest_problem(document: ManifestBody) -> str | None:
     """Return what is wrong with a manifest's bytes or edges, or None."""
     if document.body is None:
         return "its bytes are gone"
-    if digest_of(document.body) != document.digest:
-        return "its bytes hash to something else"
+    problem = body_problem(document.body, document.digest)
+    if problem is not None:
+        return problem
     try:
         parsed = parse_manifest(document.body, document.media_type, is_stored=True)
     except ManifestInvalid as error:

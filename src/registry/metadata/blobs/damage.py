@@ -1,12 +1,12 @@
 """Marks of damaged objects; a push of the same bytes heals the object and removes its mark.
 
-`verified_at` changes when bytes are replaced or verified, so that a reader that found the old bytes
-damaged cannot mark the new ones.
+Bytes are named by their stored id, which changes when they are written anew, and `verified_at`
+changes when they are verified. So a reader that found the old bytes damaged cannot mark others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, select, text
@@ -17,9 +17,11 @@ from cloudcore.identity.tables import accounts
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
+    manifest_children,
     manifests,
     repositories,
     repository_blobs,
+    tags,
 )
 
 ABSENT: Final = "absent"
@@ -36,6 +38,9 @@ _l = repository_blobs.c
 _e = manifest_blobs.c
 _m = manifests.c
 _r = repositories.c
+_c = manifest_children.c
+_MOST_TAGS: Final = 10_000
+_SHOWN_TAGS: Final = 5
 
 
 class DamagedObject(NamedTuple):
@@ -57,13 +62,26 @@ class DamagedImage(NamedTuple):
     digest: str
     handle: str
     """Of the repository's account."""
+    manifest_id: str
+    tags: Sequence[str] = ()
+    """Its tags, and those of indexes that list it; the first of all."""
+
+    def __str__(self) -> str:
+        """Return its name, as in pull commands, and its tags."""
+        return image_text(self.handle, self.repository, self.digest, self.tags)
+
+
+def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -> str:
+    """Return ``HANDLE/REPOSITORY@DIGEST (TAG, …)``."""
+    shown = f" ({', '.join(tags)})" if tags else ""
+    return f"{handle}/{repository}@{digest}{shown}"
 
 
 _MARK: Final = Statement(
     blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
-        _o.id == bindparam("object_id"),
+        _o.stored_id == bindparam("stored_id"),
         _o.verified_at == bindparam("verified_before"),
         _o.damage.is_(None),
     )
@@ -71,25 +89,13 @@ _MARK: Final = Statement(
 )
 _CONFIRM: Final = Statement(
     blob_objects.update()
-    .where(_o.account_id == bindparam("account_id"), _o.id == bindparam("object_id"))
-    .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
-)
-_CONFIRM_READ: Final = Statement(
-    blob_objects.update()
     .where(
         _o.account_id == bindparam("account_id"),
-        _o.id == bindparam("object_id"),
+        _o.stored_id == bindparam("stored_id"),
         _o.verified_at == bindparam("verified_before"),
         func.coalesce(_o.damage, text("''")) == bindparam("damage_before"),
     )
     .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
-)
-_KEPT: Final = Statement(
-    select(_o.id).where(
-        _o.account_id == bindparam("account_id"),
-        _o.digest == bindparam("digest"),
-        text("blob_objects.is_current"),
-    )
 )
 _DAMAGED: Final = Statement(
     page(
@@ -100,7 +106,7 @@ _DAMAGED: Final = Statement(
 )
 _IMAGES: Final = Statement(
     page(
-        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle)
+        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle, _m.id)
         .select_from(repository_blobs)
         .join(repositories, _r.id == _l.repository_id)
         .join(accounts, accounts.c.id == _r.account_id)
@@ -115,19 +121,32 @@ _IMAGES: Final = Statement(
 )
 
 
-def mark(
-    tx: Connection, account_id: str, object_id: str, verified_at: int, damage: str, now: int
-) -> bool:
-    """Mark an object as damaged.
+_TAGS: Final = Statement(
+    page(select(tags.c.manifest_id, tags.c.name).where(tags.c.manifest_id.in_(listed("ids"))))
+)
+_TAGS_OF_INDEXES: Final = Statement(
+    page(
+        select(_c.child_id, tags.c.name)
+        .select_from(manifest_children)
+        .join(tags, tags.c.manifest_id == _c.parent_id)
+        .where(_c.child_id.in_(listed("ids")))
+    )
+)
 
-    Return False if it is already marked or gone, or its bytes were verified or replaced since
+
+def mark(
+    tx: Connection, account_id: str, stored_id: str, verified_at: int, damage: str, now: int
+) -> bool:
+    """Mark the object that has these bytes as damaged.
+
+    Return False if it is already marked or gone, has other bytes now, or they were verified since
     `verified_at` was read. Read that before the bytes.
     """
     return (
         tx.execute(
             _MARK,
             account_id=account_id,
-            object_id=object_id,
+            stored_id=stored_id,
             verified_before=verified_at,
             found=damage,
             now=now,
@@ -136,42 +155,27 @@ def mark(
     )
 
 
-def confirm(tx: Connection, account_id: str, object_id: str, verified_at: int) -> bool:
-    """Remove an object's mark, and set when its bytes were verified (0: unknown).
-
-    Return False if the object is gone.
-    """
-    changed = tx.execute(_CONFIRM, account_id=account_id, object_id=object_id, now=verified_at)
-    return changed == 1
-
-
-def confirm_read(
+def confirm(
     tx: Connection,
     account_id: str,
-    object_id: str,
+    stored_id: str,
     verified_at: int,
     damage: str | None,
     now: int,
 ) -> None:
-    """Remove the mark of an object whose bytes were read and are whole; they were verified `now`.
+    """Remove the mark of the object whose bytes are whole; they were verified `now`.
 
-    Change nothing if the object was verified, replaced or marked since `verified_at` and `damage`
-    were read. Read those before the bytes.
+    Change nothing if it has other bytes now, or was verified or marked since `verified_at` and
+    `damage` were read. Read those before the bytes.
     """
     tx.execute(
-        _CONFIRM_READ,
+        _CONFIRM,
         account_id=account_id,
-        object_id=object_id,
+        stored_id=stored_id,
         verified_before=verified_at,
         damage_before=damage or "",
         now=now,
     )
-
-
-def kept_object(tx: Connection, account_id: str, digest: str) -> str | None:
-    """Return the id of an account's object with this sha256 digest, or None."""
-    row = tx.row(_KEPT, account_id=account_id, digest=digest)
-    return row[0] if row else None
 
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:
@@ -185,4 +189,17 @@ def images_of(
 ) -> list[DamagedImage]:
     """Return up to `limit` images in live repositories that reference these objects."""
     rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
-    return sorted(DamagedImage(*row) for row in rows)
+    names = tags_of(tx, [row[5] for row in rows])
+    return sorted(DamagedImage(*row)._replace(tags=names[row[5]]) for row in rows)
+
+
+def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Return by which tags these images, or indexes that list them, are pulled; the first of all.
+
+    Images without a tag have an empty list.
+    """
+    found: dict[str, set[str]] = {each: set() for each in manifest_ids}
+    for statement in (_TAGS, _TAGS_OF_INDEXES):
+        for manifest_id, name in tx.rows(statement, ids=text_list(manifest_ids), limit=_MOST_TAGS):
+            found[manifest_id].add(name)
+    return {manifest_id: sorted(names)[:_SHOWN_TAGS] for manifest_id, names in found.items()}

@@ -39,6 +39,11 @@ class Link(NamedTuple):
     manifest_refs: int
     touched_at: int
     """When a client last relied on it, or its last manifest was deleted."""
+    stored_id: str
+    """Of the object's bytes, in the store or in a row."""
+    stored_size: int
+    is_inline: bool
+    """True if the bytes are in a row."""
     verified_at: int
     """When the object's bytes were last verified; 0: unknown."""
     damage: str | None
@@ -54,25 +59,37 @@ class ReferencedLink(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object that is in the store and has no row yet."""
+    """An object whose bytes are stored, and that has no row yet."""
 
     id: str
     digest: str
     size: int
     stored_size: int
     encoding: str
+    stored_id: str
+    """Of its bytes, in the store or in `inline_bytes`."""
+    is_inline: bool = False
+    checksum: str | None = None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
 
 
 class KeptObject(NamedTuple):
     """An account's object with some digest."""
 
     id: str
+    stored_id: str
+    stored_size: int
+    is_inline: bool
     verified_at: int
     """When its bytes were last verified; 0: unknown."""
     damage: str | None
 
 
-_LINK_COLUMNS: Final = (*(_l[name] for name in Link._fields[:-2]), _o.verified_at, _o.damage)
+_KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
+_LINK_COLUMNS: Final = (
+    *(_l[name] for name in Link._fields if name in _l),
+    *(_o[name] for name in Link._fields if name not in _l),
+)
 _FIND: Final = Statement(
     select(*_LINK_COLUMNS)
     .select_from(repository_blobs)
@@ -127,6 +144,9 @@ _KEEP_OBJECT: Final = Statement(
         size=bindparam("size"),
         stored_size=bindparam("stored_size"),
         encoding=bindparam("encoding"),
+        stored_id=bindparam("stored_id"),
+        is_inline=bindparam("is_inline"),
+        checksum=bindparam("checksum"),
         is_current=text("true"),
         state=text("'live'"),
         created_at=bindparam("now"),
@@ -137,7 +157,7 @@ _KEEP_OBJECT: Final = Statement(
         index_where=text("is_current"),
         set_={"state": text("'live'"), "condemned_at": text("NULL")},
     )
-    .returning(_o.id, _o.verified_at, _o.damage)
+    .returning(*_KEPT_COLUMNS)
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
@@ -163,8 +183,13 @@ _LINK: Final = Statement(
         },
     )
 )
+_FIND_KEPT: Final = Statement(
+    select(*_KEPT_COLUMNS).where(
+        _o.account_id == bindparam("account_id"), _o.digest == bindparam("digest"), _CURRENT
+    )
+)
 _LINKED_OBJECT: Final = Statement(
-    select(_o.id, _o.verified_at, _o.damage)
+    select(*_KEPT_COLUMNS)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
     .where(_l.repository_id == bindparam("repository_id"), _l.digest == bindparam("digest"))
@@ -301,18 +326,15 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> Ke
 
     If it was condemned, it is live again.
     """
-    row = tx.row(
-        _KEEP_OBJECT,
-        id=new.id,
-        account_id=account_id,
-        digest=new.digest,
-        size=new.size,
-        stored_size=new.stored_size,
-        encoding=new.encoding,
-        now=now,
-    )
+    row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
     return KeptObject(*row)
+
+
+def find_object(tx: Connection, account_id: str, digest: str) -> KeptObject | None:
+    """Return the account's current object with this sha256 digest, or None."""
+    row = tx.row(_FIND_KEPT, account_id=account_id, digest=digest)
+    return KeptObject(*row) if row else None
 
 
 def link_object(

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    case,
     exists,
     func,
     literal_column,
@@ -31,6 +32,7 @@ from registry.metadata.control_tables import (
 )
 from registry.metadata.tables import (
     blob_objects,
+    inline_bytes,
     manifest_blobs,
     manifest_bodies,
     manifest_children,
@@ -48,14 +50,21 @@ _path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
 
 
 class ObjectRow(NamedTuple):
-    """An object's row."""
+    """An object's row, with its stored bytes if they are inline."""
 
     id: str
     digest: str
-    size: int
     account_id: str
+    stored_id: str
+    stored_size: int
+    encoding: str
+    is_inline: bool
+    checksum: str | None
+    """BLAKE3 of the stored bytes, in hex; None if their sha256 is the digest."""
     verified_at: int
     damage: str | None
+    body: bytes | None
+    """The stored bytes of an inline object; None if they are lost, or in the store."""
 
 
 class ManifestBody(NamedTuple):
@@ -93,27 +102,46 @@ _COUNTS: Final = Statement(
         select(func.count()).select_from(manifests).scalar_subquery(),
     )
 )
-_OBJECTS: Final = _after(
+HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
+"""A shredded object has no bytes, and that is no damage."""
+
+
+def select_objects() -> Select[Any]:
+    """Return a query for `ObjectRow`s, of all objects that have bytes."""
+    return (
+        select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
+        .select_from(blob_objects)
+        .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id))
+        .where(HAS_BYTES)
+    )
+
+
+_OBJECTS: Final = _after(select_objects(), _o.id)
+_zero: Final[ColumnElement[int]] = literal_column("0")
+_is_verified = and_(_o.damage.is_(None), _o.verified_at >= bindparam("since"))
+_VERIFIED: Final = Statement(
     select(
-        _o.id,
-        _o.digest,
-        _o.size,
-        _o.account_id,
-        _o.verified_at,
-        _o.damage,
-    ),
-    _o.id,
+        func.count(),
+        func.coalesce(func.sum(_o.stored_size), _zero),
+        func.coalesce(func.sum(case((_is_verified, literal_column("1")), else_=_zero)), _zero),
+        func.coalesce(func.sum(case((_is_verified, _o.stored_size), else_=_zero)), _zero),
+        func.count(_o.damage),
+    ).where(HAS_BYTES)
 )
 _OBJECT: Final = Statement(
-    select(_o.id).where(_o.id == bindparam("id"), _o.verified_at == bindparam("verified_at"))
+    select(_o.id).where(
+        _o.id == bindparam("id"),
+        _o.stored_id == bindparam("stored_id"),
+        _o.verified_at == bindparam("verified_at"),
+    )
 )
-_u = uploads.c
+_u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
     union_all(
-        select(_o.id).where(_o.id.in_(listed("ids"))),
+        select(_o.stored_id).where(_o.stored_id.in_(listed("ids"))),
         select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
         select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
-        select(quarantined_objects.c.id).where(quarantined_objects.c.id.in_(listed("ids"))),
+        select(_q.stored_id).where(_q.stored_id.in_(listed("ids"))),
     )
 )
 _UPLOADS: Final = _after(
@@ -258,13 +286,26 @@ def objects(tx: Connection, after: str, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
+def verified_totals(tx: Connection, since: int) -> tuple[int, int, int, int, int]:
+    """Count the objects that have bytes, and those of them that were verified `since`.
+
+    Return the number of objects and of their stored bytes, both of the verified ones, and the
+    number of those known to be damaged.
+    """
+    row = tx.row(_VERIFIED, since=since)
+    assert row is not None
+    return int(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])
+
+
 def is_unchanged(tx: Connection, row: ObjectRow) -> bool:
-    """Return True if an object still exists, and its bytes were not replaced or verified since."""
-    return tx.row(_OBJECT, id=row.id, verified_at=row.verified_at) is not None
+    """Return True if an object still exists with these bytes, and they were not verified since."""
+    return (
+        tx.row(_OBJECT, id=row.id, stored_id=row.stored_id, verified_at=row.verified_at) is not None
+    )
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` that name an object, a quarantined one, or a session's staged bytes."""
+    """Return those of `ids` that name bytes of an object, live or quarantined, or of a session."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 

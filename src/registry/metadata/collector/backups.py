@@ -17,9 +17,9 @@ _o = blob_objects.c
 
 
 class NamedObject(NamedTuple):
-    """An object that the database names."""
+    """An object that the database names, and whose bytes are in the store."""
 
-    id: str
+    stored_id: str
     digest: str
     stored_size: int
     encoding: str
@@ -27,16 +27,20 @@ class NamedObject(NamedTuple):
 
 _FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
 _TOTALS: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0")))
+    select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0"))).where(
+        ~_o.is_inline
+    )
 )
 _OBJECTS: Final = Statement(
     page(
         select(*(_o[name] for name in NamedObject._fields))
-        .where(_o.id > bindparam("after"))
-        .order_by(_o.id)
+        .where(_o.stored_id > bindparam("after"), ~_o.is_inline)
+        .order_by(_o.stored_id)
     )
 )
-_NAMED: Final = Statement(select(_o.id).where(_o.id.in_(listed("ids"))))
+_NAMED: Final = Statement(
+    select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), ~_o.is_inline)
+)
 _UNFINISHED: Final = (
     Statement(uploads.delete()),
     Statement(quarantined_objects.delete()),
@@ -50,19 +54,19 @@ def first_account(tx: Connection) -> str | None:
 
 
 def total_objects(tx: Connection) -> tuple[int, int]:
-    """Return the number of objects, and of their bytes on the disk."""
+    """Return the number of objects in the store, and of their bytes there."""
     row = tx.row(_TOTALS)
     assert row is not None
     return int(row[0]), int(row[1])
 
 
 def list_objects(tx: Connection, after: str, limit: int) -> list[NamedObject]:
-    """Return up to `limit` objects with ids after `after`, by id."""
+    """Return up to `limit` objects with stored ids after `after`, by stored id."""
     return [NamedObject(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
 
 
 def named_among(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of the ids that are objects."""
+    """Return those of the stored ids that are of objects in the store."""
     return {row[0] for row in tx.rows(_NAMED, ids=text_list(ids))}
 
 

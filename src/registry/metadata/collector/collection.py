@@ -23,15 +23,23 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
-from registry.metadata.tables import blob_objects, manifest_blobs, manifests, repository_blobs
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    manifest_blobs,
+    manifests,
+    repository_blobs,
+)
 
 _o = blob_objects.c
 _l = repository_blobs.c
 _e = manifest_blobs.c
 _m = manifests.c
 _q = quarantined_objects.c
+_k = blob_object_keys.c
+_qk = quarantined_object_keys.c
 _b = deleted_manifest_blobs.c
 
 
@@ -44,7 +52,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """An object in quarantine: its row is gone, its bytes exist."""
+    """An object in quarantine: its row is gone, or has other bytes; these exist."""
 
     id: str
     account_id: str
@@ -52,6 +60,9 @@ class Swept(NamedTuple):
     size: int
     stored_size: int
     encoding: str
+    stored_id: str
+    is_inline: bool
+    checksum: str | None
 
 
 class Amount(NamedTuple):
@@ -144,6 +155,24 @@ _QUARANTINE: Final = Statement(
         ).where(_o.account_id == bindparam("account_id"), _o.id.in_(listed("ids"))),
     )
 )
+_QUARANTINE_KEYS: Final = Statement(
+    quarantined_object_keys.insert().from_select(
+        ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(_k.object_id, _k.kms_key_id, _k.account_id, _k.wrapped_data_key).where(
+            _k.account_id == bindparam("account_id"),
+            _k.object_id.in_(listed("ids")),
+            _k.wrapped_data_key.is_not(None),
+        ),
+    )
+)
+_TAKE_KEYS: Final = Statement(
+    blob_object_keys.insert().from_select(
+        ["object_id", "kms_key_id", "account_id", "wrapped_data_key"],
+        select(_qk.quarantined_id, _qk.kms_key_id, _qk.account_id, _qk.wrapped_data_key).where(
+            _qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id")
+        ),
+    )
+)
 _SWEEP: Final = Statement(
     blob_objects.delete().where(
         _o.account_id == bindparam("account_id"), _o.id.in_(listed("ids")), _IS_CONDEMNED
@@ -163,11 +192,11 @@ _BEGIN_REMOVAL: Final = Statement(
         ),
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
-    .returning(_q.id)
+    .returning(_q.stored_id)
 )
 _FINISH_REMOVAL: Final = Statement(
     quarantined_objects.delete()
-    .where(_q.id.in_(listed("ids")), _q.removal_began_at.is_not(None))
+    .where(_q.stored_id.in_(listed("ids")), _q.removal_began_at.is_not(None))
     .returning(_q.stored_size)
 )
 _RECOVERABLE: Final = Statement(
@@ -185,15 +214,6 @@ _LOCK_RECOVERABLE: Final = Statement(
         _q.removal_began_at.is_(None),
     )
     .with_for_update()
-)
-_IS_LEFT: Final = Statement(
-    # One statement: an object that moves between the two tables is in one of them.
-    select(
-        or_(
-            exists().where(_o.id == bindparam("object_id")),
-            exists().where(_q.id == bindparam("object_id"), _q.removal_began_at.is_(None)),
-        )
-    )
 )
 _RELEASE: Final = Statement(
     quarantined_objects.delete().where(
@@ -310,7 +330,9 @@ def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> st
 
 
 def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> int:
-    """Move condemned objects to the quarantine; return how many.
+    """Move condemned objects and their wrapped data keys to the quarantine; return how many.
+
+    A wrapped key that was erased with its KMS key is not moved.
 
     Raises:
         ConstraintViolated: one of them is referenced again; nothing was moved.
@@ -318,11 +340,12 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
     """
     ids = text_list(object_ids)
     tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)
+    tx.execute(_QUARANTINE_KEYS, account_id=account_id, ids=ids)
     return tx.execute(_SWEEP, account_id=account_id, ids=ids)
 
 
 def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
-    """Mark up to `limit` objects that were swept at `before` or earlier; return their ids.
+    """Mark up to `limit` objects that were swept at `before` or earlier; return their stored ids.
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
@@ -330,16 +353,16 @@ def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit:
     return [row[0] for row in rows]
 
 
-def finish_removal(tx: Connection, object_ids: Sequence[str]) -> Amount:
+def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
     """Delete objects whose bytes are gone from the quarantine; return the amount deleted."""
-    rows = tx.rows(_FINISH_REMOVAL, ids=text_list(object_ids))
+    rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
 def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept]:
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
-    There are several if the same bytes were pushed and swept again.
+    There are several if the same bytes were pushed and swept again, or were replaced by a push.
     """
     return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
 
@@ -349,17 +372,13 @@ def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
     return tx.row(_LOCK_RECOVERABLE, account_id=account_id, id=object_id) is not None
 
 
-def is_left(tx: Connection, object_id: str) -> bool:
-    """Return True if an object has its row, or is in quarantine and can be recovered.
-
-    Once this is False it remains so: the bytes may be deleted.
-    """
-    row = tx.row(_IS_LEFT, object_id=object_id)
-    return row is not None and bool(row[0])
+def take_keys(tx: Connection, account_id: str, object_id: str) -> None:
+    """Copy the wrapped data keys of an object in quarantine to the object of the same id."""
+    tx.execute(_TAKE_KEYS, account_id=account_id, id=object_id)
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:
-    """Delete an object from the quarantine; its bytes stay."""
+    """Delete an object from the quarantine, with its wrapped data keys; its bytes stay."""
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 

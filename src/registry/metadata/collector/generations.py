@@ -28,8 +28,8 @@ _FORGET: Final = Statement(
 )
 _ACCEPTED: Final = Statement(select(func.max(_g.accepted_at)))
 _NEWEST: Final = tuple(
-    Statement(select(func.max(table.c.id)))
-    for table in (blob_objects, uploads, quarantined_objects)
+    Statement(select(func.max(column)))
+    for column in (blob_objects.c.stored_id, uploads.c.id, quarantined_objects.c.stored_id)
 )
 
 
@@ -67,6 +67,6 @@ def accepted_at(tx: Connection) -> int:
 
 
 def newest_owner(tx: Connection) -> str:
-    """Return the newest id of an object or upload, or an empty string."""
+    """Return the newest id of stored bytes or an upload, or an empty string."""
     rows = [tx.row(statement) for statement in _NEWEST]
     return max((row[0] for row in rows if row is not None and row[0] is not None), default="")

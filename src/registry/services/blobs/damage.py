@@ -1,7 +1,7 @@
 """Handle damaged files: mark and log them once, and answer as if the blob were absent.
 
 To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
-manifest. So the next push sends its bytes, which take the place of the damaged ones.
+manifest. So the next push sends its bytes, to which the object is switched.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MAX_LISTED: Final = 100
 _log = logging.getLogger(__name__)
 
 
-async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | None:
-    """Return what is wrong with an object's file by its presence and size, or None.
+async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
+    """Return what is wrong with stored bytes by their presence and size, or None.
 
     Raises:
         StoreUnavailable: the store failed.
 
     """
-    if reader.check_cached(object_id, size):
+    if reader.check_cached(stored_id, stored_size):
         return None
     try:
-        await reader.check(object_id, size)
+        await reader.check(stored_id, stored_size)
     except ObjectUnknown:
         return damage.ABSENT
     except ObjectDamaged:
@@ -46,13 +46,13 @@ async def find_damage(reader: BlobReader, object_id: str, size: int) -> str | No
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object as damaged; count and log the damage.
 
-    Return False if the object was already marked, was replaced, or is gone. If the database is
-    unavailable, log that and return True. It owns its transaction,
-    because only committed damage is counted and logged.
+    Return False if the object was already marked, has other bytes now, or is gone. If the database
+    is unavailable, log that and return True. It owns its transaction, because only committed damage
+    is counted and logged.
     """
     try:
         is_new = await ctx.database.write(
-            damage.mark, link.account_id, link.object_id, link.verified_at, found, ctx.clock()
+            damage.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
         )
     except Unavailable:
         _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
@@ -60,7 +60,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     if is_new:
         ctx.on_damage()
         _log.error(
-            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot fsck' "
+            "blob %s is damaged (%s): clients get 404 until it is pushed again. 'entrepot scrub' "
             "names the images it hits",
             link.digest,
             found,

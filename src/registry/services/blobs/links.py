@@ -71,7 +71,7 @@ async def open_blob(ctx: ServiceContext, name: Name, link: Link) -> OpenObject:
         StoreUnavailable: the store failed.
 
     """
-    return await _look(ctx, name, link, lambda link: ctx.reader.open(link.object_id, link.size))
+    return await _look(ctx, name, link, lambda link: ctx.reader.open(link.stored_id, link.size))
 
 
 async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
@@ -81,8 +81,9 @@ async def check_blob(ctx: ServiceContext, name: Name, link: Link) -> None:
         BlobUnknown, StoreUnavailable: as `open_blob`.
 
     """
-    if not ctx.reader.check_cached(link.object_id, link.size):
-        await _look(ctx, name, link, lambda link: ctx.reader.check(link.object_id, link.size))
+    if not ctx.reader.check_cached(link.stored_id, link.stored_size):
+        check = ctx.reader.check
+        await _look(ctx, name, link, lambda link: check(link.stored_id, link.stored_size))
 
 
 async def _look(
@@ -117,10 +118,10 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if await find_damage(ctx.reader, link.object_id, link.size) is not None:
+    if await find_damage(ctx.reader, link.stored_id, link.stored_size) is not None:
         return False
-    seen = link.account_id, link.object_id, link.verified_at, link.damage
-    await ctx.database.write(damage.confirm_read, *seen, _NEVER_VERIFIED)
+    seen = link.account_id, link.stored_id, link.verified_at, link.damage
+    await ctx.database.write(damage.confirm, *seen, _NEVER_VERIFIED)
     return True
 
 

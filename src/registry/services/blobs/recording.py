@@ -7,30 +7,29 @@ that copy is checked before the new bytes are dropped:
 - if it was last verified more than `VERIFIED_FOR` ago, or is marked as damaged, the new bytes
   replace it unread.
 
-The transaction that links the blob decides, under the object's lock. If it finds an object that was
-not checked, it changes nothing; the object is checked, and the transaction is repeated. So a push
-of new bytes, the most frequent one, reads nothing beforehand. A damaged object is marked. Then
-the new file is moved over the old one, and the mark is removed. All files moved to one id hold the
-same bytes, so several processes may do this at once. A process that dies in between has not
-answered, and leaves the mark, so the next push heals the object. If the object was collected in
-between, since the grace period of its link is shorter than the move took, the moved bytes are
-deleted unless `entrepot gc recover` may still want them.
+The transaction that links the blob decides, under the object's lock. If it finds bytes that were
+not checked, it changes nothing; they are checked, and the transaction is repeated. So a push of
+new bytes, the most frequent one, reads nothing beforehand. To replace the kept bytes, the same
+transaction switches the object to the new ones and quarantines the old ones
+(`registry.metadata.blobs.switching`). So a process that dies has either healed the object and all
+its links, or has left new bytes without a row, which the orphan scan finds.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
-from registry.blobstore.base import ObjectUnknown, Stored
+from registry.blobstore.base import Stored
 from registry.errors import NameUnknown, StoreUnavailable
 from registry.metadata.blobs import damage, uploads
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import KeptObject, NewObject
+from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.uploads import Lease
-from registry.metadata.collector import collection
 from registry.metadata.repositories import live as repositories
 from registry.services.blobs.damage import find_damage
 from registry.services.blobs.upload_leases import UploadLeaseLost
@@ -43,24 +42,22 @@ _log = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """An object that was checked, and its damage by presence and size, if any."""
+    """Stored bytes that were checked, and their damage by presence and size, if any."""
 
-    object_id: str
+    stored_id: str
     damage: str | None
 
 
 class _Kept(NamedTuple):
-    """The object that the account keeps."""
+    """The bytes that the account keeps."""
 
-    object_id: str
-    is_replaced: bool = False
-    """True if the new bytes must replace the kept ones."""
+    stored_id: str
     found: str | None = None
-    """Damage that this push has found, or None."""
+    """Damage that this push has found and healed, or None."""
 
 
 class _NotSeenError(Exception):
-    """The account keeps an object that was not checked."""
+    """The account keeps bytes that were not checked."""
 
 
 async def record_blob(
@@ -79,7 +76,7 @@ async def record_blob(
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
         NameUnknown: the repository was deleted meanwhile.
-        StoreUnavailable: the store failed, or the new bytes or the kept object are gone.
+        StoreUnavailable: the store failed.
 
     """
     kept = await _record(ctx, repository_id, account_id, stored, lease)
@@ -88,17 +85,8 @@ async def record_blob(
         raise NameUnknown("the repository was deleted meanwhile")
     if kept.found is not None:
         ctx.on_damage()
-        _log.error("blob %s is damaged (%s); a push heals it", stored.digest, kept.found)
-    if kept.is_replaced:
-        try:
-            await ctx.writer.replace(kept.object_id, stored.object_id)
-        except ObjectUnknown:
-            raise StoreUnavailable("the bytes were removed while they were being stored") from None
-        if not await ctx.database.write(damage.confirm, account_id, kept.object_id, ctx.clock()):
-            if not await ctx.database.read(collection.is_left, kept.object_id):
-                await ctx.writer.remove_duplicate(kept.object_id)
-            raise StoreUnavailable("the blob was collected while it was being stored")
-    elif kept.object_id != stored.object_id:
+        _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
+    if kept.stored_id != stored.object_id:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
@@ -110,7 +98,14 @@ async def _record(
     while True:
         try:
             kept = await ctx.database.write(
-                _record_rows, repository_id, account_id, stored, lease, seen, ctx.clock()
+                _record_rows,
+                repository_id,
+                account_id,
+                stored,
+                lease,
+                seen,
+                ctx.new_id,
+                ctx.clock(),
             )
         except _NotSeenError:
             seen = await _look(ctx, account_id, stored)
@@ -135,12 +130,14 @@ async def _find_recorded(
     seen: _Seen | None,
     error: OutcomeUnknown,
 ) -> _Kept:
-    """Return the object that a transaction of unknown outcome has recorded; else raise `error`."""
+    """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
     await _check_ended(ctx, lease, error)
     there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
-    if there is None or not (there.id == stored.object_id or _may_stay(there, seen, ctx.clock())):
+    if there is None or not (
+        there.stored_id == stored.object_id or _may_stay(there, seen, ctx.clock())
+    ):
         raise error
-    return _Kept(there.id)
+    return _Kept(there.stored_id)
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
@@ -161,19 +158,19 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
 
 async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
     """Check presence and size of the account's copy of these bytes; None if it has none."""
-    object_id = await ctx.database.read(damage.kept_object, account_id, stored.digest)
-    if object_id is None:
+    kept = await ctx.database.read(blobs.find_object, account_id, stored.digest)
+    if kept is None:
         return None
     try:
-        found = await find_damage(ctx.reader, object_id, stored.size)
+        found = await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
     except StoreUnavailable:
         found = damage.UNREADABLE
-    return _Seen(object_id, found)
+    return _Seen(kept.stored_id, found)
 
 
 def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
-    """Return True if the kept object was found whole, and need not be replaced."""
-    return seen == (kept.id, None) and not _must_go(kept, now)
+    """Return True if the kept bytes were found whole, and need not be replaced."""
+    return seen == (kept.stored_id, None) and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
@@ -188,29 +185,40 @@ def _record_rows(
     stored: Stored,
     lease: Lease | None,
     seen: _Seen | None,
+    new_id: Callable[[], str],
     now: int,
 ) -> _Kept | None:
-    """Write the rows; return the object that the account keeps, or None if there is no repository.
+    """Write the rows; return the bytes that the account keeps, or None if there is no repository.
+
+    Bytes that are replaced go to the quarantine under a new id.
 
     Raises:
-        _NotSeenError: `seen` is not about this object; check it and repeat.
+        _NotSeenError: `seen` is not about the kept bytes; check them and repeat.
         UploadLeaseLost: the lease is held by another, or the session has ended.
 
     """
     if not repositories.is_live(tx, repository_id):
         return None
     new = NewObject(
-        stored.object_id, stored.digest, stored.size, stored.stored_size, stored.encoding
+        stored.object_id,
+        stored.digest,
+        stored.size,
+        stored.stored_size,
+        stored.encoding,
+        stored_id=stored.object_id,
     )
     kept = blobs.keep_object(tx, account_id, new, now)
-    result = _Kept(kept.id)
-    if kept.id != new.id and not _may_stay(kept, seen, now):
-        result = _Kept(kept.id, is_replaced=True)
+    result = _Kept(kept.stored_id)
+    if kept.stored_id != new.stored_id and not _may_stay(kept, seen, now):
+        found = None
         if not _must_go(kept, now):
-            if seen is None or seen.object_id != kept.id or seen.damage is None:
+            if seen is None or seen.stored_id != kept.stored_id or seen.damage is None:
                 raise _NotSeenError
-            damage.mark(tx, account_id, kept.id, kept.verified_at, seen.damage, now)
-            result = result._replace(found=seen.damage)
+            found = seen.damage
+        same = new._replace(id=kept.id)
+        is_switched = switch_bytes(tx, account_id, kept.stored_id, same, new_id(), now)
+        assert is_switched, "the object is locked"
+        result = _Kept(new.stored_id, found)
     blobs.link_object(tx, repository_id, account_id, stored.digest, kept.id, stored.size, now)
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)

@@ -1,0 +1,164 @@
+"""The format of sealed objects: a header, then frames that are encrypted each by itself.
+
+Functions over buffers, without files. ``docs/sealed-format.md`` describes the bytes, with test
+vectors, so that another program can read them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import struct
+from enum import IntEnum
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from registry.blobstore.base import DataKey
+
+FRAME_BYTES: Final = 1 << 20
+"""Bytes of an object in each frame but the last, which has fewer, and may have none."""
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+OVERHEAD: Final = NONCE_BYTES + TAG_BYTES
+"""Bytes that a frame is longer than its plaintext."""
+SLOT_BYTES: Final = FRAME_BYTES + OVERHEAD
+"""Distance between the beginnings of two frames."""
+
+_MAGIC: Final = b"ENTREPOT"
+_VERSION: Final = 1
+_AES_256_GCM: Final = 1
+_NOT_COMPRESSED: Final = 0
+_FIXED: Final = _MAGIC + bytes((_VERSION, _AES_256_GCM, _NOT_COMPRESSED, 20))
+_SALT_BYTES: Final = 32
+_COMMITMENT_BYTES: Final = 32
+HEADER_BYTES: Final = len(_FIXED) + _SALT_BYTES + _COMMITMENT_BYTES
+_KEY_BYTES: Final = 32
+_LABEL: Final = b"Entrepot sealed object"
+_ASSOCIATED: Final = struct.Struct(">BQI")
+
+
+class FrameKind(IntEnum):
+    """What a frame is; its associated data has the number."""
+
+    WHOLE = 1
+    """`FRAME_BYTES` of an object; others follow."""
+    LAST = 2
+    """The end of an object: fewer than `FRAME_BYTES`."""
+    PARTIAL = 3
+    """The beginning of a frame of staged bytes; no object has one."""
+
+
+class SealBroken(Exception):
+    """A header or frame was not made for this object with this key, or was changed."""
+
+
+def frame_offset(number: int) -> int:
+    """Return where a frame begins in the stored bytes."""
+    return HEADER_BYTES + number * SLOT_BYTES
+
+
+def sealed_size(size: int) -> int:
+    """Return how many bytes are stored for a sealed object of `size` bytes."""
+    number, rest = divmod(size, FRAME_BYTES)
+    return frame_offset(number) + rest + OVERHEAD
+
+
+def unsealed_size(stored_size: int) -> int:
+    """Return the size of a sealed object by that of its stored bytes.
+
+    Raises:
+        SealBroken: no object is stored in so many bytes.
+
+    """
+    number, rest = divmod(stored_size - HEADER_BYTES, SLOT_BYTES)
+    if number < 0 or rest < OVERHEAD:
+        raise SealBroken(f"no sealed object has {stored_size} bytes")
+    return number * FRAME_BYTES + rest - OVERHEAD
+
+
+class FrameCipher:
+    """Seals and opens the frames of one object. May be used by several threads."""
+
+    __slots__ = ("_aead", "header")
+
+    def __init__(self, header: bytes, frame_key: bytes) -> None:
+        self.header: Final = header
+        self._aead = AESGCM(frame_key)
+
+    @classmethod
+    def new(cls, data_key: DataKey, object_id: str) -> FrameCipher:
+        """Return the cipher of a new object, with a header of its own."""
+        salt = os.urandom(_SALT_BYTES)
+        frame_key, commitment = _derive(data_key, object_id, salt)
+        return cls(_FIXED + salt + commitment, frame_key)
+
+    @classmethod
+    def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
+        """Return the cipher of stored bytes that begin with `header`.
+
+        Raises:
+            SealBroken: the header was made with another key, for another context or object, or was
+                changed; or it is none, or of a version that is unknown here.
+
+        """
+        if len(header) != HEADER_BYTES or not header.startswith(_FIXED):
+            raise SealBroken("the header is not one of a sealed object of format 1")
+        salt = header[len(_FIXED) : len(_FIXED) + _SALT_BYTES]
+        frame_key, commitment = _derive(data_key, object_id, salt)
+        if not hmac.compare_digest(header[-_COMMITMENT_BYTES:], commitment):
+            raise SealBroken("the header was made with another key or for another object")
+        return cls(header, frame_key)
+
+    def seal(self, kind: FrameKind, number: int, plaintext: memoryview, out: memoryview) -> int:
+        """Write the sealed frame to `out` under a new nonce; return its length."""
+        end = len(plaintext) + OVERHEAD
+        nonce = os.urandom(NONCE_BYTES)
+        out[:NONCE_BYTES] = nonce
+        associated = _ASSOCIATED.pack(kind, number, len(plaintext))
+        self._aead.encrypt_into(nonce, plaintext, associated, out[NONCE_BYTES:end])
+        return end
+
+    def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
+        """Decrypt a sealed frame into `out`; return the part of it that was written.
+
+        Raises:
+            SealBroken: it is another frame, or was changed. `out` may hold anything then.
+
+        """
+        size = len(sealed) - OVERHEAD
+        if size < 0:
+            raise SealBroken("a frame is too short")
+        associated = _ASSOCIATED.pack(kind, number, size)
+        found = out[:size]
+        try:
+            self._aead.decrypt_into(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated, found)
+        except InvalidTag:
+            raise SealBroken(f"frame {number} does not open") from None
+        return found
+
+
+def sealed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
+    """Return the stored bytes of a small object."""
+    cipher = FrameCipher.new(data_key, object_id)
+    stored = bytearray(sealed_size(len(data)))
+    stored[:HEADER_BYTES] = cipher.header
+    last = len(data) // FRAME_BYTES
+    with memoryview(stored) as out, memoryview(data) as plaintext:
+        for number in range(last + 1):
+            kind = FrameKind.LAST if number == last else FrameKind.WHOLE
+            frame = plaintext[number * FRAME_BYTES : (number + 1) * FRAME_BYTES]
+            cipher.seal(kind, number, frame, out[frame_offset(number) :])
+    return bytes(stored)
+
+
+def _derive(data_key: DataKey, object_id: str, salt: bytes) -> tuple[bytes, bytes]:
+    """Return the key of the frames, and the commitment to it."""
+    context = len(data_key.context).to_bytes(2, "big") + data_key.context
+    info = _LABEL + _FIXED + context + object_id.encode("ascii")
+    length = _KEY_BYTES + _COMMITMENT_BYTES
+    derived = HKDF(SHA256(), length=length, salt=salt, info=info).derive(data_key.plaintext)
+    return derived[:_KEY_BYTES], derived[_KEY_BYTES:]

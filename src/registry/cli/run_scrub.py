@@ -1,0 +1,150 @@
+"""Carry out ``entrepot scrub`` and ``entrepot scrub status``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import NotFound
+from registry.cli.api import Record
+from registry.cli.failure import Missing
+from registry.cli.output import TABLE, duration_text, size_text, time_text, write_now, write_record
+from registry.cli.progress import ProgressLine
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.pace import Pace
+from registry.gc.scrub.status import ScrubStatus, scrub_status
+from registry.gc.scrub.whole import ScrubProgress, ScrubReport, ScrubScope, scrub_all
+from registry.main import Registry, prepare
+from registry.metadata.database import check_whole
+from registry.oci.reference import parse_name
+from registry.services.repositories.names import get_named_repository
+from registry.settings import Settings
+
+_DAY: Final = 24 * 3600 * MICROSECONDS
+
+
+def run_scrub(
+    settings: Settings, repositories: Sequence[str], *, days: int, bytes_per_second: int
+) -> int:
+    """Read what is stored, print what is damaged, and return 1 if anything is."""
+    prepare(settings)
+    check_whole(settings.database)
+    begun = time.monotonic()
+    report, warning = asyncio.run(_scrub(settings, repositories, days * _DAY, bytes_per_second))
+    seconds = time.monotonic() - begun
+    for blob in report.blobs:
+        write_now(f"blob {blob.digest}: {blob.problem}\n")
+        for needy in blob.images:
+            write_now(f"image {needy} needs blob {blob.digest}\n")
+    for found in report.manifests:
+        write_now(f"manifest {found.manifest.digest}: {found.problem}\n")
+        for image in found.images:
+            write_now(f"image {image} has this manifest\n")
+    images = {str(image) for blob in report.blobs for image in blob.images}
+    images |= {str(image) for found in report.manifests for image in found.images}
+    damaged = len(report.blobs) + len(report.manifests)
+    if damaged:
+        write_now(
+            f"{len(report.blobs)} blobs and {len(report.manifests)} manifests are damaged,"
+            f" {len(images)} images need them: a push of the same image heals them\n"
+        )
+    rate = size_text(int(report.read_bytes / max(seconds, 0.001)))
+    write_now(
+        f"{report.object_count} blobs and {report.manifest_count} manifests read,"
+        f" {size_text(report.read_bytes)}, {rate}/s: {damaged} damaged\n"
+    )
+    if warning:
+        write_now(f"Warning: {warning}\n")
+    return 1 if damaged or warning else 0
+
+
+async def _scrub(
+    settings: Settings, repositories: Sequence[str], older_than: int, bytes_per_second: int
+) -> tuple[ScrubReport, str]:
+    """Return the report, and why it may be wrong; empty if it is right."""
+    names = [parse_name(each) for each in repositories]
+    line = ProgressLine(sys.stderr)
+
+    def show(progress: ScrubProgress) -> None:
+        total = "" if progress.total is None else f" of {progress.total}"
+        line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
+
+    try:
+        async with Registry(settings).open() as process:
+            ctx, store = process.ctx, process.store
+            try:
+                found = [await ctx.database.read(get_named_repository, name) for name in names]
+            except NotFound as error:
+                raise Missing(str(error)) from None
+            warning = ""
+            try:
+                await check_generation(ctx, store)
+            except DatabaseWentBack as error:
+                warning = str(error)
+            scope = ScrubScope([each.id for each in found], older_than)
+            pace = Pace(bytes_per_second)
+            report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show)
+            return report, warning
+    finally:
+        line.end()
+
+
+def run_status(settings: Settings, form: str) -> int:
+    """Print how far the scrub in the background has come."""
+    prepare(settings)
+    status = asyncio.run(_status(settings))
+    if form == TABLE:
+        write_now(_text(settings, status))
+    else:
+        write_record(_record(settings, status), form)
+    return 0
+
+
+async def _status(settings: Settings) -> ScrubStatus:
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        return await scrub_status(ctx.database, ctx.clock() - settings.scrubbing.every)
+
+
+def _text(settings: Settings, status: ScrubStatus) -> str:
+    rate = settings.scrubbing.scrub_rate_bytes
+    every = settings.scrubbing.scrub_every_seconds
+    period = f"{every // 86400} days" if every % 86400 == 0 else duration_text(every)
+    setting = f"every blob is read once in {period}, at {size_text(rate)}/s or less"
+    verified = (
+        f"verified in that time: {status.verified_count} of {status.object_count} blobs,"
+        f" {size_text(status.verified_bytes)} of {size_text(status.stored_bytes)}"
+    )
+    lines = [setting if rate else f"turned off (scrub_rate_bytes = 0); period {period}", verified]
+    if status.oldest_at is not None:
+        lines.append(f"verified longest ago: {time_text(_time(status.oldest_at))}")
+    lines.append(f"known to be damaged: {status.damaged_count} blobs")
+    if status.turn_ended_at is not None:
+        failed = "; it failed, and the log has the reason" if status.is_failed else ""
+        lines.append(f"last turn: {time_text(_time(status.turn_ended_at))}{failed}")
+    return "\n".join([*lines, ""])
+
+
+def _record(settings: Settings, status: ScrubStatus) -> Record:
+    scrubbing = settings.scrubbing
+    return {
+        "every_seconds": scrubbing.scrub_every_seconds,
+        "rate_bytes": scrubbing.scrub_rate_bytes,
+        "blobs": status.object_count,
+        "stored_bytes": status.stored_bytes,
+        "verified_blobs": status.verified_count,
+        "verified_bytes": status.verified_bytes,
+        "oldest_verified_at": None if status.oldest_at is None else _time(status.oldest_at),
+        "damaged_blobs": status.damaged_count,
+        "turn_ended_at": None if status.turn_ended_at is None else _time(status.turn_ended_at),
+        "turn_failed": status.is_failed,
+    }
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,78 @@
+"""``entrepot scrub``: its parsers."""
+
+from __future__ import annotations
+
+import argparse
+
+from registry.cli.options import Verbs, add_output
+from registry.cli.server_commands import add_data, settings_of
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``scrub`` and ``scrub status``."""
+    scrub = commands.add_parser(
+        "scrub",
+        help="read all stored bytes, find damaged ones and the images they hit (on the registry's"
+        " machine)",
+        description="Read the stored bytes of all blobs and manifests, and compare them with their"
+        " checksums; no key is needed. Damaged blobs are marked, so that the next push of the same"
+        " bytes heals them. Exit 1 if anything is damaged. For operators of the registry: it needs"
+        " the data and the settings of 'serve', and may run beside it.",
+    )
+    scrub.add_argument(
+        "--repository",
+        action="append",
+        default=[],
+        dest="repositories",
+        metavar="ACCOUNT/NAME",
+        help="read only the images of this repository; repeatable",
+    )
+    scrub.add_argument(
+        "--older-than",
+        type=_number,
+        default=0,
+        metavar="DAYS",
+        help="skip blobs that were verified in these days; so an interrupted scrub goes on",
+    )
+    scrub.add_argument(
+        "--limit-rate",
+        type=_number,
+        default=0,
+        metavar="BYTES",
+        help="read at most so many bytes per second (as many as the disk gives)",
+    )
+    add_data(scrub)
+    verbs = scrub.add_commands()
+    verbs.metavar = "[COMMAND]"
+    scrub.set_defaults(run=_scrub)
+    words = "how far the scrub in the background has come"
+    status = verbs.add_parser("status", help=words, description=f"Show {words}.")
+    add_data(status)
+    add_output(status)
+    for action in status._actions:  # else these defaults hide what was given before the command
+        if action.dest in ("config", "data"):
+            action.default = argparse.SUPPRESS
+    status.set_defaults(run=_show_status)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _scrub(options: argparse.Namespace) -> int:
+    from registry.cli.run_scrub import run_scrub  # noqa: PLC0415 - imports the whole registry
+
+    return run_scrub(
+        settings_of(options),
+        options.repositories,
+        days=options.older_than,
+        bytes_per_second=options.limit_rate,
+    )
+
+
+def _show_status(options: argparse.Namespace) -> int:
+    from registry.cli.run_scrub import run_status  # noqa: PLC0415 - as above
+
+    return run_status(settings_of(options), options.output)

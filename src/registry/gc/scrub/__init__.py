@@ -1,0 +1,1 @@
+"""Read stored bytes, to find those that a disk has damaged."""

@@ -1,0 +1,188 @@
+"""The scrub in the background: every stored byte is read once in a period, at a limited rate.
+
+Blobs are read in turns, the one verified longest ago first. `verified_at` in its row says how far
+the scrub has come, so any process continues it after another died; of the blob that was being read,
+it begins anew. Manifests are few bytes; one turn reads them all.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from cloudcore.errors import NotFound
+from cloudcore.jobs.schedule import Scheduled
+from registry.blobstore.base import BlobStore, DeletionsHeld
+from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
+from registry.errors import StoreUnavailable
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import FoundDamage, ObjectCheck
+from registry.gc.pace import Pace
+from registry.gc.scrub.manifests import ManifestCheck, all_manifests
+from registry.metadata.collector import scrub
+from registry.metadata.collector.audit import ObjectRow
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
+from registry.settings import Scrubbing
+
+OBJECT_CHORE: Final = "registry.scrub"
+EVERY_SECONDS: Final = 300
+"""Seconds between the beginnings of turns."""
+LONGEST_SECONDS: Final = 7 * 24 * 3600
+"""Time in which the largest blob must have been read."""
+_TURN_SECONDS: Final = 600
+"""Time after which a turn begins to read no further blob; then another process may go on."""
+_LOOK_SECONDS: Final = 1.0
+"""Time between two looks whether a backup is under way."""
+_PAGE: Final = 100
+_SUSPICIOUS: Final = 20
+"""Damaged blobs at the begin of a turn, without a whole one, that look like an unmounted disk."""
+_LOGGED: Final = 20
+"""Images of a damaged blob that are named in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+def scrub_chores(
+    ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing
+) -> Sequence[Scheduled]:
+    """Return the chores of the scrub; none if it is turned off."""
+    if not scrubbing.scrub_rate_bytes:
+        return ()
+    return (
+        Scheduled(
+            OBJECT_CHORE, EVERY_SECONDS, ObjectScrub(ctx, store, scrubbing).turn, LONGEST_SECONDS
+        ),
+        Scheduled(
+            "registry.manifest_scrub",
+            scrubbing.scrub_every_seconds,
+            partial(scrub_manifests, ctx, scrubbing),
+            LONGEST_SECONDS,
+        ),
+    )
+
+
+class ObjectScrub:
+    """The turns of one process."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext,
+        store: BlobStore,
+        scrubbing: Scrubbing,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Callable[[int], Pace] = Pace,
+    ) -> None:
+        self._ctx = ctx
+        self._store = store
+        self._scrubbing = scrubbing
+        self._monotonic = monotonic
+        self._new_pace = pace
+
+    async def turn(self) -> int:
+        """Read the blobs that are due, one after the other; return how many.
+
+        End early while a backup is under way, and when the database is not the one of the blobs.
+
+        Raises:
+            StoreUnavailable: the first blobs are all damaged, as if their disk was not mounted.
+
+        """
+        try:
+            await check_generation(self._ctx, self._store)
+        except DatabaseWentBack as error:
+            _log.error("no blob is verified: %s", error)
+            return 0
+        turn = _Turn(self._ctx)
+        pace = self._new_pace(self._scrubbing.scrub_rate_bytes)
+        check = ObjectCheck(
+            self._ctx.database, self._store, self._ctx.clock, turn.note, turn.count, pace=pace
+        )
+        turn.check = check
+        await check.run(self._due(turn), readers=1)
+        if turn.is_suspicious:
+            raise StoreUnavailable(
+                f"the first {_SUSPICIOUS} blobs of a turn of the scrub are all damaged: is the disk"
+                " of the blobs mounted? The next turn goes on"
+            )
+        return check.object_count
+
+    async def _due(self, turn: _Turn) -> AsyncIterator[ObjectRow]:
+        verified_before = self._ctx.clock() - self._scrubbing.every
+        ends_at = self._monotonic() + _TURN_SECONDS
+        look_at = 0.0
+        after = scrub.FIRST
+        while page := await self._ctx.database.read(
+            scrub.due_objects, verified_before, after, _PAGE
+        ):
+            for row in page:
+                now = self._monotonic()
+                if now >= ends_at or turn.is_suspicious:
+                    return
+                if now >= look_at:
+                    look_at = now + _LOOK_SECONDS
+                    if isinstance((await self._store.delete([])).refusal, DeletionsHeld):
+                        return
+                yield row
+            after = page[-1].verified_at, page[-1].id
+
+
+class _Turn:
+    """What one turn has counted and found."""
+
+    def __init__(self, ctx: ServiceContext) -> None:
+        self._ctx = ctx
+        self._counted_objects = self._counted_bytes = 0
+        self._damaged = 0
+        self.check: ObjectCheck
+        self.is_suspicious = False
+
+    def count(self) -> None:
+        """Count what was read since the last call."""
+        objects, read = self.check.object_count, self.check.read_bytes
+        self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
+        self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
+        self._counted_objects, self._counted_bytes = objects, read
+
+    def note(self, found: FoundDamage) -> None:
+        """Log a damaged blob and the images that need it; count it if it was not known."""
+        if found.is_new:
+            self._ctx.on_damage()
+            self._ctx.count(SCRUBBED_DAMAGED, 1)
+        _log.error("blob %s is damaged (%s): clients get 404 until it is pushed again", *found[:2])
+        for image in found.images[:_LOGGED]:
+            _log.error("image %s needs the damaged blob %s", image, found.digest)
+        if len(found.images) > _LOGGED:
+            _log.error(
+                "%d images need the damaged blob %s; 'entrepot scrub' names them",
+                len(found.images),
+                found.digest,
+            )
+        self._damaged += 1
+        if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
+            self.is_suspicious = True
+
+
+async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
+    """Check the bytes of all manifests; log and count the damaged ones. Return how many."""
+    check = ManifestCheck(ctx.database, Pace(scrubbing.scrub_rate_bytes))
+    damaged = 0
+    async for found in check.run(all_manifests(ctx.database)):
+        damaged += 1
+        for image in found.images[:_LOGGED]:
+            with suppress(NotFound):  # it logs, and counts each manifest once
+                await ctx.manifest_damage.check(
+                    found.manifest.body,
+                    found.manifest.digest,
+                    Name(image.handle, image.repository),
+                    ctx.on_damage,
+                )
+            _log.error("image %s has a damaged manifest", image)
+    ctx.count(SCRUBBED_BYTES, check.read_bytes)
+    ctx.count(SCRUBBED_DAMAGED, damaged)
+    return damaged

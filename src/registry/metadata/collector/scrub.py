@@ -1,0 +1,190 @@
+"""Queries of the scrub: objects and manifests in the order in which they are verified.
+
+``ix_blob_objects_verified_at`` lists the objects that are not known to be damaged, the one whose
+bytes were verified longest ago first (0: never, or that is unknown). So whoever continues a scrub
+needs no other record of where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, case, literal_column, select, tuple_
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.damage import image_text, tags_of
+from registry.metadata.collector.audit import HAS_BYTES, ObjectRow, select_objects
+from registry.metadata.tables import (
+    blob_objects,
+    manifest_bodies,
+    manifests,
+    repositories,
+    repository_blobs,
+)
+
+_o, _l, _b, _m, _r = (
+    blob_objects.c,
+    repository_blobs.c,
+    manifest_bodies.c,
+    manifests.c,
+    repositories.c,
+)
+FIRST: Final = (-1, "")
+"""Before every object."""
+
+
+class StoredManifest(NamedTuple):
+    """A manifest's bytes, which all repositories of an account share."""
+
+    account_id: str
+    digest: str
+    body: bytes
+
+
+class ManifestUse(NamedTuple):
+    """An image with some manifest."""
+
+    handle: str
+    repository: str
+    digest: str
+    tags: Sequence[str]
+    """Its tags, and those of indexes that list it; the first of all."""
+
+    def __str__(self) -> str:
+        """Return its name, as in pull commands, and its tags."""
+        return image_text(self.handle, self.repository, self.digest, self.tags)
+
+
+_BEFORE: Final = _o.verified_at < bindparam("verified_before")
+_DUE: Final = Statement(
+    page(
+        select_objects()
+        .where(
+            _o.damage.is_(None),
+            _BEFORE,
+            tuple_(_o.verified_at, _o.id) > tuple_(bindparam("after_at"), bindparam("after_id")),
+        )
+        .order_by(_o.verified_at, _o.id)
+    )
+)
+_ALL: Final = Statement(
+    page(select_objects().where(_BEFORE, _o.id > bindparam("after")).order_by(_o.id))
+)
+_OF_REPOSITORY: Final = Statement(
+    page(
+        select_objects()
+        .join(repository_blobs, _l.object_id == _o.id)
+        .where(
+            _BEFORE,
+            _l.repository_id == bindparam("repository_id"),
+            _l.digest > bindparam("after"),
+        )
+        .order_by(_l.digest)
+    )
+)
+_OLDEST: Final = Statement(
+    page(
+        select(case((_o.verified_at == literal_column("0"), _o.created_at), else_=_o.verified_at))
+        .where(_o.damage.is_(None), HAS_BYTES, _o.verified_at >= literal_column("0"))
+        .order_by(_o.verified_at, _o.id)
+    )
+)
+_BODIES: Final = Statement(
+    page(
+        select(_b.account_id, _b.digest, _b.body)
+        .where(
+            tuple_(_b.account_id, _b.digest)
+            > tuple_(bindparam("after_account"), bindparam("after_digest"))
+        )
+        .order_by(_b.account_id, _b.digest)
+    )
+)
+_BODIES_OF_REPOSITORY: Final = Statement(
+    page(
+        select(_b.account_id, _b.digest, _b.body)
+        .select_from(manifests)
+        .join(manifest_bodies, (_b.account_id == _m.account_id) & (_b.digest == _m.digest))
+        .where(
+            _m.repository_id == bindparam("repository_id"), _m.digest > bindparam("after_digest")
+        )
+        .order_by(_m.digest)
+    )
+)
+_IMAGES: Final = Statement(
+    page(
+        select(accounts.c.handle, _r.name, _m.id)
+        .select_from(manifests)
+        .join(repositories, _r.id == _m.repository_id)
+        .join(accounts, accounts.c.id == _r.account_id)
+        .where(
+            _m.account_id == bindparam("account_id"),
+            _m.digest == bindparam("digest"),
+            _r.deleted_at.is_(None),
+        )
+    )
+)
+
+
+def due_objects(
+    tx: Connection, verified_before: int, after: tuple[int, str], limit: int
+) -> list[ObjectRow]:
+    """Return a page of undamaged objects last verified before a moment, the oldest first.
+
+    `after` is the `verified_at` and id of the last one of the page before; at first `FIRST`.
+    """
+    rows = tx.rows(
+        _DUE, verified_before=verified_before, after_at=after[0], after_id=after[1], limit=limit
+    )
+    return [ObjectRow(*row) for row in rows]
+
+
+def all_objects(tx: Connection, verified_before: int, after: str, limit: int) -> list[ObjectRow]:
+    """Return a page of objects last verified before a moment, damaged ones too, by id."""
+    rows = tx.rows(_ALL, verified_before=verified_before, after=after, limit=limit)
+    return [ObjectRow(*row) for row in rows]
+
+
+def objects_of_repository(
+    tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
+) -> list[ObjectRow]:
+    """Return a page of a repository's objects, as `all_objects`, by digest."""
+    rows = tx.rows(
+        _OF_REPOSITORY,
+        repository_id=repository_id,
+        verified_before=verified_before,
+        after=after,
+        limit=limit,
+    )
+    return [ObjectRow(*row) for row in rows]
+
+
+def oldest_verified_at(tx: Connection) -> int | None:
+    """Return when the bytes verified longest ago were verified, or stored if never; None: none."""
+    rows = tx.rows(_OLDEST, limit=1)
+    return int(rows[0][0]) if rows else None
+
+
+def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredManifest]:
+    """Return a page of the manifests' bytes, of deleted ones too, by account id and digest."""
+    rows = tx.rows(_BODIES, after_account=after[0], after_digest=after[1], limit=limit)
+    return [StoredManifest(*row) for row in rows]
+
+
+def manifests_of_repository(
+    tx: Connection, repository_id: str, after: str, limit: int
+) -> list[StoredManifest]:
+    """Return a page of the bytes of a repository's manifests, by digest."""
+    rows = tx.rows(
+        _BODIES_OF_REPOSITORY, repository_id=repository_id, after_digest=after, limit=limit
+    )
+    return [StoredManifest(*row) for row in rows]
+
+
+def images_with(tx: Connection, account_id: str, digest: str, limit: int) -> list[ManifestUse]:
+    """Return up to `limit` images with this manifest, in live repositories of an account."""
+    rows = tx.rows(_IMAGES, account_id=account_id, digest=digest, limit=limit)
+    tags = tags_of(tx, [row[2] for row in rows])
+    return sorted(ManifestUse(row[0], row[1], digest, tags[row[2]]) for row in rows)

@@ -1,0 +1,108 @@
+"""``entrepot scrub``: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.blobstore.filesystem import FilesystemStore
+from registry.cli.main import main
+from registry.main import prepare
+from registry.oci.digest import digest_of
+from registry.settings import Settings
+from tests.inprocess import Registry, open_registry
+from tests.integration.damaged import flip
+from tests.integration.stored_forms import CONFIG, push_image
+
+LAYER: Final = b"layer" * 1000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return the data of a registry of two images."""
+    data = tmp_path / "data"
+    prepare(Settings(data=data))
+
+    async def fill(registry: Registry) -> None:
+        await push_image(registry, LAYER, "v1")
+        await push_image(registry, b"other", "v1", "other")
+
+    with_registry(data, fill)
+    return data
+
+
+def with_registry(data: Path, scenario: Callable[[Registry], Awaitable[None]]) -> None:
+    async def play() -> None:
+        with closing(FilesystemStore(data / "blobs")) as store:
+            async with open_registry(f"sqlite:///{data}/metadata.db", store) as registry:
+                await scenario(registry)
+
+    asyncio.run(play())
+
+
+def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
+    status = main(["scrub", *arguments])
+    return status, capsys.readouterr().out.splitlines()
+
+
+def damage(data: Path) -> None:
+    for file in (data / "blobs" / "objects").glob("*/*"):
+        if file.read_bytes() == LAYER:
+            flip(file)
+
+
+def test_whole_data_is_read_and_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, (line,) = ended(capsys, "--data", str(data), "--limit-rate", "100000000")
+    size = len(LAYER) + len(CONFIG) + len(b"other")
+    assert status == 0
+    assert line.startswith("3 blobs and 2 manifests read, ")
+    assert line.endswith("/s: 0 damaged")
+    assert size > 5000
+    status, (line,) = ended(capsys, "--data", str(data), "--older-than", "1")
+    assert (status, line.split(" read")[0]) == (0, "0 blobs and 2 manifests")
+
+
+def test_a_damaged_blob_and_its_images_are_named(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(data)
+    for _ in range(2):
+        status, (blob, image, sums, _) = ended(capsys, "--data", str(data))
+        assert status == 1
+        assert blob.startswith(f"blob {digest_of(LAYER)}: its bytes hash to sha256:")
+        assert image.startswith("image dev/app@sha256:")
+        assert image.endswith(f" (v1) needs blob {digest_of(LAYER)}")
+        assert sums == (
+            "1 blobs and 0 manifests are damaged, 1 images need them: a push of the same image"
+            " heals them"
+        )
+    assert ended(capsys, "--data", str(data), "--repository", "dev/other")[0] == 0
+    assert ended(capsys, "--data", str(data), "--repository", "dev/app")[0] == 1
+    assert main(["scrub", "--data", str(data), "--repository", "dev/none"]) == 3
+    assert "dev/none" in capsys.readouterr().err
+
+
+def test_the_status_tells_how_far_the_background_has_come(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(data)
+    assert ended(capsys, "--data", str(data))[0] == 1
+    for arguments in (("--data", str(data), "status"), ("status", "--data", str(data))):
+        status, lines = ended(capsys, *arguments)
+        assert (status, lines[0]) == (
+            0,
+            "every blob is read once in 30 days, at 33.6 MB/s or less",
+        )
+        assert lines[1].startswith("verified in that time: 2 of 3 blobs, ")
+        assert lines[2].startswith("verified longest ago: ")
+        assert lines[3:] == ["known to be damaged: 1 blobs"]
+    status, lines = ended(capsys, "status", "--data", str(data), "--output", "json")
+    record = json.loads("\n".join(lines))
+    assert (record["blobs"], record["verified_blobs"], record["damaged_blobs"]) == (3, 2, 1)
+    assert record["turn_ended_at"] is None

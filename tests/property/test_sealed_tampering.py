@@ -1,0 +1,204 @@
+"""Random changes to the stored bytes of sealed objects: not one wrong byte comes out."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+import pytest
+
+from registry.blobstore.base import DataKey, ObjectDamaged
+from registry.blobstore.memory import MemoryFiles
+from registry.blobstore.sealed_format import (
+    HEADER_BYTES,
+    OVERHEAD,
+    FrameCipher,
+    FrameKind,
+    frame_offset,
+)
+from registry.errors import StoreUnavailable
+from registry.oci.digest import digest_of
+from tests.small_frames import KEY, SMALL_BYTES, small_frames
+from tests.soak import IS_SOAK, time_limit, times
+
+TAMPERS: Final = times(7000)
+SIZES: Final = (0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1, 5 * SMALL_BYTES, 900, 1300)
+SLOT: Final = SMALL_BYTES + OVERHEAD
+
+
+class Victim:
+    """A sealed object, and others whose bytes may be put into it."""
+
+    def __init__(self, rng: random.Random, size: int) -> None:
+        self.files = MemoryFiles()
+        self.data = rng.randbytes(size)
+        self.object_id = self.put(self.data)
+        self.stored = self.files.objects[self.object_id]
+        self.others = [
+            self.files.objects[self.put(data, key)]
+            for data in (self.data, rng.randbytes(size))
+            for key in (KEY, DataKey(KEY.plaintext, b"another account"), DataKey(bytes(32), b""))
+        ]
+        # As when its upload began again: the same bytes, key and id, but sealed anew.
+        self.files.delete(self.object_id)
+        self.put(rng.randbytes(size), KEY, self.object_id)
+        self.others.append(self.files.objects[self.object_id])
+
+    def put(self, data: bytes, key: DataKey = KEY, object_id: str | None = None) -> str:
+        name = object_id or str(uuid.uuid4())
+        with closing(self.files.stage(name, None, key)) as staged:
+            staged.write(memoryview(data))
+            staged.commit(digest_of(data))
+        return name
+
+
+def frames_of(stored: bytes) -> list[bytes]:
+    return [stored[at : at + SLOT] for at in range(HEADER_BYTES, len(stored), SLOT)]
+
+
+def flip(rng: random.Random, victim: Victim) -> bytes:
+    changed = bytearray(victim.stored)
+    for _ in range(rng.choice((1, 1, 1, 2, 9))):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(rng: random.Random, victim: Victim) -> bytes:
+    return victim.stored[: rng.randrange(len(victim.stored))]
+
+
+def cut_frames(rng: random.Random, victim: Victim) -> bytes:
+    """Leave whole frames out at the end, perhaps with an end of the right size."""
+    frames = frames_of(victim.stored)
+    kept = b"".join(frames[: rng.randrange(len(frames))])
+    return victim.stored[:HEADER_BYTES] + kept + rng.choice((b"", rng.randbytes(OVERHEAD)))
+
+
+def extend(rng: random.Random, victim: Victim) -> bytes:
+    more = rng.choice((rng.randbytes(rng.randint(1, SLOT)), rng.choice(frames_of(victim.stored))))
+    return victim.stored + more
+
+
+def shuffle(rng: random.Random, victim: Victim) -> bytes:
+    frames = frames_of(victim.stored)
+    first, second = rng.randrange(len(frames)), rng.randrange(len(frames))
+    frames[first], frames[second] = frames[second], frames[first]
+    return victim.stored[:HEADER_BYTES] + b"".join(frames)
+
+
+def repeat(rng: random.Random, victim: Victim) -> bytes:
+    frames = frames_of(victim.stored)
+    frames[rng.randrange(len(frames))] = rng.choice(frames)
+    return victim.stored[:HEADER_BYTES] + b"".join(frames)
+
+
+def foreign_frame(rng: random.Random, victim: Victim) -> bytes:
+    """Put in the same frame of another object, account or staging."""
+    number = rng.randrange(len(frames_of(victim.stored)))
+    start, end = frame_offset(number), frame_offset(number + 1)
+    return victim.stored[:start] + rng.choice(victim.others)[start:end] + victim.stored[end:]
+
+
+def foreign_header(rng: random.Random, victim: Victim) -> bytes:
+    other = rng.choice(victim.others)
+    part = rng.choice((slice(HEADER_BYTES), slice(12, 44), slice(44, 76)))
+    changed = bytearray(victim.stored)
+    changed[part] = other[part]
+    return bytes(changed)
+
+
+def foreign_object(rng: random.Random, victim: Victim) -> bytes:
+    return rng.choice(victim.others[:-1])
+
+
+def other_kind(rng: random.Random, victim: Victim) -> bytes:
+    """Seal a frame of the object as what it is not, with its own key."""
+    cipher = FrameCipher.of_header(victim.stored[:HEADER_BYTES], KEY, victim.object_id)
+    frames = frames_of(victim.stored)
+    number = rng.randrange(len(frames))
+    is_last = number == len(frames) - 1
+    kind = rng.choice((FrameKind.PARTIAL, FrameKind.WHOLE if is_last else FrameKind.LAST))
+    out = memoryview(bytearray(SLOT))
+    plaintext = memoryview(b"?" * (len(frames[number]) - OVERHEAD))
+    frames[number] = bytes(out[: cipher.seal(kind, number, plaintext, out)])
+    return victim.stored[:HEADER_BYTES] + b"".join(frames)
+
+
+WAYS: Final[tuple[Callable[[random.Random, Victim], bytes], ...]] = (
+    flip,
+    cut,
+    cut_frames,
+    extend,
+    shuffle,
+    repeat,
+    foreign_frame,
+    foreign_header,
+    foreign_object,
+    other_kind,
+)
+
+
+def read(victim: Victim, size: int | None, start: int, stop: int) -> tuple[bytes, bool]:
+    """Return what comes out, and whether it ended without an error."""
+    found = b""
+    try:
+        with closing(victim.files.open(victim.object_id, size, KEY)) as stored:
+            assert size is not None or stored.length == len(victim.data), "a wrong size"
+            for chunk in stored.chunks(start, stop):
+                found += chunk
+    except (ObjectDamaged, StoreUnavailable):
+        return found, False
+    return found, True
+
+
+@time_limit(60)
+def test_a_changed_object_gives_no_wrong_byte() -> None:
+    rng = random.Random(None if IS_SOAK else 20)
+    refused = right = 0
+    with small_frames():
+        victims = [Victim(rng, size) for size in SIZES]
+        for number in range(TAMPERS):
+            victim = victims[number % len(victims)]
+            changed = rng.choice(WAYS)(rng, victim)
+            victim.files.objects[victim.object_id] = changed
+            end = len(victim.data)
+            start, stop = sorted((rng.randint(0, end), rng.randint(0, end)))
+            size = rng.choice((end, end, None))
+            found, _ = read(victim, size, start, stop)
+            assert victim.data[start:stop].startswith(found)
+            found, is_whole = read(victim, size, 0, end)
+            assert victim.data.startswith(found)
+            assert is_whole == (changed == victim.stored)
+            refused += not is_whole
+            right += is_whole
+    assert refused > TAMPERS * 0.8
+    assert right, "no change was none, so that nothing shows that the object opens at all"
+
+
+def test_the_changes_include_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that believes any frame is found out by several of them."""
+    rng = random.Random(3)
+    wrong: set[str] = set()
+
+    def believe(
+        _: FrameCipher, kind: FrameKind, number: int, sealed: memoryview, out: memoryview
+    ) -> memoryview:
+        opened = len(sealed) - OVERHEAD
+        out[:opened] = sealed[:opened]
+        return out[:opened]
+
+    with small_frames():
+        victim = Victim(rng, 1300)
+        monkeypatch.setattr(FrameCipher, "open", believe)
+        victim.files.objects[victim.object_id] = victim.stored
+        victim.data, _ = read(victim, 1300, 0, 1300)
+        for way in WAYS:
+            for _ in range(30):
+                victim.files.objects[victim.object_id] = way(rng, victim)
+                found, _ = read(victim, 1300, 0, 1300)
+                if not victim.data.startswith(found):
+                    wrong.add(way.__name__)
+    assert wrong >= {"flip", "shuffle", "repeat", "foreign_frame", "other_kind"}
