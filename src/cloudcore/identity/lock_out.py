@@ -36,10 +36,10 @@ class ForceQuery(msgspec.Struct):
 
 
 def check_lock_out(ctx: RequestContext) -> ChangeCheck | None:
-    """Return the check of a change, called at the end of its transaction; None: nothing to check.
+    """Return the check of a change, or None if the caller has no right that it could lose.
 
-    It raises Conflict if the caller may not attach policies any more where it could: to
-    itself, or those of its account.
+    Call it at the end of the change's transaction. It raises Conflict if the caller could attach
+    policies to itself, or those of its account, before the change and cannot after it.
 
     Raises:
         InvalidInput: the query is malformed.

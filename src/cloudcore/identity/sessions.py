@@ -153,9 +153,10 @@ def _begin(
 
 
 def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
-    """Return a provider as it stays until the transaction ends, or None.
+    """Lock a provider until the transaction ends, and return it; None if there is none.
 
-    So whoever turns it off also ends the session for which this was asked.
+    A request that turns the provider off waits for the lock, so it finds the new session and ends
+    it.
     """
     provider = None if provider_id is None else find_provider(tx, provider_id)
     if provider is None or not lock_if_there(tx, provider.organization_id):

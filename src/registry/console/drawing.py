@@ -59,7 +59,7 @@ _COLUMN: Final = Markup(
 )
 _HEIGHT: Final = 160
 _FEWEST: Final = 30
-"""The number of columns that a series has room for at least, so that one day is no block."""
+"""The least number of columns of a chart: otherwise a single day would fill its whole width."""
 
 
 def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:

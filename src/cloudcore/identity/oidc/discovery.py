@@ -16,7 +16,9 @@ KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 10
 """The least time between two reads of an issuer's keys: a token can name any key."""
 MISMATCH_SECONDS: Final = 60
-"""The same after a token that these keys do not verify: whoever is sent one can bring it again."""
+"""The least time between two reads after a token that the keys do not verify.
+
+It is longer because anybody can present such a token again and again."""
 MAX_ISSUERS: Final = 100
 """The most issuers whose metadata and keys a process holds."""
 _MAX_KEYS: Final = 100

@@ -1,4 +1,4 @@
-"""The option ``--force`` of changes that may take rights from whoever makes them."""
+"""The option ``--force`` of commands that may take rights from their own caller."""
 
 from __future__ import annotations
 

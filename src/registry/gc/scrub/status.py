@@ -19,7 +19,7 @@ class ScrubStatus(NamedTuple):
     verified_bytes: int
     damaged_count: int
     oldest_at: int | None
-    """When the blob verified longest ago was verified; None: there is none."""
+    """The earliest moment at which one of the blobs was last verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""

@@ -162,7 +162,10 @@ def objects_of_repository(
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
-    """Return when the bytes verified longest ago were verified, or stored if never; None: none."""
+    """Return the earliest moment at which an undamaged object was verified; None without one.
+
+    The moment of an object that was never verified is that of its storing.
+    """
     rows = tx.rows(_OLDEST, limit=1)
     return int(rows[0][0]) if rows else None
 
