@@ -11,7 +11,7 @@ import pytest
 
 from tests.live import LiveRegistry, start_registry
 
-pytest_plugins = ["tests.postgresql", "tests.databases", "tests.time_limits"]
+pytest_plugins = ["tests.postgresql", "tests.databases", "tests.time_limits", "tests.aws_kms"]
 
 # An assertion in a module that tests share tells as much as one in a test.
 pytest.register_assert_rewrite(

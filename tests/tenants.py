@@ -271,9 +271,14 @@ def bearer(token: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_install(
-    url: str, *, clock: ManualClock | None = None, keyring: Keyring | None = None, issuer: str = URL
+    url: str,
+    *,
+    clock: ManualClock | None = None,
+    keyring: Keyring | None = None,
+    issuer: str = URL,
+    **settings: Any,  # noqa: ANN401 - those of `Settings`
 ) -> AsyncIterator[Install]:
-    """Open an install over a migrated database."""
+    """Open an install over a migrated database, with other `settings` if they are given."""
     clock = clock or ManualClock()
     keyring = keyring or Keyring(bytes(32))
     edition = Edition[ServingProcess](
@@ -283,7 +288,7 @@ async def open_install(
         database = open_database(url)
         resources.push_async_callback(database.close)
         registry = Registry(
-            Settings(data=Path(), public_url=issuer, region=REGION, founders="anyone"),
+            Settings(data=Path(), public_url=issuer, region=REGION, founders="anyone", **settings),
             edition,
             database=database,
             store=MemoryStore(),

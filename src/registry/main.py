@@ -36,6 +36,7 @@ from registry.blobstore.disk_io import check_folder_room, make_folder
 from registry.blobstore.opening import make_folders, open_store
 from registry.browsers.loopback_guard import LoopbackGuard
 from registry.counted import JOBS
+from registry.dev_keys import with_keys
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -305,11 +306,11 @@ class Registry:
 
 
 async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process:
-    """Create the account of ``entrepot dev`` if it does not exist."""
+    """Create the account of ``entrepot dev``, and its keys, if they do not exist."""
     ctx = process.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
         await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-    return process
+    return await with_keys(process)
 
 
 @cache

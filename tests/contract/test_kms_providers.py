@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
@@ -21,30 +18,6 @@ REF: Final = VersionRef(ACME, "0189a000-0000-7000-8000-000000000001", 1)
 MATERIAL: Final = bytes(range(32))
 LONGEST: Final = bytes(2400)
 """As long as an RSA key of 4,096 bits in PKCS #8."""
-
-
-@pytest.fixture(scope="module")
-def aws_url() -> Iterator[str]:
-    """Return the URL of an AWS of this process."""
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def aws_client(aws_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - boto3
-    """Return a client of AWS KMS, with credentials in the environment."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": "127.0.0.1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    return boto3.session.Session().client("kms", endpoint_url=aws_url)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from registry.metadata.tables import (
     repository_blobs,
 )
 from registry.oci.digest import digest_of
-from tests.tenants import ALLOW_ALL, Install, bearer
+from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
 _BIND: Final = Statement(
     encryption_bindings.insert().values(
@@ -84,6 +84,13 @@ class SealedWorld:
     account: Account
     ids: dict[str, str]
     """Of the repositories, by name."""
+    program: Program
+
+    async def sign_in(self) -> None:
+        """Give the client a new bearer, which is good for five minutes."""
+        scopes = [f"repository:acme/{name}:pull,push,delete" for name in self.ids]
+        password = await self.install.login(self.program)
+        self.docker.headers.update(bearer(await self.install.exchange(password, *scopes)))
 
     async def make_key(self, name: str) -> Key:
         """Create a KMS key."""
@@ -195,9 +202,9 @@ async def make_sealed_world(install: Install, docker: httpx.AsyncClient) -> Seal
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     ids = {name: (await install.add_repository(account, name)) for name in ("red", "blue")}
-    scopes = [f"repository:acme/{name}:pull,push,delete" for name in ids]
-    docker.headers.update(bearer(await install.exchange(await install.login(program), *scopes)))
-    return SealedWorld(install, docker, account, ids)
+    world = SealedWorld(install, docker, account, ids, program)
+    await world.sign_in()
+    return world
 
 
 def error_of(answer: httpx.Response) -> tuple[int, str, object]:
