@@ -4,10 +4,14 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*;
+- an object without links and tombstones is *condemned*; if others are left, those of its wrapped
+  data keys go that they do not need;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row of the quarantine.
+
+A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
+link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
 """
@@ -23,6 +27,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import (
@@ -222,6 +227,16 @@ _RELEASE: Final = Statement(
 )
 
 
+_FORGET_SHREDDED: Final = Statement(
+    blob_objects.delete().where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _o.state == text("'shredded'"),
+        ~_IS_REFERRED,
+    )
+)
+
+
 def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - SQLAlchemy
     return Statement(
         select(func.count(), func.coalesce(func.sum(size), literal_column("0")))
@@ -302,9 +317,13 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of the objects that no link or tombstone references; return how many.
 
-    The caller has locked them before it deleted what referenced them.
+    Drop the wrapped data keys that the links and tombstones of the others do not need. The caller
+    has locked the objects before it deleted what referenced them.
     """
-    ids = text_list(sorted(object_ids))
+    found = sorted(object_ids)
+    drop_unused_wraps(tx, account_id, found)
+    ids = text_list(found)
+    tx.execute(_FORGET_SHREDDED, account_id=account_id, ids=ids)
     return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
 
 
