@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, func, literal_column, select
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.inline import drop_quarantined_bodies
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.collector.audit import HAS_BYTES
 from registry.metadata.tables import blob_objects, uploads
@@ -71,6 +72,7 @@ def named_among(tx: Connection, ids: Sequence[str]) -> set[str]:
 
 
 def forget_unfinished(tx: Connection) -> None:
-    """Delete the upload sessions and the quarantine: a backup has no bytes of them."""
+    """Delete the upload sessions and the quarantine, of which a backup has no files."""
+    drop_quarantined_bodies(tx)
     for statement in _UNFINISHED:
         tx.execute(statement)

@@ -8,7 +8,8 @@ undoes them:
   data keys go that they do not need;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
-- after another delay the bytes are *removed*, then the row of the quarantine.
+- after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
+  object in one transaction.
 
 A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
 link or tombstone.
@@ -27,6 +28,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.inline import drop_bodies
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -68,6 +70,13 @@ class Swept(NamedTuple):
     stored_id: str
     is_inline: bool
     checksum: str | None
+
+
+class Removable(NamedTuple):
+    """Bytes of an object in quarantine whose removal has begun."""
+
+    stored_id: str
+    is_inline: bool
 
 
 class Amount(NamedTuple):
@@ -197,12 +206,12 @@ _BEGIN_REMOVAL: Final = Statement(
         ),
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
-    .returning(_q.stored_id)
+    .returning(_q.stored_id, _q.is_inline)
 )
 _FINISH_REMOVAL: Final = Statement(
     quarantined_objects.delete()
     .where(_q.stored_id.in_(listed("ids")), _q.removal_began_at.is_not(None))
-    .returning(_q.stored_size)
+    .returning(_q.stored_size, _q.is_inline, _q.stored_id)
 )
 _RECOVERABLE: Final = Statement(
     select(*(_q[name] for name in Swept._fields)).where(
@@ -363,18 +372,26 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
     return tx.execute(_SWEEP, account_id=account_id, ids=ids)
 
 
-def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
+def begin_removal(
+    tx: Connection, account_id: str, before: int, now: int, limit: int
+) -> list[Removable]:
     """Mark up to `limit` objects that were swept at `before` or earlier; return their stored ids.
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
     rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
-    return [row[0] for row in rows]
+    return [Removable(*row) for row in rows]
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects whose bytes are gone from the quarantine; return the amount deleted."""
+    """Delete objects whose bytes the store has deleted, or that are inline, from the quarantine.
+
+    The bytes of inline ones are deleted with them. Return the amount deleted.
+    """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
+    inline = [row[2] for row in rows if row[1]]
+    if inline:
+        drop_bodies(tx, inline)
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
