@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy import bindparam, exists, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -66,7 +66,7 @@ _STRAYS: Final = Statement(
     page(
         select(_b.stored_id, func.length(_b.body))
         .where(
-            ~exists().where(_o.stored_id == _b.stored_id),
+            ~exists().where(_o.stored_id == _b.stored_id, _o.state != text("'shredded'")),
             ~exists().where(_q.stored_id == _b.stored_id),
         )
         .order_by(_b.stored_id)

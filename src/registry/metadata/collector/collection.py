@@ -218,6 +218,7 @@ _RECOVERABLE: Final = Statement(
         _q.account_id == bindparam("account_id"),
         _q.digest == bindparam("digest"),
         _q.removal_began_at.is_(None),
+        or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
     )
 )
 _LOCK_RECOVERABLE: Final = Statement(
@@ -331,9 +332,17 @@ def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int
     """
     found = sorted(object_ids)
     drop_unused_wraps(tx, account_id, found)
+    forget_shredded(tx, account_id, found)
     ids = text_list(found)
-    tx.execute(_FORGET_SHREDDED, account_id=account_id, ids=ids)
     return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
+
+
+def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) -> None:
+    """Delete the rows of those shredded objects that no link or tombstone references.
+
+    The caller has locked the objects.
+    """
+    tx.execute(_FORGET_SHREDDED, account_id=account_id, ids=text_list(object_ids))
 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
@@ -399,6 +408,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
+    Sealed bytes that no key opens any more cannot be recovered.
     """
     return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
 
