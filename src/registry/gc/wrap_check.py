@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
-from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable, WrapBroken
-from registry.keys import DataKeys, WrappedKey
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.collector.wrap_audit import (
     ObjectFault,
