@@ -89,6 +89,7 @@ _ADD_VERSION: Final = Statement(
 )
 _FIND: Final = Statement(_columns().where(*_IS_KEY))
 _LOCK: Final = Statement(_columns().where(*_IS_KEY).with_for_update())
+_SHARE: Final = Statement(_columns().where(*_IS_KEY).with_for_update(read=True))
 _FIND_NAMED: Final = Statement(
     _columns().where(
         _OF_ACCOUNT, _k.region == bindparam("region"), _k.name == bindparam("name"), IS_NAMED
@@ -174,6 +175,11 @@ def find_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
 def lock_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
     """Return a key of an account, or None; block changes of it by others until `tx` ends."""
     return _key(tx.row(_LOCK, account_id=account_id, id=key_id))
+
+
+def share_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
+    """Return a key of an account, or None; nobody changes it until `tx` ends."""
+    return _key(tx.row(_SHARE, account_id=account_id, id=key_id))
 
 
 def find_key_named(tx: Connection, account_id: str, region: str, name: str) -> Key | None:
