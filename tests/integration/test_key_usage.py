@@ -69,7 +69,7 @@ async def usage(served: Served, key_id: str) -> dict[str, Any]:
 
 def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
     names = ("blob_count", "exclusive_blob_count", "exclusive_bytes", "image_count")
-    return tuple(found[name] for name in names)  # type: ignore[return-value]
+    return tuple(found[name] for name in names)
 
 
 async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served: Served) -> None:
