@@ -83,6 +83,7 @@ class KeptObject(NamedTuple):
     verified_at: int
     """When its bytes were last verified; 0: unknown."""
     damage: str | None
+    encoding: str
 
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
@@ -174,12 +175,14 @@ _LINK: Final = Statement(
             size=bindparam("size"),
             manifest_refs=text("0"),
             touched_at=bindparam("now"),
+            kms_key_id=bindparam("kms_key_id"),
         )
     ).on_conflict_do_update(
         index_elements=["repository_id", "digest"],
         set_={
             "touched_at": _inserted.excluded.touched_at,
             "object_id": _inserted.excluded.object_id,
+            "kms_key_id": _inserted.excluded.kms_key_id,
         },
     )
 )
@@ -345,8 +348,12 @@ def link_object(
     object_id: str,
     size: int,
     now: int,
+    kms_key_id: str | None = None,
 ) -> None:
-    """Insert the link of an object in a repository, or touch the existing link."""
+    """Insert the link of an object in a repository, or touch the existing link.
+
+    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none.
+    """
     tx.execute(
         _LINK,
         repository_id=repository_id,
@@ -355,6 +362,7 @@ def link_object(
         object_id=object_id,
         size=size,
         now=now,
+        kms_key_id=kms_key_id,
     )
 
 
