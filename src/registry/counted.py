@@ -44,11 +44,11 @@ def _events() -> Iterator[CountedEvent]:
         yield CountedEvent(
             f"{JOBS}.{outcome}", "entrepot_jobs_ended", "Jobs that ended.", {"outcome": outcome}
         )
-        for what in ("collection", "lifecycle run"):
+        for what in ("collection", "lifecycle run", "rewrap"):
             yield CountedEvent(
                 f"{RUNS}.{what}.{outcome}",
                 "entrepot_runs_ended",
-                "Runs of the collector and of lifecycle policies that ended.",
+                "Runs of the collector, of lifecycle policies and of rewraps that ended.",
                 {"run": what.partition(" ")[0], "outcome": outcome},
             )
     yield CountedEvent(

@@ -36,9 +36,11 @@ def _services(process: Process) -> ServiceContext:
 
 def _job_kinds(process: Process) -> Sequence[JobKind]:
     from registry.gc.collector.steps import collection_kind  # noqa: PLC0415 - SQLAlchemy
+    from registry.services.blobs.rewrapping import rewrap_kind  # noqa: PLC0415
     from registry.services.lifecycle.runs import lifecycle_kind  # noqa: PLC0415
 
-    return (lifecycle_kind(process.ctx), collection_kind(process.ctx, process.store))
+    ctx = process.ctx
+    return (lifecycle_kind(ctx), collection_kind(ctx, process.store), rewrap_kind(ctx))
 
 
 def _schedule(process: Process) -> Sequence[Scheduled]:

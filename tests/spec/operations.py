@@ -62,6 +62,9 @@ POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     20
 POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202 key
 GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200
 GET    /v1/repositories/{id}/lifecycle-policy/runs/{run_id}  GetLifecyclePolicy  200
+POST   /v1/repositories/{id}/encryption-binding/rewrap  RewrapRepository      202 key
+GET    /v1/repositories/{id}/encryption-binding/rewrap/runs  GetEncryptionBinding  200
+GET    /v1/repositories/{id}/encryption-binding/rewrap/runs/{run_id}  GetEncryptionBinding  200
 GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
 PUT    /v1/encryption-binding                       PutEncryptionBinding      200 later
 DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204 later
