@@ -51,6 +51,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
+    from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
@@ -83,7 +84,12 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
-    return [*chores, *scrub_chores(ctx, process.store, process.settings.scrubbing)]
+    settings = process.settings
+    return [
+        *chores,
+        *scrub_chores(ctx, process.store, settings.scrubbing),
+        *seal_chores(ctx, process.store, settings.plain_sealing.seal_rate_bytes),
+    ]
 
 
 def _expiry() -> Sequence[Forget]:
@@ -179,6 +185,7 @@ REGISTRY: Final[Family[Process]] = Family(
             (
                 "registry.cli.server_commands",
                 "registry.cli.scrub",
+                "registry.cli.seal",
                 "registry.cli.backup",
                 "registry.cli.config",
             ),

@@ -119,6 +119,14 @@ class Scrubbing:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainSealing:
+    """How the run in the background seals blobs that were stored plain."""
+
+    seal_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a process."""
 
@@ -164,12 +172,13 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
+    plain_sealing: PlainSealing = field(default_factory=PlainSealing)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.metrics_address
-        for group in (self, self.limits, self.delays, self.scrubbing):
+        for group in (self, self.limits, self.delays, self.scrubbing, self.plain_sealing):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
@@ -336,7 +345,12 @@ _RANGES: Final = {
     "workers": (1, 1000),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
 }
-_GROUPS: Final = {"limits": Limits, "delays": Delays, "scrubbing": Scrubbing}
+_GROUPS: Final = {
+    "limits": Limits,
+    "delays": Delays,
+    "scrubbing": Scrubbing,
+    "plain_sealing": PlainSealing,
+}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
@@ -386,7 +400,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _check_numbers(group: Settings | Limits | Delays | Scrubbing) -> None:
+def _check_numbers(group: Settings | Limits | Delays | Scrubbing | PlainSealing) -> None:
     """Raise SettingsError for a number that is out of its range."""
     for item in fields(group):
         value, name = getattr(group, item.name), item.name
