@@ -7,18 +7,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from blake3 import blake3
+
 from cloudcore.db.base import Connection
 from registry.backup.files import copy_file, sha256_of, size_of
 from registry.backup.manifest import Damage
 from registry.blobstore.disk_io import flush_folder
 from registry.blobstore.folders import SHARDS, object_path
 from registry.blobstore.staging import is_canonical_id
+from registry.metadata.blobs.inline import InlineObject, inline_objects
 from registry.metadata.collector.backups import (
     NamedObject,
     list_objects,
     named_among,
     total_objects,
 )
+from registry.oci.digest import digest_of
 
 _PAGE: Final = 500
 
@@ -81,6 +85,35 @@ def copy_objects(
     for shard in SHARDS:
         flush_folder(str(target / shard))
     return Copied(total, total_bytes, new_objects, new_bytes, damaged)
+
+
+def damaged_inline(tx: Connection, *, verifies: bool) -> list[Damage]:
+    """Return the inline objects of a copied database that are damaged; with `verifies`, hash all.
+
+    Their bytes are in the database, and so in its copy.
+    """
+    damaged: list[Damage] = []
+    after = ""
+    while rows := inline_objects(tx, after, _PAGE):
+        for row in rows:
+            problem = _inline_problem(row, verifies=verifies)
+            if problem:
+                damaged.append(Damage(row.stored_id, row.digest, problem))
+        after = rows[-1].stored_id
+    return damaged
+
+
+def _inline_problem(row: InlineObject, *, verifies: bool) -> str:
+    """Return what is wrong with an inline object, or an empty string."""
+    if row.body is None:
+        return "its bytes are gone"
+    if len(row.body) != row.stored_size:
+        return f"{len(row.body)} bytes instead of {row.stored_size}"
+    if verifies and row.checksum is None and digest_of(row.body) != row.digest:
+        return f"its bytes hash to {digest_of(row.body)}"
+    if verifies and row.checksum not in (None, blake3(row.body).hexdigest()):
+        return "its stored bytes do not have their checksum"
+    return ""
 
 
 def remove_others(tx: Connection, objects: Path) -> int:

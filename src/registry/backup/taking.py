@@ -42,7 +42,14 @@ from registry.backup.manifest import (
     read_manifest,
     write_manifest,
 )
-from registry.backup.objects import Copied, Progress, Tell, copy_objects, remove_others
+from registry.backup.objects import (
+    Copied,
+    Progress,
+    Tell,
+    copy_objects,
+    damaged_inline,
+    remove_others,
+)
 from registry.blobstore.backup_note import noted_backup
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.deletion_lock import PATIENCE_SECONDS, deletions_held
@@ -124,6 +131,7 @@ def take_backup(
                         verifies=options.verifies,
                         prepare=lambda row: _take_back(store, row),
                     )
+                    copied.damaged.extend(damaged_inline(tx, verifies=options.verifies))
             manifest = Manifest(
                 format=FORMAT,
                 id=backup_id,

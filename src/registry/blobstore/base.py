@@ -192,7 +192,7 @@ class BlobReader(Protocol):
 
 
 class Stored(NamedTuple):
-    """An object that was just committed."""
+    """An object that was just committed, or an inline one that is about to be recorded."""
 
     object_id: str
     digest: Digest
@@ -205,6 +205,13 @@ class Stored(NamedTuple):
     """How the bytes are stored: `PLAIN`, or `SEALED` under a data key."""
     checksum: str | None = None
     """BLAKE3 of the stored bytes in hex; None for plain bytes, whose `digest` is theirs."""
+    body: bytes | None = None
+    """The stored bytes of an inline object (`registry.blobstore.inline`); None: the store has them.
+    """
+
+    def __repr__(self) -> str:
+        """Return the id and the digest alone: no log shows the bytes of a blob."""
+        return f"Stored({self.object_id!r}, {self.digest!r})"
 
 
 class Staged(Protocol):

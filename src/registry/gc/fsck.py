@@ -7,7 +7,7 @@ Each finding begins with the invariant that is violated:
 - I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
 - I6      stored bytes have a row, except those of an upload in progress; the orphan scan sets
-          others aside, so they are no violation
+          others aside, so they are no violation; inline bytes always have one
 - I8      every counter equals its recount
 
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
@@ -28,6 +28,7 @@ from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
+from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
 
@@ -107,6 +108,7 @@ async def check(
     await _check_pointers(database, report)
     await _check_counts(database, report)
     await _check_staged(database, store, clock, report)
+    await _check_strays(database, report)
     return report
 
 
@@ -151,6 +153,13 @@ async def _check_staged(database: Database, store: BlobStore, clock: Clock, repo
         if await _is_orphan(database, store, clock, found.object_id):
             subject = f"object {found.object_id}"
             report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+
+
+async def _check_strays(database: Database, report: Report) -> None:
+    """Report inline bytes without an object: no scan looks for them, since none should exist."""
+    for stray in await database.read(inline.stray_bodies, _PAGE):
+        problem = f"{stray.stored_size} bytes of no blob"
+        report.violations.append(Finding("I6", f"inline bytes {stray.stored_id}", problem))
 
 
 async def _is_orphan(database: Database, store: BlobStore, clock: Clock, object_id: str) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown, OpenObject
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown, OpenObject
+from registry.blobstore.inline import open_inline
 from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.collector import collection
@@ -39,7 +41,7 @@ async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swep
     refusal: BlobUnknown | DigestMismatch = _unknown(digest)
     for swept in await ctx.database.read(collection.list_recoverable, account_id, digest):
         try:
-            await _verify(ctx.reader, swept)
+            await _verify(ctx, swept)
         except (BlobUnknown, DigestMismatch) as error:
             refusal = error
         else:
@@ -47,9 +49,9 @@ async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swep
     raise refusal
 
 
-async def _verify(reader: BlobReader, swept: Swept) -> None:
+async def _verify(ctx: ServiceContext, swept: Swept) -> None:
     try:
-        stored = await reader.open(swept.stored_id, swept.size)
+        stored = await _open(ctx, swept)
     except ObjectUnknown:
         raise _unknown(swept.digest) from None
     except ObjectDamaged as error:
@@ -58,6 +60,13 @@ async def _verify(reader: BlobReader, swept: Swept) -> None:
         actual = await asyncio.to_thread(_hash, stored)
     if actual != swept.digest:
         raise DigestMismatch(f"its bytes hash to {actual}")
+
+
+async def _open(ctx: ServiceContext, swept: Swept) -> OpenObject:
+    if not swept.is_inline:
+        return await ctx.reader.open(swept.stored_id, swept.size)
+    body = await ctx.database.read(read_body, swept.stored_id)
+    return open_inline(body, swept.stored_id, swept.size)
 
 
 def _hash(stored: OpenObject) -> str:

@@ -18,7 +18,8 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     """Delete the bytes of a batch of swept objects; return True if there may be more.
 
     The begin of the removal is committed before the first file is deleted, and the rows are deleted
-    after the last, so the next run continues after a crash. A client that has an object open reads
+    after the last, so the next run continues after a crash. The bytes of inline objects go with
+    their rows. A client that has an object open reads
     it to its end. While a backup is under way nothing is deleted, and the rows stay.
 
     Raises:
@@ -27,15 +28,18 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     """
     now = ctx.clock()
     before = now - ctx.delays.quarantine
-    ids = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
-    if ids:
-        deleted = await sweeper.delete(ids)
+    found = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
+    if found:
+        ids = [each.stored_id for each in found]
+        deleted = await sweeper.delete([each.stored_id for each in found if not each.is_inline])
         if isinstance(deleted.refusal, DeletionsHeld):  # no fault: a run after the backup goes on
             return False
+        inline = [each.stored_id for each in found if each.is_inline]
+        deleted = deleted._replace(object_ids=[*inline, *deleted.object_ids])
         await ctx.database.write(_forget, run, ids, deleted, ctx.clock())
         if deleted.refusal is not None:
             raise deleted.refusal
-    return len(ids) == _BATCH
+    return len(found) == _BATCH
 
 
 def _forget(tx: Connection, run: Run, ids: Sequence[str], deleted: Deleted, now: int) -> None:

@@ -4,10 +4,15 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*;
+- an object without links and tombstones is *condemned*; if others are left, those of its wrapped
+  data keys go that they do not need;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
-- after another delay the bytes are *removed*, then the row of the quarantine.
+- after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
+  object in one transaction.
+
+A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
+link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
 """
@@ -23,6 +28,8 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import (
@@ -63,6 +70,13 @@ class Swept(NamedTuple):
     stored_id: str
     is_inline: bool
     checksum: str | None
+
+
+class Removable(NamedTuple):
+    """Bytes of an object in quarantine whose removal has begun."""
+
+    stored_id: str
+    is_inline: bool
 
 
 class Amount(NamedTuple):
@@ -192,18 +206,19 @@ _BEGIN_REMOVAL: Final = Statement(
         ),
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
-    .returning(_q.stored_id)
+    .returning(_q.stored_id, _q.is_inline)
 )
 _FINISH_REMOVAL: Final = Statement(
     quarantined_objects.delete()
     .where(_q.stored_id.in_(listed("ids")), _q.removal_began_at.is_not(None))
-    .returning(_q.stored_size)
+    .returning(_q.stored_size, _q.is_inline, _q.stored_id)
 )
 _RECOVERABLE: Final = Statement(
     select(*(_q[name] for name in Swept._fields)).where(
         _q.account_id == bindparam("account_id"),
         _q.digest == bindparam("digest"),
         _q.removal_began_at.is_(None),
+        or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
     )
 )
 _LOCK_RECOVERABLE: Final = Statement(
@@ -218,6 +233,16 @@ _LOCK_RECOVERABLE: Final = Statement(
 _RELEASE: Final = Statement(
     quarantined_objects.delete().where(
         _q.account_id == bindparam("account_id"), _q.id == bindparam("id")
+    )
+)
+
+
+_FORGET_SHREDDED: Final = Statement(
+    blob_objects.delete().where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _o.state == text("'shredded'"),
+        ~_IS_REFERRED,
     )
 )
 
@@ -302,10 +327,22 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of the objects that no link or tombstone references; return how many.
 
-    The caller has locked them before it deleted what referenced them.
+    Drop the wrapped data keys that the links and tombstones of the others do not need. The caller
+    has locked the objects before it deleted what referenced them.
     """
-    ids = text_list(sorted(object_ids))
+    found = sorted(object_ids)
+    drop_unused_wraps(tx, account_id, found)
+    forget_shredded(tx, account_id, found)
+    ids = text_list(found)
     return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
+
+
+def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) -> None:
+    """Delete the rows of those shredded objects that no link or tombstone references.
+
+    The caller has locked the objects.
+    """
+    tx.execute(_FORGET_SHREDDED, account_id=account_id, ids=text_list(object_ids))
 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
@@ -344,18 +381,26 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
     return tx.execute(_SWEEP, account_id=account_id, ids=ids)
 
 
-def begin_removal(tx: Connection, account_id: str, before: int, now: int, limit: int) -> list[str]:
+def begin_removal(
+    tx: Connection, account_id: str, before: int, now: int, limit: int
+) -> list[Removable]:
     """Mark up to `limit` objects that were swept at `before` or earlier; return their stored ids.
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
     rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
-    return [row[0] for row in rows]
+    return [Removable(*row) for row in rows]
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects whose bytes are gone from the quarantine; return the amount deleted."""
+    """Delete objects whose bytes the store has deleted, or that are inline, from the quarantine.
+
+    The bytes of inline ones are deleted with them. Return the amount deleted.
+    """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
+    inline = [row[2] for row in rows if row[1]]
+    if inline:
+        drop_bodies(tx, inline)
     return Amount(len(rows), sum(int(row[0]) for row in rows))
 
 
@@ -363,6 +408,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
+    Sealed bytes that no key opens any more cannot be recovered.
     """
     return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
 

@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound, PlatformError
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.collector.collection import condemn
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.tombstones import (
     Tombstone,
     children_of,
     find_tombstone,
+    objects_of,
     remove_tombstone,
     undelete,
 )
@@ -257,7 +259,9 @@ def _undelete_image(
         (tag, point_restored_tag(tx, repository, tag, manifest, pushed, change))
         for tag, pushed in tombstone.tags
     ]
+    held = objects_of(tx, tombstone.id)
     remove_tombstone(tx, tombstone.id)
+    condemn(tx, repository.account_id, held, change.now)  # what links made meanwhile do not need
     tags = [tag for tag, event in moved if event]
     change.tell("restored", tombstone.digest, tags)
     pushed = RegistryEvent(

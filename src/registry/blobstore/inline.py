@@ -1,0 +1,153 @@
+"""Inline objects: blobs of a few KiB whose stored bytes are kept in a row of the database.
+
+This is the store's part of it: what the stored bytes are, and how they are read. They are the same
+bytes as a file of the object would have, plain or sealed under its data key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+from blake3 import blake3
+
+from registry.blobstore.base import (
+    PLAIN,
+    SEALED,
+    DataKey,
+    ObjectDamaged,
+    ObjectUnknown,
+    OpenObject,
+    Stored,
+)
+from registry.blobstore.sealed_format import sealed_bytes
+from registry.blobstore.sealed_object import StoredBytes, unseal
+from registry.blobstore.staging import check_size, checked_range
+from registry.errors import DigestMismatch, StoreUnavailable
+from registry.oci.digest import Digest, digest_of
+
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Size of the largest blob that may be inline, whatever the setting."""
+
+
+def store_inline(
+    data: bytes, expected: Digest, object_id: str, data_key: DataKey | None = None
+) -> Stored:
+    """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
+
+    Its stored bytes are `data`, sealed with `data_key` if there is one.
+
+    Raises:
+        DigestMismatch: the bytes hash to something else.
+
+    """
+    digest = digest_of(data)
+    alias = None if expected.algorithm == digest.algorithm else expected
+    if (digest_of(data, expected.algorithm) if alias else digest) != expected:
+        raise DigestMismatch("the bytes do not hash to the digest given", digest=str(expected))
+    if data_key is None:
+        return Stored(object_id, digest, alias, len(data), len(data), PLAIN, body=data)
+    body = sealed_bytes(data, data_key, object_id)
+    checksum = blake3(body).hexdigest()
+    return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
+
+
+def open_inline(
+    body: bytes | None, stored_id: str, size: int | None = None, data_key: DataKey | None = None
+) -> InlineObject:
+    """Open an inline object of `size` bytes by its stored bytes; a sealed one with its data key.
+
+    All of it is unsealed here, so that damage is known before a byte of it is sent.
+
+    Raises:
+        ObjectUnknown: its bytes are lost.
+        ObjectDamaged: it has another size, or was not sealed with this key for this object, or was
+            changed.
+
+    """
+    if body is None:
+        raise ObjectUnknown(stored_id)
+    if data_key is not None:
+        try:
+            body = b"".join(unseal(_Body(body), stored_id, size, data_key).chunks())
+        except StoreUnavailable as error:
+            raise ObjectDamaged(error.message) from error
+    check_size(len(body), size)
+    return InlineObject(body)
+
+
+class InlineObject(OpenObject):
+    """A small object whose bytes, as they were pushed, are in memory."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return len(self._data)
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None: it is in no file."""
+        checked_range(start, stop, len(self._data))
+
+    def in_memory(self, start: int = 0, stop: int | None = None) -> bytes:
+        """Return a range."""
+        begin, end = checked_range(start, stop, len(self._data))
+        return self._data[begin:end]
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range at once."""
+        begin, end = checked_range(start, stop, len(self._data))
+        if begin < end:
+            yield memoryview(self._data)[begin:end]
+
+    async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
+        """Yield a range at once."""
+        part = self.in_memory(start, stop)
+        if part:
+            yield part
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+class _Body(StoredBytes):
+    """The stored bytes of an inline object, to be unsealed."""
+
+    closes_slowly = False
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return len(self._body)
+
+    def file_region(self, start: int = 0, stop: int | None = None) -> None:
+        """Return None: they are in no file."""
+        checked_range(start, stop, len(self._body))
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range at once."""
+        begin, end = checked_range(start, stop, len(self._body))
+        yield self._body[begin:end]
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
+        """Fill `view`; return False if the bytes end before."""
+        part = self._body[offset : offset + len(view)]
+        view[: len(part)] = part
+        return len(part) == len(view)
+
+    def expect(self, offset: int, count: int) -> None:
+        """Do nothing: they are in memory."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+if TYPE_CHECKING:
+    _: type[OpenObject] = InlineObject
