@@ -6,7 +6,7 @@ object, and holds the KMS key enabled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, null, select, union
@@ -67,6 +67,9 @@ _PUT: Final = Statement(
         set_={"wrapped_data_key": _inserted.excluded.wrapped_data_key},
     )
 )
+_DROP_OTHERS: Final = Statement(
+    blob_object_keys.delete().where(*_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
+)
 _DROP_ALL: Final = Statement(blob_object_keys.delete().where(*_OF_OBJECT))
 _USES: Final = Statement(
     union(
@@ -100,12 +103,20 @@ _SEAL_TOMBSTONES: Final = Statement(
 )
 _UNSEAL_LINKS: Final = Statement(
     repository_blobs.update()
-    .where(_l.account_id == bindparam("account_id"), _l.object_id == bindparam("object_id"))
+    .where(
+        _l.account_id == bindparam("account_id"),
+        _l.object_id == bindparam("object_id"),
+        _l.kms_key_id.is_not(None),
+    )
     .values(kms_key_id=null())
 )
 _UNSEAL_TOMBSTONES: Final = Statement(
     deleted_manifest_blobs.update()
-    .where(_d.account_id == bindparam("account_id"), _d.object_id == bindparam("object_id"))
+    .where(
+        _d.account_id == bindparam("account_id"),
+        _d.object_id == bindparam("object_id"),
+        _d.kms_key_id.is_not(None),
+    )
     .values(kms_key_id=null())
 )
 
@@ -134,6 +145,22 @@ def put_wrap(
         wrapped_data_key=wrapped,
     )
     return True
+
+
+def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) -> bool:
+    """Hold KMS keys until `tx` ends; return False if one of them is not enabled."""
+    return all(hold_key(tx, account_id, each) == "enabled" for each in sorted(kms_key_ids))
+
+
+def drop_other_wraps(
+    tx: Connection, account_id: str, object_id: str, kms_key_ids: Sequence[str]
+) -> None:
+    """Delete the wraps of an object but those under these KMS keys; nothing is read through them.
+
+    Call it when the object has other bytes, of which it has the wraps under these keys.
+    """
+    ids = text_list(kms_key_ids)
+    tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
 
 
 def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
