@@ -28,9 +28,9 @@ _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 def plant(install: FuzzedInstall) -> None:
     """Make something of every kind, and keep that state."""
     _plant_identity(install)
-    _plant_repository(install)
     for key in ("app", "backups"):
         _make(install, "/v1/keys", {"name": key})
+    _plant_repository(install)
     install.keep()
 
 
@@ -89,6 +89,9 @@ def _plant_repository(install: FuzzedInstall) -> None:
         _ask(install, "PUT", url, headers, content=content.body)
     pin = f"/v1/repositories/{repository}/images/{image.digest}/pins/production"
     _ask(install, "PUT", pin, bearer(install.bearers["admin"]), json={})
+    for bound in ("/v1", f"/v1/repositories/{repository}"):
+        path = f"{bound}/encryption-binding"
+        _ask(install, "PUT", path, bearer(install.bearers["admin"]), json={"kms_key": "backups"})
     lifecycle = f"/v1/repositories/{repository}/lifecycle-policy"
     rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
     _ask(install, "PUT", lifecycle, bearer(install.bearers["admin"]), json={"rules": rules})
@@ -113,6 +116,7 @@ def teach(install: FuzzedInstall, known: Known) -> None:
         "issuer": ["https://login.example.com"],
         "email_domains": [["example.com"]],
         "key_spec": ["aes-256", "hmac-256", "ecdsa-p256"],
+        "kms_key": ["app", "backups", "platform", f"crn:kms:local:{account}:key/app"],
         "plaintext": ["c2VjcmV0"],
         "form": [match[1] for match in _HIDDEN.finditer(page.text)],
         "email": [install.first.email, OUTSIDER, "new@example.org"],

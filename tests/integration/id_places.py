@@ -20,6 +20,7 @@ BODIES: Final[dict[str, object]] = {
     **{re.sub(r"\{\w+\}", "{}", operation): body for operation, body in OF_IDENTITY.items()},
     "PUT /v1/repositories/{}/policy": {"version": "1", "statements": [STATEMENT]},
     "PUT /v1/repositories/{}/lifecycle-policy": {"rules": [RULE]},
+    "PUT /v1/repositories/{}/encryption-binding": {"kms_key": "platform"},
     "PUT /v1/repositories/{}/tags/{}": {"digest": UNKNOWN_DIGEST},
     "POST /v1/keys/{}/encrypt": {"plaintext": "YQ=="},
     "POST /v1/keys/{}/decrypt": {"ciphertext": "YQ=="},

@@ -358,7 +358,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
         "/v1/policies/{}/attachments/{}": attachment["id"],
     }
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
-    tenant.ids["/v1/keys/{}"] = kept["id"]
+    tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
     await _furnish_registry(served, tenant)
 
 
@@ -394,6 +394,9 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
     lifecycle = f"/v1/repositories/{made['id']}/lifecycle-policy"
     rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
     assert (await served.ask("PUT", lifecycle, {"rules": rules}, token=token)).status_code == 200
+    for bound in ("/v1", f"/v1/repositories/{made['id']}"):
+        key, path = {"kms_key": "platform"}, f"{bound}/encryption-binding"
+        assert (await served.ask("PUT", path, key, token=token)).status_code == 200
     run = (await served.ask("POST", f"{lifecycle}/runs", token=token)).json()["run"]
     collection = "/v1/garbage-collection/runs"
     collected = (await served.ask("POST", collection, token=token)).json()["run"]

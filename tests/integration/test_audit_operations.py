@@ -72,6 +72,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     trusted = {"effect": "allow", "principals": [acme.account_id]}
     member = acme.ids["/v1/organizations/{}/members/{}"]
     key, clear = f"/v1/keys/{acme.ids['/v1/keys/{}']}", {"plaintext": "YQ=="}
+    bound = {"kms_key": acme.ids["/v1/keys/{}"]}
     sealed = (await served.ask("POST", f"{key}/encrypt", clear, token=program)).json()
     return {
         "POST /v1/authorization-token": Asked(program),
@@ -84,6 +85,10 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/repositories/{}/policy": Asked(program),
         "PUT /v1/repositories/{}/lifecycle-policy": Asked(program, {"rules": [RULE]}),
         "DELETE /v1/repositories/{}/lifecycle-policy": Asked(program),
+        "PUT /v1/encryption-binding": Asked(program, bound),
+        "DELETE /v1/encryption-binding": Asked(program),
+        "PUT /v1/repositories/{}/encryption-binding": Asked(program, bound),
+        "DELETE /v1/repositories/{}/encryption-binding": Asked(program),
         "PUT /v1/repositories/{}/images/{}/pins/{}": Asked(program, {}),
         "DELETE /v1/repositories/{}/images/{}/pins/{}": Asked(program),
         "DELETE /v1/repositories/{}/images/{}": Asked(program),

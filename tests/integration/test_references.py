@@ -74,7 +74,7 @@ def test_references_are_whole(described: dict[str, Any]) -> None:
         if schema.get("properties", {}).keys() <= {"id", "crn", "name"}
         and {"id", "crn"} & schema["properties"].keys()
     }
-    assert references == {"ResourceRef", "TopicReference"}
+    assert references == {"KeyReference", "ResourceRef", "TopicReference"}
     for name in references:
         assert set(found[name]["required"]) == {"id", "crn", "name"}
 

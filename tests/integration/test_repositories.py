@@ -37,7 +37,11 @@ async def test_a_repository_from_its_making_to_its_end(install: Install) -> None
     assert made["crn"].startswith("crn:registry:local:")
     assert made["crn"].endswith(":repository/web/app")
     assert made["uri"] == f"{HOST}/acme/web/app"
-    assert made["encryption"] == {"source": "platform", "kms_key": None}
+    assert made["encryption"] == {
+        "source": "platform",
+        "kms_key": None,  # this install has no keys
+        "has_plain_blobs": False,
+    }
     assert made["visibility"] == "private"
     assert made["source"] == "user"
     assert (made["image_count"], made["tag_count"], made["size_bytes"]) == (0, 0, 0)
@@ -71,7 +75,8 @@ async def test_a_repository_from_its_making_to_its_end(install: Install) -> None
         ({"name": "a b"}, "name"),
         ({"name": "é"}, "name"),
         ({"name": "a\n"}, "name"),
-        ({"name": "a", "kms_key": "k"}, "kms_key"),
+        ({"name": "a", "kms_key": "K"}, "kms_key"),
+        ({"name": "a", "kms_key": 1}, "kms_key"),
         ({"name": "a", "tag_mutability": "frozen"}, "tag_mutability"),
         ({"name": "a", "tags": {"k": 1}}, "tags"),
         ({"name": "a", "tags": {"": "v"}}, "tags"),

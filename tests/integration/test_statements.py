@@ -29,6 +29,9 @@ KIND: Final = {"content-type": OCI_MANIFEST}
 # The audit and backups read everything; that is their work.
 EXEMPT: Final = ("registry.metadata.collector.audit", "registry.metadata.collector.backups")
 SORTED: Final = {
+    # The first 10,000 of what a key protects, in whatever order they were found.
+    "registry.metadata.key_usage._LIST_IMAGES",
+    "registry.metadata.key_usage._LIST_REPOSITORIES",
     # The indexes that list one manifest, read where its deletion is refused.
     "registry.metadata.images.manifests._PARENTS",
     # The tags of one manifest.

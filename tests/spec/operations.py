@@ -62,16 +62,18 @@ POST   /v1/repositories/{id}/lifecycle-policy/preview  GetLifecyclePolicy     20
 POST   /v1/repositories/{id}/lifecycle-policy/runs  StartLifecycleRun         202 key
 GET    /v1/repositories/{id}/lifecycle-policy/runs  GetLifecyclePolicy        200
 GET    /v1/repositories/{id}/lifecycle-policy/runs/{run_id}  GetLifecyclePolicy  200
+GET    /v1/encryption-binding                       GetEncryptionBinding      200
+PUT    /v1/encryption-binding                       PutEncryptionBinding      200
+DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204
+GET    /v1/encryption-bindings                      GetEncryptionBinding      200
+GET    /v1/key-usage/{id}                           DescribeKeyUsage          200
+GET    /v1/repositories/{id}/encryption-binding     GetEncryptionBinding      200
+PUT    /v1/repositories/{id}/encryption-binding     PutEncryptionBinding      200
+DELETE /v1/repositories/{id}/encryption-binding     DeleteEncryptionBinding   204
+GET    /v1/repositories/{id}/encryption-bindings    GetEncryptionBinding      200
 POST   /v1/repositories/{id}/encryption-binding/rewrap  RewrapRepository      202 key
 GET    /v1/repositories/{id}/encryption-binding/rewrap/runs  GetEncryptionBinding  200
 GET    /v1/repositories/{id}/encryption-binding/rewrap/runs/{run_id}  GetEncryptionBinding  200
-GET    /v1/encryption-binding                       GetEncryptionBinding      200 later
-PUT    /v1/encryption-binding                       PutEncryptionBinding      200 later
-DELETE /v1/encryption-binding                       DeleteEncryptionBinding   204 later
-GET    /v1/repositories/{id}/encryption-binding     GetEncryptionBinding      200 later
-PUT    /v1/repositories/{id}/encryption-binding     PutEncryptionBinding      200 later
-DELETE /v1/repositories/{id}/encryption-binding     DeleteEncryptionBinding   204 later
-GET    /v1/repositories/{id}/encryption-bindings    GetEncryptionBinding      200 later
 POST   /v1/pull-through-cache-rules                 CreatePullThroughCacheRule  201 key later
 GET    /v1/pull-through-cache-rules                 DescribePullThroughCacheRules  200 later
 GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRules  200 later

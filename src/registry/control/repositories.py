@@ -15,15 +15,17 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.kms.references import KeyReference, reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
+from registry.control.given_keys import GivenKey, key_id_to_bind
 from registry.control.visible_repositories import PATH
+from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
     NameRange,
     NewRepository,
@@ -32,6 +34,7 @@ from registry.metadata.repositories.details import (
     list_repository_details,
 )
 from registry.services.access import repository_crn
+from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
@@ -53,6 +56,8 @@ class CreateRepository(RequestBody):
     tags: dict[str, str] = field(default_factory=dict)
     tag_mutability: Mutability = "mutable"
     immutable_tag_exclusions: list[str] = field(default_factory=list)
+    kms_key: GivenKey | None = None
+    """Seals its blobs; without one, the account's default does, or else the platform key."""
 
 
 class UpdateRepository(RequestBody):
@@ -81,9 +86,12 @@ class DeleteQuery(msgspec.Struct):
 class Encryption(ResponseBody):
     """How a repository's blobs are encrypted at rest."""
 
-    source: Literal["repository", "account", "platform"] = "platform"
-    """Where the encryption is configured."""
-    kms_key: ResourceRef | None = None
+    source: BindingSource
+    """What binds the repository to the key: itself, its account, or neither."""
+    kms_key: KeyReference | None
+    """The key that seals what is pushed from now on; null only in an install without keys."""
+    has_plain_blobs: bool
+    """True if some of its blobs lie unencrypted: they were pushed while sealing was off."""
 
 
 class RepositoryAnswer(ResponseBody):
@@ -156,7 +164,11 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
         tag_mutability=msgspec.convert(found.tag_mutability, Mutability),
         immutable_tag_exclusions=list(found.immutable_tag_exclusions),
         visibility=msgspec.convert(found.visibility, Visibility),
-        encryption=Encryption(),
+        encryption=Encryption(
+            source=found.key_source,
+            kms_key=found.key and reference_to(found.key),
+            has_plain_blobs=found.has_plain_blobs,
+        ),
         source=msgspec.convert(found.source, Source),
         image_count=found.image_count,
         tag_count=found.tag_count,
@@ -176,19 +188,23 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
 async def create_repository(
     data: JSONBody[CreateRepository], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneRepository]:
-    """Create a repository."""
+    """Create a repository; a `kms_key` needs `kms:UseKey` on that key."""
     account_id = account_of(ctx)
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
     new = NewRepository(**{name: getattr(data, name) for name in NewRepository._fields})
     repository_details.check_repository(account.handle, new)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, new.name))
+    key = None
+    if data.kms_key is not None:
+        key = KeyToBind(await key_id_to_bind(ctx, data.kms_key), ctx.new_id())
     return await ctx.commit(
         repository_details.create_repository,
         account_id,
         ctx.new_id(),
         new,
         change_of(ctx),
+        key,
         wrap=lambda found: OneRepository(repository=repository_answer(ctx, found)),
         location=lambda found: f"/v1/repositories/{found.id}",
     )

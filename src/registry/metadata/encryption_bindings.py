@@ -6,18 +6,23 @@ key. A binding that is replaced or deleted ends; it stays as history.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import bindparam, case, func, literal_column, select
+from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
 
-from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity.tables import accounts
+from cloudcore.kms.rows import key_crn
 from cloudcore.kms.specs import KeyState
 from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import encryption_bindings
 
 BindingSource = Literal["repository", "account", "platform"]
 """What decides which key a repository writes under."""
+
+_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+"""No id sorts after it, in any collation."""
 
 _b = encryption_bindings.c
 _k = kms_keys.c
@@ -31,22 +36,48 @@ class EffectiveKey(NamedTuple):
     source: BindingSource
 
 
+class BoundKey(NamedTuple):
+    """The key of a binding, in whatever state."""
+
+    id: str
+    account_id: str
+    region: str
+    name: str | None
+    """None once it is deleted."""
+    state: KeyState
+
+    @property
+    def crn(self) -> str | None:
+        """Return its CRN, or None once it is deleted."""
+        return None if self.name is None else key_crn(self.region, self.account_id, self.name)
+
+
+class Binding(NamedTuple):
+    """A binding of an account or a repository, active or ended."""
+
+    id: str
+    repository_id: str | None
+    """None: the account's default."""
+    created_at: int
+    ended_at: int | None
+    """None: it is active."""
+    key: BoundKey
+
+
+_IS_ACTIVE: Final = _b.ended_at.is_(None)
+_IS_DEFAULT: Final = and_(_b.account_id == bindparam("account_id"), _b.repository_id.is_(None))
+_IS_REPOSITORYS: Final = and_(
+    _b.account_id == bindparam("account_id"), _b.repository_id == bindparam("repository_id")
+)
 _OF_REPOSITORY: Final = (
     select(_b.kms_key_id)
-    .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
+    .where(_b.repository_id == bindparam("repository_id"), _IS_ACTIVE)
     .scalar_subquery()
 )
-_OF_ACCOUNT: Final = (
-    select(_b.kms_key_id)
-    .where(
-        _b.account_id == bindparam("account_id"),
-        _b.repository_id.is_(None),
-        _b.ended_at.is_(None),
-    )
-    .scalar_subquery()
-)
+OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_subquery()
+"""The id of the key that ``:account_id`` has bound for all its repositories, or null."""
 _platform: Final = kms_keys.alias("platform")
-_OF_PLATFORM: Final = (
+OF_PLATFORM: Final = (
     select(_platform.c.id)
     .where(
         _platform.c.account_id == bindparam("account_id"),
@@ -54,19 +85,62 @@ _OF_PLATFORM: Final = (
     )
     .scalar_subquery()
 )
+"""The id of the platform key of ``:account_id``, or null if it has none yet."""
 _EFFECTIVE: Final = Statement(
     select(
         _k.id,
         _k.state,
         case(
             (_OF_REPOSITORY.is_not(None), literal_column("'repository'")),
-            (_OF_ACCOUNT.is_not(None), literal_column("'account'")),
+            (OF_ACCOUNT.is_not(None), literal_column("'account'")),
             else_=literal_column("'platform'"),
         ),
     ).where(
         _k.account_id == bindparam("account_id"),
-        _k.id == func.coalesce(_OF_REPOSITORY, _OF_ACCOUNT, _OF_PLATFORM),
+        _k.id == func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM),
     )
+)
+
+
+def _bindings() -> Select[Any]:
+    return select(
+        *(_b.id, _b.repository_id, _b.created_at, _b.ended_at),
+        *(_k[name] for name in BoundKey._fields),
+    ).join(kms_keys, _k.id == _b.kms_key_id)
+
+
+_FIND: Final = {
+    scope: Statement(_bindings().where(condition, _IS_ACTIVE))
+    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+}
+_LIST: Final = {
+    scope: Statement(
+        page(_bindings().where(condition, _b.id < bindparam("before")).order_by(_b.id.desc()))
+    )
+    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+}
+_COUNT: Final = {
+    scope: Statement(select(func.count()).select_from(encryption_bindings).where(condition))
+    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+}
+_END: Final = {
+    scope: Statement(
+        encryption_bindings.update().where(condition, _IS_ACTIVE).values(ended_at=bindparam("now"))
+    )
+    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+}
+_ADD: Final = Statement(
+    encryption_bindings.insert().values(
+        {
+            name: bindparam(name)
+            for name in ("id", "account_id", "repository_id", "kms_key_id", "created_at")
+        }
+    )
+)
+_LOCK_ACCOUNT: Final = Statement(
+    select(accounts.c.id)
+    .where(accounts.c.id == bindparam("account_id"))
+    .with_for_update(key_share=True)
 )
 
 
@@ -75,3 +149,69 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
     row = tx.row(_EFFECTIVE, account_id=account_id, repository_id=repository_id)
     assert row is not None, "each account has a platform key"
     return EffectiveKey(*row)
+
+
+def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
+    """Return the active binding of a repository, or of the account itself; or None."""
+    scope, ids = _scope(account_id, repository_id)
+    row = tx.row(_FIND[scope], **ids)
+    return None if row is None else _binding(row)
+
+
+def list_bindings(
+    tx: Connection, account_id: str, repository_id: str | None, before: str, limit: int
+) -> list[Binding]:
+    """Return the bindings of a repository, or of the account itself, newest first.
+
+    `before` is the id of the last one of the page before, or empty.
+    """
+    scope, ids = _scope(account_id, repository_id)
+    rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)
+    return [_binding(row) for row in rows]
+
+
+def count_bindings(tx: Connection, account_id: str, repository_id: str | None) -> int:
+    """Count the bindings that `list_bindings` lists."""
+    scope, ids = _scope(account_id, repository_id)
+    row = tx.row(_COUNT[scope], **ids)
+    return int(row[0]) if row else 0
+
+
+def end_binding(tx: Connection, account_id: str, repository_id: str | None, now: int) -> bool:
+    """End the active binding of a repository, or of the account; return False if it has none."""
+    scope, ids = _scope(account_id, repository_id)
+    return tx.execute(_END[scope], **ids, now=now) == 1
+
+
+def add_binding(
+    tx: Connection,
+    binding_id: str,
+    account_id: str,
+    repository_id: str | None,
+    kms_key_id: str,
+    now: int,
+) -> None:
+    """Insert an active binding; there must be none."""
+    tx.execute(
+        _ADD,
+        id=binding_id,
+        account_id=account_id,
+        repository_id=repository_id,
+        kms_key_id=kms_key_id,
+        created_at=now,
+    )
+
+
+def lock_account(tx: Connection, account_id: str) -> None:
+    """Block other changes of the account's default until `tx` ends."""
+    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+
+
+def _scope(account_id: str, repository_id: str | None) -> tuple[str, dict[str, str]]:
+    if repository_id is None:
+        return "account", {"account_id": account_id}
+    return "repository", {"account_id": account_id, "repository_id": repository_id}
+
+
+def _binding(row: Row) -> Binding:
+    return Binding(*(*row[:4], BoundKey(*row[4:])))

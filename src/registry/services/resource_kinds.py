@@ -33,6 +33,7 @@ REPOSITORY: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:repository/<name>",
     actions=(
         "registry:CreateRepository",
+        "registry:DeleteEncryptionBinding",
         "registry:DeleteImage",
         "registry:DeleteImagePin",
         "registry:DeleteLifecyclePolicy",
@@ -40,6 +41,7 @@ REPOSITORY: Final = ResourceKind(
         "registry:DeleteRepositoryPolicy",
         "registry:DescribeGarbageCollection",
         "registry:DescribeImages",
+        "registry:DescribeKeyUsage",
         "registry:DescribeRepositories",
         "registry:DescribeStorageUsage",
         "registry:GetEncryptionBinding",
@@ -47,6 +49,7 @@ REPOSITORY: Final = ResourceKind(
         "registry:GetRepositoryPolicy",
         "registry:PullImage",
         "registry:PushImage",
+        "registry:PutEncryptionBinding",
         "registry:PutImagePin",
         "registry:PutLifecyclePolicy",
         "registry:PutRepositoryPolicy",
@@ -63,7 +66,12 @@ REPOSITORY: Final = ResourceKind(
         "registry:DescribeImages": "List images, tags and referrers, and read what is in them.",
         "registry:DescribeRepositories": "List repositories and read their records.",
         "registry:DescribeGarbageCollection": "Read what the collector does in the account.",
+        "registry:DeleteEncryptionBinding": "End the binding of a repository to a key, or the"
+        " account's default.",
+        "registry:DescribeKeyUsage": "Read what a key protects, and what its deletion would shred.",
         "registry:GetEncryptionBinding": "Read which key seals a repository, and which ones did.",
+        "registry:PutEncryptionBinding": "Bind a repository to a key, or all that have none; also"
+        " needs `kms:UseKey`.",
         "registry:GetLifecyclePolicy": "Read a lifecycle policy, its previews and its runs.",
         "registry:PullImage": "Pull manifests and blobs, and mount blobs from the repository.",
         "registry:PushImage": "Push blobs and manifests, and move tags.",

@@ -6,15 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, literal_column, select
+from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.encryption_bindings import (
+    OF_ACCOUNT,
+    OF_PLATFORM,
+    BindingSource,
+    BoundKey,
+)
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
 from registry.metadata.repositories.live import Repository
-from registry.metadata.tables import manifests, repositories, resource_policies, uploads
+from registry.metadata.tables import (
+    encryption_bindings,
+    manifests,
+    repositories,
+    repository_blobs,
+    resource_policies,
+    uploads,
+)
 
 _r = repositories.c
 _END: Final = "\x7f"
@@ -41,6 +55,10 @@ class RepositoryDetails(NamedTuple):
     last_pulled_at: int | None
     created_at: int
     updated_at: int
+    has_plain_blobs: bool
+    key_source: BindingSource
+    key: BoundKey | None
+    """That new blobs are sealed under; None: the account has no keys."""
 
 
 class NewRepository(NamedTuple):
@@ -94,6 +112,18 @@ LAST_PULLED_AT = (
     .correlate(repositories)
     .scalar_subquery()
 )
+_HAS_PLAIN_BLOBS: Final = exists(
+    select(literal_column("1"))
+    .select_from(repository_blobs)
+    .where(repository_blobs.c.repository_id == _r.id, repository_blobs.c.kms_key_id.is_(None))
+    .correlate(repositories)
+)
+_own: Final = encryption_bindings.alias("own_binding")
+_KEY_SOURCE: Final = case(
+    (_own.c.id.is_not(None), literal_column("'repository'")),
+    (OF_ACCOUNT.is_not(None), literal_column("'account'")),
+    else_=literal_column("'platform'"),
+)
 
 
 def _columns() -> Select[Any]:
@@ -116,9 +146,16 @@ def _columns() -> Select[Any]:
             LAST_PULLED_AT,
             _r.created_at,
             _r.updated_at,
+            _HAS_PLAIN_BLOBS,
+            _KEY_SOURCE,
+            *(kms_keys.c[name] for name in BoundKey._fields),
         )
         .join(accounts, accounts.c.id == _r.account_id)
         .outerjoin(resource_policies, resource_policies.c.repository_id == _r.id)
+        .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
+        .outerjoin(
+            kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM)
+        )
         .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
     )
 
@@ -275,7 +312,9 @@ def _text(value: object) -> str:
 
 
 def _details(row: Row) -> RepositoryDetails:
-    details = RepositoryDetails(*row)
+    own, (has_plain, source, *key) = row[:17], row[17:]
+    bound = None if key[0] is None else BoundKey(*key)
+    details = RepositoryDetails(*(*own, bool(has_plain), source, bound))
     return details._replace(
         tags=msgspec.json.decode(row[5], type=dict[str, str]),
         immutable_tag_exclusions=msgspec.json.decode(row[7], type=list[str]),

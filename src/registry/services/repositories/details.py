@@ -14,6 +14,7 @@ from registry.metadata.repositories.details import NewRepository, RepositoryDeta
 from registry.metadata.repositories.live import lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.changes import Change
+from registry.services.encryption_bindings import KeyToBind, bind_key
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
 from registry.services.repositories.locks import lock_existing_repository
@@ -27,18 +28,27 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def create_repository(
-    tx: Connection, account_id: str, repository_id: str, new: NewRepository, change: Change
+    tx: Connection,
+    account_id: str,
+    repository_id: str,
+    new: NewRepository,
+    change: Change,
+    key: KeyToBind | None = None,
 ) -> RepositoryDetails:
-    """Create a repository and return it.
+    """Create a repository, bound to `key` if one is given, and return it.
 
     Raises:
         Conflict: the account has a repository of this name.
+        InvalidInput: the key cannot seal blobs now.
+        KeyMissing: it was deleted meanwhile.
 
     """
     if not rows.add_repository(tx, repository_id, account_id, new, change.now):
         raise Conflict("there is a repository of this name", name=new.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
+    if key is not None:
+        bind_key(tx, account_id, repository_id, key, change.now)
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     return get_repository(tx, account_id, repository_id)
 

@@ -1,0 +1,244 @@
+"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from litestar import delete, get, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.db.base import Connection
+from cloudcore.kms.references import KeyReference, reference_to
+from cloudcore.uuids import Uuid
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control.given_keys import GivenKey, key_id_to_bind
+from registry.control.repositories import authorized_repository, crn_of
+from registry.control.visible_repositories import PATH
+from registry.metadata.encryption_bindings import (
+    Binding,
+    BindingSource,
+    count_bindings,
+    list_bindings,
+)
+from registry.metadata.repositories.details import RepositoryDetails
+from registry.services.access import repository_crn
+from registry.services.encryption_bindings import (
+    BindingStatus,
+    EffectiveBinding,
+    KeyToBind,
+    bind_key,
+    effective_binding,
+    status_of,
+    unbind,
+)
+
+_DEFAULT: Final = "/v1/encryption-binding"
+_OF_REPOSITORY: Final = f"{PATH}/encryption-binding"
+
+
+class PutBinding(RequestBody):
+    """The key to bind."""
+
+    kms_key: GivenKey
+
+
+class EncryptionBinding(ResponseBody):
+    """What binds an account or a repository to a key."""
+
+    id: Uuid | None
+    """Null for the platform key, which nobody has bound."""
+    source: BindingSource
+    """What has the binding: the repository, or its account for all without one of their own;
+    `platform` if neither has one."""
+    repository: ResourceRef | None
+    """Null unless `source` is `repository`."""
+    kms_key: KeyReference | None
+    """Null only in an install without keys, where nothing is encrypted."""
+    status: BindingStatus
+    """`key_disabled`: blobs can be neither read nor written until the key is enabled, or the
+    deletion that is pending is cancelled; `key_deleted`: what only this key opened is gone;
+    `ended`: replaced or deleted."""
+    created_at: RFC3339 | None
+    ended_at: RFC3339 | None
+
+
+class OneBinding(ResponseBody):
+    """A binding, wrapped."""
+
+    encryption_binding: EncryptionBinding
+
+
+class ManyBindings(ResponseBody):
+    """A page of bindings, newest first."""
+
+    encryption_bindings: Sequence[EncryptionBinding]
+    meta: PageMeta
+
+
+def _authorized_account(ctx: RequestContext) -> str:
+    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    return account_id
+
+
+@get(_DEFAULT, opt={"action": "registry:GetEncryptionBinding"})
+async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBinding:
+    """Return the key of repositories that are bound to none themselves."""
+    account_id = _authorized_account(ctx)
+    return _one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
+
+
+@put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding"})
+async def put_encryption_binding(
+    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext]
+) -> Reply[OneBinding]:
+    """Bind the repositories that are bound to no key themselves to a key, for later pushes.
+
+    Needs `kms:UseKey` on the key, and the action on all repositories of the account.
+    """
+    return await _bind(ctx, _authorized_account(ctx), None, data.kms_key)
+
+
+@delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding"})
+async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
+    """Let the platform key seal later pushes to repositories that are bound to no key."""
+    await ctx.database.write(unbind, _authorized_account(ctx), None, ctx.clock())
+
+
+@get(f"{_DEFAULT}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ManyBindings:
+    """List what the account's default was bound to, newest first; ended bindings too."""
+    return await _history(ctx, _authorized_account(ctx), None)
+
+
+@get(_OF_REPOSITORY, opt={"action": "registry:GetEncryptionBinding"})
+async def get_repository_encryption_binding(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneBinding:
+    """Return the key that seals what is pushed to a repository, and what binds it."""
+    found = await authorized_repository(ctx, repository_id)
+    effective = await ctx.database.read(effective_binding, found.account_id, found.id)
+    return _one(ctx, found, effective)
+
+
+@put(_OF_REPOSITORY, opt={"action": "registry:PutEncryptionBinding"})
+async def put_repository_encryption_binding(
+    repository_id: FromPath[str],
+    data: JSONBody[PutBinding],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneBinding]:
+    """Bind a repository to a key, for later pushes; what it holds stays under its earlier key.
+
+    Needs `kms:UseKey` on the key. A disabled key is refused; so is one that is not `aes-256`.
+    """
+    found = await authorized_repository(ctx, repository_id)
+    return await _bind(ctx, found.account_id, found, data.kms_key)
+
+
+@delete(_OF_REPOSITORY, opt={"action": "registry:DeleteEncryptionBinding"})
+async def delete_repository_encryption_binding(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """Let the account's default seal later pushes to a repository, or else the platform key."""
+    found = await authorized_repository(ctx, repository_id)
+    await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
+
+
+@get(f"{_OF_REPOSITORY}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+async def list_repository_encryption_bindings(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyBindings:
+    """List what a repository itself was bound to, newest first; ended bindings too."""
+    found = await authorized_repository(ctx, repository_id)
+    return await _history(ctx, found.account_id, found)
+
+
+async def _bind(
+    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None, value: str
+) -> Reply[OneBinding]:
+    new = KeyToBind(await key_id_to_bind(ctx, value), ctx.new_id())
+    return await ctx.commit(
+        bind_key,
+        account_id,
+        repository and repository.id,
+        new,
+        ctx.clock(),
+        wrap=lambda bound: _one(ctx, repository, bound),
+        told=_told,
+    )
+
+
+def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
+    """Return what a new binding adds to its event in the audit log; None: nothing was changed."""
+    return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
+
+
+async def _history(
+    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None
+) -> ManyBindings:
+    repository_id = repository and repository.id
+    pager = ctx.pager(ctx.query(PageQuery))
+    (before,) = pager.position or ("",)
+
+    def read(tx: Connection) -> tuple[list[Binding], int]:
+        listed = list_bindings(tx, account_id, repository_id, before, pager.wanted)
+        return listed, count_bindings(tx, account_id, repository_id)
+
+    found, meta = pager.cut(*await ctx.database.read(read), lambda each: (each.id,))
+    records = [_past(ctx, repository, each) for each in found]
+    return ManyBindings(encryption_bindings=records, meta=meta)
+
+
+def _past(
+    ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
+) -> EncryptionBinding:
+    return EncryptionBinding(
+        id=found.id,
+        source="account" if repository is None else "repository",
+        repository=_reference(ctx, repository),
+        kms_key=reference_to(found.key),
+        status=status_of(found.key.state, found.ended_at),
+        created_at=rfc3339(found.created_at),
+        ended_at=None if found.ended_at is None else rfc3339(found.ended_at),
+    )
+
+
+def _one(
+    ctx: RequestContext, repository: RepositoryDetails | None, found: EffectiveBinding
+) -> OneBinding:
+    return OneBinding(
+        encryption_binding=EncryptionBinding(
+            id=found.id,
+            source=found.source,
+            repository=_reference(ctx, repository if found.source == "repository" else None),
+            kms_key=found.key and reference_to(found.key),
+            status="active" if found.key is None else status_of(found.key.state),
+            created_at=None if found.created_at is None else rfc3339(found.created_at),
+            ended_at=None,
+        )
+    )
+
+
+def _reference(ctx: RequestContext, repository: RepositoryDetails | None) -> ResourceRef | None:
+    if repository is None:
+        return None
+    return ResourceRef(id=repository.id, crn=crn_of(ctx, repository), name=repository.name)
+
+
+HANDLERS: Final = (
+    get_encryption_binding,
+    put_encryption_binding,
+    delete_encryption_binding,
+    list_encryption_bindings,
+    get_repository_encryption_binding,
+    put_repository_encryption_binding,
+    delete_repository_encryption_binding,
+    list_repository_encryption_bindings,
+)

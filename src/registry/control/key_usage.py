@@ -1,0 +1,97 @@
+"""``/v1/key-usage/{key_id}``: what a key protects in the registry.
+
+It is beside ``/v1/keys``, whose family does not know what is sealed with its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from cloudcore.kms.references import KeyReference, reference_to
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import ResponseBody
+from registry.services.access import repository_crn
+from registry.services.key_usage import KeyUsage, key_usage
+
+
+class ProtectedImage(ResponseBody):
+    """An image with blobs under a key."""
+
+    repository: ResourceRef
+    digest: str
+
+
+class KeyUsageAnswer(ResponseBody):
+    """What a key protects; when the key is deleted, all that only it opens is shredded."""
+
+    kms_key: KeyReference
+    is_account_default: bool
+    """True if it seals what is pushed to repositories without a key of their own."""
+    repository_count: int
+    """Repositories that are bound to it themselves."""
+    repositories: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    blob_count: int
+    """Blobs that it opens; of a deleted key, blobs that it opened."""
+    exclusive_blob_count: int
+    """Those that no other key opens: its deletion shreds them."""
+    exclusive_bytes: int
+    """Their size."""
+    image_count: int
+    """Images with blobs that are read through it: without it they cannot be pulled."""
+    images: Sequence[ProtectedImage]
+    """The first 100 of them, by repository."""
+    is_partial: bool
+    """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
+
+
+class OneKeyUsage(ResponseBody):
+    """What a key protects, wrapped."""
+
+    key_usage: KeyUsageAnswer
+
+
+@get("/v1/key-usage/{key_id:str}", opt={"action": "registry:DescribeKeyUsage"})
+async def get_key_usage(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneKeyUsage:
+    """Return which repositories, blobs and images a key protects: what its deletion would shred."""
+    account_id, region = account_of(ctx), ctx.settings.region
+    ctx.authorize(repository_crn(region, account_id, "*"))
+    return _one(region, await ctx.database.read(key_usage, account_id, region, key_id))
+
+
+def _one(region: str, found: KeyUsage) -> OneKeyUsage:
+    account_id = found.key.account_id
+
+    def reference(repository_id: str, name: str) -> ResourceRef:
+        crn = repository_crn(region, account_id, name)
+        return ResourceRef(id=repository_id, crn=crn, name=name)
+
+    return OneKeyUsage(
+        key_usage=KeyUsageAnswer(
+            kms_key=reference_to(found.key),
+            is_account_default=found.is_account_default,
+            repository_count=found.repository_count,
+            repositories=[reference(*each) for each in found.repositories],
+            blob_count=found.blobs.total,
+            exclusive_blob_count=found.blobs.exclusive_count,
+            exclusive_bytes=found.blobs.exclusive_bytes,
+            image_count=found.image_count,
+            images=[
+                ProtectedImage(
+                    repository=reference(each.repository_id, each.repository), digest=each.digest
+                )
+                for each in found.images
+            ],
+            is_partial=found.is_partial,
+        )
+    )
+
+
+HANDLERS: Final = (get_key_usage,)

@@ -1,0 +1,189 @@
+"""What a KMS key protects: repositories, blobs and images; each query reads a bounded part."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    select,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    encryption_bindings,
+    manifest_blobs,
+    manifests,
+    repositories,
+    repository_blobs,
+)
+
+MOST: Final = 10_000
+"""The most rows of a kind that are read; beyond, counts are lower bounds."""
+
+_b = encryption_bindings.c
+_w = blob_object_keys.c
+_o = blob_objects.c
+_l = repository_blobs.c
+_e = manifest_blobs.c
+_m = manifests.c
+_r = repositories.c
+_other = blob_object_keys.alias("other")
+
+
+class WrappedBlobs(NamedTuple):
+    """Blobs whose data keys a KMS key opens."""
+
+    total: int
+    exclusive_count: int
+    """Those that no other key opens."""
+    exclusive_bytes: int
+
+
+class KeyImage(NamedTuple):
+    """An image with blobs that are read through a KMS key."""
+
+    repository_id: str
+    repository: str
+    digest: str
+
+
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
+
+
+def _within(query: Select[Any]) -> Select[Any]:
+    return query.limit(bindparam("most")).offset(_ZERO)
+
+
+_IS_BOUND: Final = and_(
+    _b.account_id == bindparam("account_id"),
+    _b.kms_key_id == bindparam("kms_key_id"),
+    _b.ended_at.is_(None),
+)
+_IS_DEFAULT: Final = Statement(select(_b.id).where(_IS_BOUND, _b.repository_id.is_(None)))
+_REPOSITORIES: Final = _within(
+    select(_r.id, _r.name)
+    .join(encryption_bindings, _b.repository_id == _r.id)
+    .where(_IS_BOUND, _r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+).subquery("bound")
+_LIST_REPOSITORIES: Final = Statement(
+    page(select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name))
+)
+_COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
+_IS_WRAPPED: Final = and_(
+    _w.account_id == bindparam("account_id"), _w.kms_key_id == bindparam("kms_key_id")
+)
+_WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
+_IS_SHARED: Final = exists(
+    select(literal_column("1"))
+    .select_from(_other)
+    .join(kms_keys, kms_keys.c.id == _other.c.kms_key_id)
+    .where(
+        _other.c.object_id == _o.id,
+        _other.c.account_id == bindparam("account_id"),
+        _other.c.kms_key_id != bindparam("kms_key_id"),
+        _other.c.wrapped_data_key.is_not(None),
+        kms_keys.c.account_id == bindparam("account_id"),
+        kms_keys.c.state != literal_column("'deleted'"),
+    )
+    .correlate(blob_objects)
+)
+_SUM: Final = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(case((_IS_SHARED, _ZERO), else_=literal_column("1"))), _ZERO),
+        func.coalesce(func.sum(case((_IS_SHARED, _ZERO), else_=_o.size)), _ZERO),
+    )
+    .select_from(_WRAPPED)
+    .join(blob_objects, _o.id == _WRAPPED.c.object_id)
+    .where(_o.account_id == bindparam("account_id"))
+)
+_LINKS: Final = _within(
+    select(_l.repository_id, _l.digest)
+    .join(_WRAPPED, _l.object_id == _WRAPPED.c.object_id)
+    .where(_l.kms_key_id == bindparam("kms_key_id"))
+).subquery("links")
+_USES: Final = _within(
+    select(_m.id, _m.digest, _r.id.label("repository_id"), _r.name)
+    .select_from(_LINKS)
+    .join(repositories, _r.id == _LINKS.c.repository_id)
+    .join(manifest_blobs, and_(_e.repository_id == _r.id, _e.digest == _LINKS.c.digest))
+    .join(manifests, and_(_m.id == _e.manifest_id, _m.repository_id == _r.id))
+    .where(_r.account_id == bindparam("account_id"), _r.deleted_at.is_(None))
+).subquery("uses")
+_COUNT_IMAGES: Final = Statement(
+    select(func.count(), func.count(_USES.c.id.distinct())).select_from(_USES)
+)
+_LIST_IMAGES: Final = Statement(
+    page(
+        select(_USES.c.repository_id, _USES.c.name, _USES.c.digest)
+        .distinct()
+        .order_by(_USES.c.name, _USES.c.digest)
+    )
+)
+
+
+def is_account_default(tx: Connection, account_id: str, kms_key_id: str) -> bool:
+    """Return True if the account has bound its repositories without one of their own to a key."""
+    return tx.row(_IS_DEFAULT, account_id=account_id, kms_key_id=kms_key_id) is not None
+
+
+def list_bound_repositories(
+    tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
+) -> list[tuple[str, str]]:
+    """Return (id, name) of up to `limit` live repositories bound to a key, by name."""
+    rows = tx.rows(
+        _LIST_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def count_bound_repositories(
+    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
+) -> int:
+    """Count the live repositories bound to a key, up to `most`."""
+    row = tx.row(_COUNT_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, most=most)
+    assert row is not None
+    return int(row[0])
+
+
+def count_wrapped_blobs(
+    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
+) -> WrappedBlobs:
+    """Count the blobs that a key opens, or opened before it was deleted; up to `most` of them."""
+    row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=most)
+    assert row is not None
+    return WrappedBlobs(*map(int, row))
+
+
+def count_images(
+    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
+) -> tuple[int, bool]:
+    """Count the images of live repositories with blobs read through a key.
+
+    The second value is True if only `most` pairs of image and blob were read.
+    """
+    row = tx.row(_COUNT_IMAGES, account_id=account_id, kms_key_id=kms_key_id, most=most)
+    assert row is not None
+    return int(row[1]), int(row[0]) >= most
+
+
+def list_images(
+    tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
+) -> list[KeyImage]:
+    """Return up to `limit` of the images that `count_images` counts, by repository."""
+    rows = tx.rows(
+        _LIST_IMAGES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
+    )
+    return [KeyImage(*row) for row in rows]

@@ -1,0 +1,116 @@
+"""Bind repositories, or all of an account without a binding of their own, to KMS keys.
+
+A binding applies to what is pushed from then on; blobs stay under the key that they were pushed
+with until they are pushed or wrapped again.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.kms.rows import find_platform_key, share_key
+from cloudcore.kms.rules import KeyMissing, check_bindable
+from cloudcore.kms.specs import KeyState
+from registry.metadata import encryption_bindings as rows
+from registry.metadata.encryption_bindings import BindingSource, BoundKey
+from registry.services.repositories.locks import lock_existing_repository
+
+BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
+"""What a binding does; ``key_disabled`` also while the deletion of its key is pending."""
+
+_STATUS_OF: dict[KeyState, BindingStatus] = {
+    "enabled": "active",
+    "disabled": "key_disabled",
+    "pending_deletion": "key_disabled",
+    "deleted": "key_deleted",
+}
+
+
+class EffectiveBinding(NamedTuple):
+    """What decides the key of new blobs."""
+
+    source: BindingSource
+    id: str | None
+    """None for the platform key, which nobody has bound."""
+    key: BoundKey | None
+    """None: the account has no keys, so its blobs are not encrypted."""
+    created_at: int | None
+    is_changed: bool = False
+    """True if the request has made this binding."""
+
+
+class KeyToBind(NamedTuple):
+    """The key that something is to be bound to."""
+
+    id: str
+    binding_id: str
+    """Of the binding, if one is made."""
+
+
+def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
+    """Return the status of a binding to a key in this state."""
+    return _STATUS_OF[state] if ended_at is None else "ended"
+
+
+def effective_binding(
+    tx: Connection, account_id: str, repository_id: str | None
+) -> EffectiveBinding:
+    """Return the binding under which a repository writes, or those without one of their own."""
+    if repository_id is not None:
+        own = rows.find_binding(tx, account_id, repository_id)
+        if own is not None:
+            return EffectiveBinding("repository", own.id, own.key, own.created_at)
+    default = rows.find_binding(tx, account_id, None)
+    if default is not None:
+        return EffectiveBinding("account", default.id, default.key, default.created_at)
+    key = find_platform_key(tx, account_id)
+    bound = key and BoundKey(key.id, key.account_id, key.region, key.name, key.state)
+    return EffectiveBinding("platform", None, bound, None)
+
+
+def bind_key(
+    tx: Connection, account_id: str, repository_id: str | None, new: KeyToBind, now: int
+) -> EffectiveBinding:
+    """Bind a repository, or the account itself, to a key; an earlier binding ends.
+
+    A binding to the same key stays as it is. Nobody disables or deletes the key meanwhile.
+
+    Raises:
+        KeyMissing: there is no such key any more.
+        InvalidInput: the key is not enabled any more, or cannot encrypt data keys.
+        NotFound: the repository was deleted meanwhile.
+
+    """
+    _lock(tx, account_id, repository_id)
+    key = share_key(tx, account_id, new.id)
+    if key is None or key.state == "deleted":
+        raise KeyMissing
+    check_bindable(key)
+    before = rows.find_binding(tx, account_id, repository_id)
+    if before is None or before.key.id != new.id:
+        rows.end_binding(tx, account_id, repository_id, now)
+        rows.add_binding(tx, new.binding_id, account_id, repository_id, new.id, now)
+    effective = effective_binding(tx, account_id, repository_id)
+    return effective._replace(is_changed=effective.id == new.binding_id)
+
+
+def unbind(tx: Connection, account_id: str, repository_id: str | None, now: int) -> None:
+    """End the binding of a repository, or of the account itself.
+
+    Raises:
+        NotFound: it has none, or the repository was deleted meanwhile.
+
+    """
+    _lock(tx, account_id, repository_id)
+    if not rows.end_binding(tx, account_id, repository_id, now):
+        whose = "the account" if repository_id is None else "the repository"
+        raise NotFound(f"{whose} is bound to no key of its own")
+
+
+def _lock(tx: Connection, account_id: str, repository_id: str | None) -> None:
+    if repository_id is None:
+        rows.lock_account(tx, account_id)
+    else:
+        lock_existing_repository(tx, repository_id)
