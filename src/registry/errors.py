@@ -4,12 +4,12 @@
                       RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
                       ManifestInvalid · ManifestTypeUnsupported · TooManyTags
     NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
-                      ManifestBlobUnknown · ExtensionUnknown
+                      ManifestBlobUnknown · ExtensionUnknown · KmsKeyDeleted
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
                       UploadBusy · UploadOutOfOrder
     PayloadTooLarge   ManifestTooLarge · BlobTooLarge
     Unauthenticated   TokenRequired
-    AccessDenied      TokenDenied
+    AccessDenied      TokenDenied · KmsKeyDisabled
     RateLimited       TooManyUploads
     Unavailable       StoreUnavailable
 
@@ -113,6 +113,27 @@ class ManifestBlobUnknown(NotFound):
 
 class ExtensionUnknown(NotFound):
     """The path is below ``/v2/``, but is not a known endpoint."""
+
+
+class KmsKeyDeleted(NotFound):
+    """The KMS key that a repository writes under, or a blob is read through, was deleted."""
+
+    def __init__(self, message: str = "the KMS key of the repository was deleted") -> None:
+        super().__init__(message, reason="kms_key_not_found")
+
+
+class KmsKeyDisabled(AccessDenied):
+    """That KMS key is disabled, or its deletion is pending."""
+
+    def __init__(
+        self,
+        message: str = "the KMS key of the repository is disabled, or its deletion is pending",
+    ) -> None:
+        super().__init__(message, reason="kms_key_disabled")
+
+
+class WrapBroken(Exception):
+    """A wrapped data key does not open: its row was changed. No client sees this."""
 
 
 class TagImmutable(Conflict):

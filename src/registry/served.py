@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cache
 from typing import Final, cast
 
@@ -40,6 +41,7 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
+from registry.keys import DataKeys
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
@@ -89,6 +91,8 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     providers = key_providers(settings, keyring)
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
+    vault = Vault(ctx.database, providers, ctx.clock)
+    ctx = replace(ctx, data_keys=DataKeys(vault), seals=settings.seals)
     return ServingProcess(
         settings=settings,
         ctx=ctx,
@@ -114,7 +118,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             clock=ctx.clock,
             new_id=ctx.new_id,
             maker=maker,
-            vault=Vault(ctx.database, providers, ctx.clock),
+            vault=vault,
             auditor=auditor,
         ),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),

@@ -143,6 +143,8 @@ class Settings:
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``."""
+    sealing: Literal["on", "off"] = "on"
+    """Whether ``entrepot serve`` stores new blobs encrypted; sealed ones stay readable."""
     kms_provider: Literal["embedded", "aws"] = "embedded"
     """Who wraps the material of keys: the root key, or AWS KMS."""
     kms_aws_key: str = ""
@@ -171,6 +173,8 @@ class Settings:
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
+        if self.sealing not in ("on", "off"):
+            raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
         if self.kms_provider not in ("embedded", "aws"):
             raise SettingsError(f"kms_provider is embedded or aws, not {self.kms_provider!r}")
         if self.kms_provider == "aws" and not self.kms_aws_key:
@@ -236,6 +240,11 @@ class Settings:
             if not HOST.fullmatch(host):
                 raise SettingsError(f"allowed_hosts: {host!r} is no HOST or HOST:PORT")
         return hosts
+
+    @property
+    def seals(self) -> bool:
+        """Return True if new blobs are stored encrypted."""
+        return self.sealing == "on"
 
     @property
     def origins(self) -> tuple[str, ...]:

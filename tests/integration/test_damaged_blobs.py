@@ -25,7 +25,7 @@ from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
 from registry.services.blobs.damage import note_damage
-from registry.services.blobs.links import open_blob, stat_blob
+from registry.services.blobs.reading import open_blob, stat_blob
 from registry.settings import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
@@ -313,17 +313,18 @@ async def test_a_reader_of_an_old_row_opens_the_new_bytes(
     registry: Registry, store: FilesystemStore, blobs: Path
 ) -> None:
     name, digest = Name("dev", "one"), Digest(DIGEST)
-    link = await stat_blob(registry.ctx, name, digest)
-    async with aclosing(await open_blob(registry.ctx, name, link)) as reading:
+    found = await stat_blob(registry.ctx, name, digest)
+    stored_id = found.link.stored_id
+    async with aclosing(await open_blob(registry.ctx, name, found)) as reading:
         registry.clock.advance(WEEK)
         await upload(registry.client, "one")
         await sweep(registry, store)
         assert b"".join(map(bytes, reading.chunks())) == BLOB
-    async with aclosing(await open_blob(registry.ctx, name, link)) as reading:
+    async with aclosing(await open_blob(registry.ctx, name, found)) as reading:
         assert b"".join(map(bytes, reading.chunks())) == BLOB
-    assert await note_damage(registry.ctx, link, "absent") is False  # of the old bytes
+    assert await note_damage(registry.ctx, found.link, "absent") is False  # of the old bytes
     assert await marked(registry) == []
-    assert not (blobs / "objects" / link.stored_id[-2:] / link.stored_id).exists()
+    assert not (blobs / "objects" / stored_id[-2:] / stored_id).exists()
 
 
 @on_both_databases

@@ -89,6 +89,7 @@ _ADD_VERSION: Final = Statement(
 )
 _FIND: Final = Statement(_columns().where(*_IS_KEY))
 _LOCK: Final = Statement(_columns().where(*_IS_KEY).with_for_update())
+_HOLD: Final = Statement(select(_k.state).where(*_IS_KEY).with_for_update(read=True))
 _FIND_NAMED: Final = Statement(
     _columns().where(
         _OF_ACCOUNT, _k.region == bindparam("region"), _k.name == bindparam("name"), IS_NAMED
@@ -174,6 +175,15 @@ def find_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
 def lock_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
     """Return a key of an account, or None; block changes of it by others until `tx` ends."""
     return _key(tx.row(_LOCK, account_id=account_id, id=key_id))
+
+
+def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
+    """Return the state of a key of an account, or None; it stays so until `tx` ends.
+
+    Others may hold the key too.
+    """
+    row = tx.row(_HOLD, account_id=account_id, id=key_id)
+    return None if row is None else cast("KeyState", row[0])
 
 
 def find_key_named(tx: Connection, account_id: str, region: str, name: str) -> Key | None:

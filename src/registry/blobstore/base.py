@@ -40,6 +40,10 @@ class ObjectDamaged(Exception):
     """The stored bytes are fewer or more than the object's size."""
 
 
+class ObjectChanged(StoreUnavailable):
+    """A part of a sealed object does not open any more: its stored bytes were changed."""
+
+
 class StageBusy(Exception):
     """Another writer holds these staged bytes, in this process or another."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from registry.blobstore.base import DataKey, ObjectDamaged
+from registry.blobstore.base import DataKey, ObjectChanged, ObjectDamaged
 from registry.blobstore.blocking import BlockingObject
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
@@ -74,7 +74,8 @@ class SealedObject(BlockingObject):
         object, an empty last frame is checked first: without it, the object was cut off.
 
         Raises:
-            StoreUnavailable: reading failed, or a frame does not open.
+            ObjectChanged: a frame does not open.
+            StoreUnavailable: reading failed.
 
         """
         return self._read(*checked_range(start, stop, self._length))
@@ -107,7 +108,7 @@ class SealedObject(BlockingObject):
         try:
             return self._frame(number, plain)
         except SealBroken as error:
-            raise StoreUnavailable("a stored object is damaged") from error
+            raise ObjectChanged("a stored object is damaged") from error
 
     def _frame(self, number: int, plain: memoryview) -> memoryview:
         """Return the bytes of a frame, decrypted into `plain`."""

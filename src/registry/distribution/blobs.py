@@ -14,7 +14,8 @@ from registry.distribution.conditions import (
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import BlobBody, Response, empty
-from registry.services.blobs import links as blobs
+from registry.services.blobs import reading
+from registry.services.blobs.links import detach_blob
 from registry.services.context import ServiceContext
 
 _OCTETS: Final = (b"content-type", b"application/octet-stream")
@@ -25,7 +26,8 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-2: return a blob or a range of it; HEAD renews the grace period of an unused blob."""
     digest = request.digest
-    link = await blobs.stat_blob(ctx, request.name, digest, keep=request.is_head)
+    found = await reading.stat_blob(ctx, request.name, digest, keep=request.is_head)
+    link = found.link
     require_match(request, digest)
     named = [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
     if is_not_modified(request, digest):
@@ -40,13 +42,13 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     headers.append((b"content-length", b"%d" % (stop - start)))
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
-    blob = await blobs.open_blob(ctx, request.name, link)
-    look_again = partial(blobs.look_again, ctx, request.name, link)
+    blob = await reading.open_blob(ctx, request.name, found)
+    look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(206 if span else 200, headers, BlobBody(blob, start, stop), look_again)
 
 
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-10: unlink a blob; the collector deletes its bytes."""
     require_match(request, request.digest)
-    await ctx.database.write(blobs.detach_blob, request.name, request.digest, request.change(ctx))
+    await ctx.database.write(detach_blob, request.name, request.digest, request.change(ctx))
     return empty(202)

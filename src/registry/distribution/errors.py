@@ -53,6 +53,8 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     registry.UploadUnknown: (404, "BLOB_UPLOAD_UNKNOWN"),
     registry.ManifestBlobUnknown: (404, "MANIFEST_BLOB_UNKNOWN"),
     registry.ExtensionUnknown: (404, "UNSUPPORTED"),
+    registry.KmsKeyDeleted: (404, "DENIED"),
+    registry.KmsKeyDisabled: (403, "DENIED"),
     registry.TagImmutable: (409, "DENIED"),
     registry.TagDeleteForbidden: (405, "UNSUPPORTED"),
     registry.ManifestReferenced: (405, "UNSUPPORTED"),

@@ -31,8 +31,8 @@ class Response(NamedTuple):
     status: int
     headers: Headers
     body: bytes | BlobBody = b""
-    on_failure: Callable[[], Awaitable[None]] | None = None
-    """Called if sending the response fails."""
+    on_failure: Callable[[Exception], Awaitable[None]] | None = None
+    """Called with the error if sending the response fails."""
 
 
 def json_headers(body: bytes) -> Headers:
@@ -71,9 +71,9 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
             await send({"type": "http.response.body", "body": body})
         else:
             await _send_blob(scope, send, body)
-    except Exception:
+    except Exception as error:
         if response.on_failure is not None:
-            await response.on_failure()
+            await response.on_failure(error)
         raise
     finally:
         if not isinstance(body, bytes):

@@ -11,7 +11,7 @@ from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, Upload
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
 from registry.services.blobs import upload_leases, uploads
-from registry.services.blobs.links import mount_blob
+from registry.services.blobs.mounting import mount_blob
 from registry.services.context import ServiceContext
 
 

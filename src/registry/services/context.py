@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
@@ -17,6 +18,9 @@ from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
+
+if TYPE_CHECKING:
+    from registry.keys import DataKeys
 
 
 def _count_nothing() -> None:
@@ -39,6 +43,10 @@ class ServiceContext:
     manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
+    data_keys: DataKeys | None = None
+    """Opens and wraps the data keys of blobs; None: this process has no keys."""
+    seals: bool = False
+    """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
     """Runs that have deleted something are recorded in the audit log."""
     on_damage: Callable[[], None] = _count_nothing

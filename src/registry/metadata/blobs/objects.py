@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, select, text, union_all
+from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.specs import KeyState
+from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import (
+    blob_object_keys,
     blob_objects,
     digest_aliases,
     repositories,
@@ -25,6 +28,7 @@ from registry.metadata.tables import (
 _o = blob_objects.c
 _l = repository_blobs.c
 _a = digest_aliases.c
+_w = blob_object_keys.c
 _CURRENT: Final = text("blob_objects.is_current")
 
 
@@ -39,6 +43,8 @@ class Link(NamedTuple):
     manifest_refs: int
     touched_at: int
     """When a client last relied on it, or its last manifest was deleted."""
+    kms_key_id: str | None
+    """Under which the data key is wrapped for this link; None: the object is plain."""
     stored_id: str
     """Of the object's bytes, in the store or in a row."""
     stored_size: int
@@ -48,6 +54,18 @@ class Link(NamedTuple):
     """When the object's bytes were last verified; 0: unknown."""
     damage: str | None
     """The object's mark of damage (`registry.metadata.blobs.damage`), or None."""
+    encoding: str
+    wrapped_data_key: bytes | None
+    """None: the object is plain, or the wrap was erased with its KMS key."""
+    key_state: KeyState | None
+    """Of the KMS key."""
+
+
+class Target(NamedTuple):
+    """A live repository, and what its link of a digest names, if there is one."""
+
+    object_id: str | None
+    kms_key_id: str | None
 
 
 class ReferencedLink(NamedTuple):
@@ -83,19 +101,25 @@ class KeptObject(NamedTuple):
     verified_at: int
     """When its bytes were last verified; 0: unknown."""
     damage: str | None
+    encoding: str
 
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields)
 _LINK_COLUMNS: Final = (
     *(_l[name] for name in Link._fields if name in _l),
-    *(_o[name] for name in Link._fields if name not in _l),
+    *(_o[name] for name in Link._fields if name in _o and name not in _l),
+    _w.wrapped_data_key,
+    kms_keys.c.state,
 )
+_WRAP_OF_LINK: Final = and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id)
 _FIND: Final = Statement(
     select(*_LINK_COLUMNS)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
+    .outerjoin(blob_object_keys, _WRAP_OF_LINK)
+    .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
     .where(
         accounts.c.handle == bindparam("handle"),
         repositories.c.name == bindparam("name"),
@@ -112,10 +136,17 @@ _LINKED: Final = Statement(
 _WHOLE: Final = Statement(
     select(_l.digest, _l.size, _l.manifest_refs)
     .join(blob_objects, _o.id == _l.object_id)
+    .outerjoin(blob_object_keys, _WRAP_OF_LINK)
+    .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
     .where(
         _l.repository_id == bindparam("repository_id"),
         _l.digest.in_(listed("digests")),
         _o.damage.is_(None),
+        _o.state != text("'shredded'"),
+        or_(
+            _l.kms_key_id.is_(None),
+            and_(_w.wrapped_data_key.is_not(None), kms_keys.c.state != text("'deleted'")),
+        ),
     )
     .order_by(_l.digest)
     .with_for_update(of=repository_blobs)
@@ -161,8 +192,27 @@ _KEEP_OBJECT: Final = Statement(
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
-    .where(_o.id == bindparam("id"), _o.damage.is_(None))
+    .where(
+        _o.id == bindparam("id"),
+        _o.stored_id == bindparam("stored_id"),
+        _o.damage.is_(None),
+        _o.state != text("'shredded'"),
+    )
     .values(state=text("'live'"), condemned_at=text("NULL"))
+)
+_RETIRE: Final = Statement(
+    blob_objects.update()
+    .where(_o.id == bindparam("id"), _o.account_id == bindparam("account_id"))
+    .values(is_current=text("false"))
+)
+_TARGET: Final = Statement(
+    select(_l.object_id, _l.kms_key_id)
+    .select_from(repositories)
+    .outerjoin(
+        repository_blobs,
+        and_(_l.repository_id == repositories.c.id, _l.digest == bindparam("digest")),
+    )
+    .where(repositories.c.id == bindparam("repository_id"), repositories.c.deleted_at.is_(None))
 )
 _LINK: Final = Statement(
     (
@@ -174,12 +224,14 @@ _LINK: Final = Statement(
             size=bindparam("size"),
             manifest_refs=text("0"),
             touched_at=bindparam("now"),
+            kms_key_id=bindparam("kms_key_id"),
         )
     ).on_conflict_do_update(
         index_elements=["repository_id", "digest"],
         set_={
             "touched_at": _inserted.excluded.touched_at,
             "object_id": _inserted.excluded.object_id,
+            "kms_key_id": _inserted.excluded.kms_key_id,
         },
     )
 )
@@ -210,6 +262,8 @@ _HOLDERS: Final = Statement(
         .select_from(blob_objects)
         .join(repository_blobs, _l.object_id == _o.id)
         .join(repositories, repositories.c.id == _l.repository_id)
+        .outerjoin(blob_object_keys, _WRAP_OF_LINK)
+        .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
         .where(
             _o.account_id == bindparam("account_id"),
             _o.digest == bindparam("digest"),
@@ -295,7 +349,11 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock the repository's undamaged links of these digests; return them by digest."""
+    """Lock the repository's links of these digests that can be read; return them by digest.
+
+    Left out are links of damaged or shredded objects, and those whose KMS key was deleted. A key
+    that is disabled can be enabled again.
+    """
     rows = tx.rows(_WHOLE, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -345,8 +403,12 @@ def link_object(
     object_id: str,
     size: int,
     now: int,
+    kms_key_id: str | None = None,
 ) -> None:
-    """Insert the link of an object in a repository, or touch the existing link."""
+    """Insert the link of an object in a repository, or touch the existing link.
+
+    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none.
+    """
     tx.execute(
         _LINK,
         repository_id=repository_id,
@@ -355,6 +417,7 @@ def link_object(
         object_id=object_id,
         size=size,
         now=now,
+        kms_key_id=kms_key_id,
     )
 
 
@@ -364,9 +427,26 @@ def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject
     return KeptObject(*row) if row else None
 
 
-def undelete_object(tx: Connection, object_id: str) -> bool:
-    """Lock an object and make it live again; return False if it is gone or damaged."""
-    return tx.execute(_REVIVE_OBJECT, id=object_id) == 1
+def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
+    """Lock an object and make it live again.
+
+    Return False if it is gone, damaged or shredded, or has other bytes than `stored_id` now.
+    """
+    return tx.execute(_REVIVE_OBJECT, id=object_id, stored_id=stored_id) == 1
+
+
+def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
+    """Let an object, which is locked, no longer be the account's current one with its digest.
+
+    Links and tombstones keep it; the next push of the same bytes makes another.
+    """
+    tx.execute(_RETIRE, account_id=account_id, id=object_id)
+
+
+def find_target(tx: Connection, repository_id: str, digest: str) -> Target | None:
+    """Return what a repository's link of a sha256 digest names; None if it is not live."""
+    row = tx.row(_TARGET, repository_id=repository_id, digest=digest)
+    return None if row is None else Target(*row)
 
 
 def unlink(tx: Connection, repository_id: str, digest: str) -> bool:

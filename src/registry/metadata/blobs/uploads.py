@@ -42,6 +42,16 @@ class Upload(NamedTuple):
     """The worker process that may append, or None."""
     lease_token: int
     leased_until: int | None
+    kms_key_id: str | None = None
+    """Under which the data key of the received bytes is wrapped; None: they are plain."""
+    wrapped_data_key: bytes | None = None
+
+
+class UploadWrap(NamedTuple):
+    """The data key of received bytes, wrapped under a KMS key."""
+
+    kms_key_id: str
+    wrapped_data_key: bytes
 
 
 class Lease(NamedTuple):
@@ -103,6 +113,8 @@ _COLUMNS: Final = (
     _u.lease_holder,
     _u.lease_token,
     _u.leased_until,
+    _u.kms_key_id,
+    _u.wrapped_data_key,
 )
 _repository: Final = (
     select(repositories.c.id)
@@ -162,6 +174,8 @@ _ADVANCE: Final = Statement(
         received_bytes=bindparam("received"),
         digests=bindparam("known_digests"),
         stage_id=bindparam("stage"),
+        kms_key_id=bindparam("key"),
+        wrapped_data_key=bindparam("wrapped"),
         stage_shared=literal_column("false"),
         expires_at=bindparam("expires"),
         **_free,
@@ -292,10 +306,12 @@ def advance_upload(
     received_bytes: int,
     digests: Mapping[str, str],
     stage_id: str,
+    wrap: UploadWrap | None,
     expires_at: int,
 ) -> bool:
     """Set what a session has received and release its lease; return False if the lease was lost.
 
+    `wrap` is that of the data key of what is staged; None if that is plain.
     Idempotent: run it again if its outcome is unknown.
     """
     changed = tx.execute(
@@ -304,6 +320,8 @@ def advance_upload(
         received=received_bytes,
         known_digests=msgspec.json.encode(digests).decode() if digests else None,
         stage=None if stage_id == lease.upload_id else stage_id,
+        key=None if wrap is None else wrap.kms_key_id,
+        wrapped=None if wrap is None else wrap.wrapped_data_key,
         expires=expires_at,
     )
     if changed:
@@ -349,4 +367,6 @@ def _upload(row: Row | None) -> Upload | None:
         lease_holder=row[8],
         lease_token=row[9],
         leased_until=row[10],
+        kms_key_id=row[11],
+        wrapped_data_key=row[12],
     )

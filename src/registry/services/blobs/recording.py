@@ -3,35 +3,43 @@
 The new bytes were just verified; the copy that the account keeps may have been damaged since. So
 that copy is checked before the new bytes are dropped:
 
-- its presence and size, at every push;
+- its presence, its size and the header of a sealed object, at every push;
 - if it was last verified more than `VERIFIED_FOR` ago, or is marked as damaged, the new bytes
   replace it unread.
+
+A sealed copy that stays must be readable under the KMS key of this repository too: its data key is
+opened under any KMS key that has it, and wrapped again. If none can open it, the copy is retired:
+the links of others keep it, and the new bytes become the account's current copy.
 
 The transaction that links the blob decides, under the object's lock. If it finds bytes that were
 not checked, it changes nothing; they are checked, and the transaction is repeated. So a push of
 new bytes, the most frequent one, reads nothing beforehand. To replace the kept bytes, the same
-transaction switches the object to the new ones and quarantines the old ones
-(`registry.metadata.blobs.switching`). So a process that dies has either healed the object and all
-its links, or has left new bytes without a row, which the orphan scan finds.
+transaction switches the object to the new ones and quarantines the old ones (`replacing`). So a
+process that dies has either healed the object and all its links, or has left new bytes without a
+row, which the orphan scan finds.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
-from registry.blobstore.base import Stored
-from registry.errors import NameUnknown, StoreUnavailable
-from registry.metadata.blobs import damage, uploads
+from registry.blobstore.base import PLAIN, Stored
+from registry.errors import KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import KeptObject, NewObject
-from registry.metadata.blobs.switching import switch_bytes
+from registry.metadata.blobs import uploads
+from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.uploads import Lease
-from registry.metadata.repositories import live as repositories
-from registry.services.blobs.damage import find_damage
+from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.collector.collection import condemn
+from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
+from registry.services.blobs.moved_links import leave
+from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
+from registry.services.blobs.sealing import Seal
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 
@@ -41,11 +49,14 @@ VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
 _log = logging.getLogger(__name__)
 
 
-class _Seen(NamedTuple):
-    """Stored bytes that were checked, and their damage by presence and size, if any."""
+class NewBytes(NamedTuple):
+    """Bytes that were received for a repository, stored and verified."""
 
-    stored_id: str
-    damage: str | None
+    repository_id: str
+    account_id: str
+    stored: Stored
+    seal: Seal | None
+    """None: they are plain."""
 
 
 class _Kept(NamedTuple):
@@ -56,17 +67,24 @@ class _Kept(NamedTuple):
     """Damage that this push has found and healed, or None."""
 
 
+class _Looked(NamedTuple):
+    """What was found out for a transaction before it began."""
+
+    seen: SeenBytes | None = None
+    """The kept bytes."""
+    made: Wraps = MappingProxyType({})
+    """Wraps of the new bytes' data key, for links of others."""
+
+
 class _NotSeenError(Exception):
     """The account keeps bytes that were not checked."""
 
 
-async def record_blob(
-    ctx: ServiceContext,
-    repository_id: str,
-    account_id: str,
-    stored: Stored,
-    lease: Lease | None = None,
-) -> None:
+class _NoRepositoryError(Exception):
+    """The repository was deleted meanwhile."""
+
+
+async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
     With `lease`, end its upload session in the same transaction.
@@ -75,11 +93,18 @@ async def record_blob(
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
+        KmsKeyDisabled: the KMS key can be used no more. With a lease, the bytes stay.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed.
 
     """
-    kept = await _record(ctx, repository_id, account_id, stored, lease)
+    stored = new.stored
+    try:
+        kept = await _record(ctx, new, lease)
+    except KmsKeyDisabled:
+        if lease is None:
+            await ctx.writer.remove_duplicate(stored.object_id)
+        raise
     if kept is None:
         await ctx.writer.remove_duplicate(stored.object_id)
         raise NameUnknown("the repository was deleted meanwhile")
@@ -90,51 +115,51 @@ async def record_blob(
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
-async def _record(
-    ctx: ServiceContext, repository_id: str, account_id: str, stored: Stored, lease: Lease | None
-) -> _Kept | None:
+async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _Kept | None:
     lost: OutcomeUnknown | None = None
-    seen: _Seen | None = None
+    looked = _Looked()
     while True:
         try:
-            kept = await ctx.database.write(
-                _record_rows,
-                repository_id,
-                account_id,
-                stored,
-                lease,
-                seen,
-                ctx.new_id,
-                ctx.clock(),
+            return await ctx.database.write(
+                _record_rows, new, lease, looked, ctx.new_id, ctx.clock()
             )
         except _NotSeenError:
-            seen = await _look(ctx, account_id, stored)
-            continue
+            of = new.account_id, new.repository_id, new.stored.digest
+            looked = looked._replace(seen=await see_kept_bytes(ctx, *of))
+        except NotWrapped as error:
+            looked = looked._replace(
+                made={**looked.made, **await _wrap_for_others(ctx, new, error)}
+            )
         except OutcomeUnknown as error:
             if lease is not None:
-                return await _find_recorded(ctx, repository_id, stored, lease, seen, error)
+                return await _find_recorded(ctx, new, lease, looked.seen, error)
             if lost is not None:
                 raise
-            lost = error
-            continue  # all that it writes may be written twice
-        if kept is None and lost is not None:
-            raise lost  # the first try may have written the object's row: keep its bytes
-        return kept
+            lost = error  # all that it writes may be written twice
+        except _NoRepositoryError:
+            if lost is not None:
+                raise lost from None  # the first try may have written the object's row
+            return None
+
+
+async def _wrap_for_others(ctx: ServiceContext, new: NewBytes, needed: NotWrapped) -> Wraps:
+    assert new.seal is not None
+    stored_id = new.stored.object_id
+    return await wrap_under(ctx, new.account_id, needed.kms_key_ids, stored_id, new.seal.data_key)
 
 
 async def _find_recorded(
     ctx: ServiceContext,
-    repository_id: str,
-    stored: Stored,
+    new: NewBytes,
     lease: Lease,
-    seen: _Seen | None,
+    seen: SeenBytes | None,
     error: OutcomeUnknown,
 ) -> _Kept:
     """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
     await _check_ended(ctx, lease, error)
-    there = await ctx.database.read(blobs.linked_object, repository_id, stored.digest)
+    there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
-        there.stored_id == stored.object_id or _may_stay(there, seen, ctx.clock())
+        there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
     ):
         raise error
     return _Kept(there.stored_id)
@@ -156,21 +181,10 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         raise UploadLeaseLost
 
 
-async def _look(ctx: ServiceContext, account_id: str, stored: Stored) -> _Seen | None:
-    """Check presence and size of the account's copy of these bytes; None if it has none."""
-    kept = await ctx.database.read(blobs.find_object, account_id, stored.digest)
-    if kept is None:
-        return None
-    try:
-        found = await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
-    except StoreUnavailable:
-        found = damage.UNREADABLE
-    return _Seen(kept.stored_id, found)
-
-
-def _may_stay(kept: KeptObject, seen: _Seen | None, now: int) -> bool:
+def _may_stay(kept: KeptObject, seen: SeenBytes | None, now: int) -> bool:
     """Return True if the kept bytes were found whole, and need not be replaced."""
-    return seen == (kept.stored_id, None) and not _must_go(kept, now)
+    is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
+    return is_whole and not _must_go(kept, now)
 
 
 def _must_go(kept: KeptObject, now: int) -> bool:
@@ -180,48 +194,106 @@ def _must_go(kept: KeptObject, now: int) -> bool:
 
 def _record_rows(
     tx: Connection,
-    repository_id: str,
-    account_id: str,
-    stored: Stored,
+    new: NewBytes,
     lease: Lease | None,
-    seen: _Seen | None,
+    looked: _Looked,
     new_id: Callable[[], str],
     now: int,
-) -> _Kept | None:
-    """Write the rows; return the bytes that the account keeps, or None if there is no repository.
+) -> _Kept:
+    """Write the rows; return the bytes that the account keeps.
 
     Bytes that are replaced go to the quarantine under a new id.
 
     Raises:
-        _NotSeenError: `seen` is not about the kept bytes; check them and repeat.
+        _NotSeenError: the kept bytes were not looked at; look at them and repeat.
+        NotWrapped: the new data key must be wrapped under more KMS keys.
+        _NoRepositoryError: the repository was deleted.
+        KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the lease is held by another, or the session has ended.
 
     """
-    if not repositories.is_live(tx, repository_id):
+    account_id, stored = new.account_id, new.stored
+    made = new_object(stored)
+    kept = blobs.keep_object(tx, account_id, made, now)
+    target = blobs.find_target(tx, new.repository_id, stored.digest)
+    if target is None:
+        raise _NoRepositoryError
+    result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
+    blobs.link_object(
+        tx, new.repository_id, account_id, stored.digest, object_id, stored.size, now, kms_key_id
+    )
+    leave(tx, account_id, target, Target(object_id, kms_key_id), now)
+    if object_id != kept.id:
+        condemn(tx, account_id, [kept.id], now)
+    if stored.alias is not None:
+        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
+    if lease is not None and not uploads.remove_upload(tx, lease):
+        raise UploadLeaseLost
+    return result
+
+
+def _place(
+    tx: Connection,
+    new: NewBytes,
+    made: NewObject,
+    kept: KeptObject,
+    looked: _Looked,
+    new_id: Callable[[], str],
+    now: int,
+) -> tuple[_Kept, str, str | None]:
+    """Decide between the kept and the new bytes.
+
+    Return the bytes that the account keeps, and the object and the KMS key for the link.
+    """
+    account_id = new.account_id
+    if kept.stored_id == made.stored_id:
+        return _Kept(made.stored_id), kept.id, _put_own_wrap(tx, new, kept.id)
+    if _may_stay(kept, looked.seen, now):
+        assert looked.seen is not None
+        if kept.encoding == PLAIN:
+            return _Kept(kept.stored_id), kept.id, None
+        key_id, wrapped = looked.seen.kms_key_id, looked.seen.wrapped
+        if wrapped is not None and put_wrap(tx, account_id, kept.id, key_id, wrapped):
+            return _Kept(kept.stored_id), kept.id, key_id
+    else:
+        found = None
+        if not _must_go(kept, now):
+            seen = looked.seen
+            if seen is None or seen.stored_id != kept.stored_id or seen.damage is None:
+                raise _NotSeenError
+            found = seen.damage
+        same = made._replace(id=kept.id)
+        if replace_bytes(tx, account_id, kept.stored_id, same, looked.made, new_id(), now):
+            return _Kept(made.stored_id, found), kept.id, _put_own_wrap(tx, new, kept.id)
+    blobs.retire_object(tx, account_id, kept.id)
+    current = blobs.keep_object(tx, account_id, made, now)
+    assert current.stored_id == made.stored_id, "the object before is locked"
+    return _Kept(made.stored_id), current.id, _put_own_wrap(tx, new, current.id)
+
+
+def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
+    """Write the wrap of the new bytes' data key; return its KMS key, or None if they are plain.
+
+    Raises:
+        KmsKeyDisabled: the KMS key can be used no more.
+
+    """
+    seal = new.seal
+    if seal is None:
         return None
-    new = NewObject(
+    if not put_wrap(tx, new.account_id, object_id, seal.kms_key_id, seal.wrapped):
+        raise KmsKeyDisabled
+    return seal.kms_key_id
+
+
+def new_object(stored: Stored) -> NewObject:
+    """Return the object of stored bytes, which has their id."""
+    return NewObject(
         stored.object_id,
         stored.digest,
         stored.size,
         stored.stored_size,
         stored.encoding,
         stored_id=stored.object_id,
+        checksum=stored.checksum,
     )
-    kept = blobs.keep_object(tx, account_id, new, now)
-    result = _Kept(kept.stored_id)
-    if kept.stored_id != new.stored_id and not _may_stay(kept, seen, now):
-        found = None
-        if not _must_go(kept, now):
-            if seen is None or seen.stored_id != kept.stored_id or seen.damage is None:
-                raise _NotSeenError
-            found = seen.damage
-        same = new._replace(id=kept.id)
-        is_switched = switch_bytes(tx, account_id, kept.stored_id, same, new_id(), now)
-        assert is_switched, "the object is locked"
-        result = _Kept(new.stored_id, found)
-    blobs.link_object(tx, repository_id, account_id, stored.digest, kept.id, stored.size, now)
-    if stored.alias is not None:
-        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
-    if lease is not None and not uploads.remove_upload(tx, lease):
-        raise UploadLeaseLost
-    return result

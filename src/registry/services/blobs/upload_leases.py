@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
@@ -29,6 +29,11 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import Lease, Upload
 from registry.oci.reference import Name
 
+if TYPE_CHECKING:
+    from registry.services.blobs.sealing import Seal, UploadKeys
+
+Look = Callable[[Connection, Upload], "UploadKeys"]
+"""Finds the keys of a session in the transaction that takes its lease."""
 LEASE: Final = 20 * MICROSECONDS
 RENEW_SECONDS: Final = 5
 
@@ -43,6 +48,9 @@ class UploadHold:
     lease: Lease
     stage_id: str
     """Id under which this holder stages: the session's, or that of a copy."""
+    keys: UploadKeys | None = None
+    seal: Seal | None = None
+    """How the bytes under `stage_id` are sealed; None: they are plain, or not open yet."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 
@@ -88,11 +96,17 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self, database: Database, clock: Clock, name: Name, upload_id: str
+        self,
+        database: Database,
+        clock: Clock,
+        name: Name,
+        upload_id: str,
+        look: Look | None = None,
     ) -> AsyncIterator[UploadHold]:
-        """Hold the lease of an open session in the block.
+        """Hold the lease of an open session in the block, with the keys that `look` finds.
 
         Raises:
+            PlatformError: by `look`; the lease is not taken.
             UploadUnknown: no such session here, or it has ended.
             UploadBusy: another request holds it.
 
@@ -102,7 +116,7 @@ class Leases:
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
-            hold = await self._take_lease(database, clock, claim, name, upload_id)
+            hold = await self._take_lease(database, clock, claim, name, upload_id, look)
             claim.is_taken = True
             try:
                 yield hold
@@ -172,7 +186,13 @@ class Leases:
         return True
 
     async def _take_lease(
-        self, database: Database, clock: Clock, claim: _Claim, name: Name, upload_id: str
+        self,
+        database: Database,
+        clock: Clock,
+        claim: _Claim,
+        name: Name,
+        upload_id: str,
+        look: Look | None,
     ) -> UploadHold:
         """Take the lease of an open session.
 
@@ -182,10 +202,10 @@ class Leases:
         """
         write = database.write_relaxed if self._has_own_database else database.write
         try:
-            hold = await write(self._take_free, claim, name, upload_id, clock())
+            hold = await write(self._take_free, claim, name, upload_id, clock(), look)
             if hold is None:
                 await self._refuse_held(database, clock, name, upload_id)
-                hold = await write(self._take, claim, name, upload_id, clock())
+                hold = await write(self._take, claim, name, upload_id, clock(), look)
         except (OutcomeUnknown, asyncio.CancelledError):
             self._perhaps_taken.add(upload_id)  # `renew` releases it
             raise
@@ -209,7 +229,13 @@ class Leases:
         return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
     def _take_free(
-        self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
+        self,
+        tx: Connection,
+        claim: _Claim,
+        name: Name,
+        upload_id: str,
+        now: int,
+        look: Look | None,
     ) -> UploadHold | None:
         """Take the lease of an open session if it is free; else return None.
 
@@ -222,10 +248,16 @@ class Leases:
         if upload is None:
             return None
         self._check_claim(upload_id, claim)
-        return _hold(name, upload)
+        return _hold(name, upload, look and look(tx, upload))
 
     def _take(
-        self, tx: Connection, claim: _Claim, name: Name, upload_id: str, now: int
+        self,
+        tx: Connection,
+        claim: _Claim,
+        name: Name,
+        upload_id: str,
+        now: int,
+        look: Look | None,
     ) -> UploadHold:
         """Take the lease of a session after the transactions that have locked its row.
 
@@ -243,7 +275,7 @@ class Leases:
             raise busy()
         shared = before.stage_shared or not is_abandoned
         upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
-        return _hold(name, upload)
+        return _hold(name, upload, look and look(tx, upload))
 
     def _check_claim(self, upload_id: str, claim: _Claim) -> None:
         """Check, once the session's row is locked, that the request that claims it still waits.
@@ -256,8 +288,8 @@ class Leases:
             raise busy()
 
 
-def _hold(name: Name, upload: Upload) -> UploadHold:
-    return UploadHold(name, upload, uploads.lease_of(upload), upload.stage_id)
+def _hold(name: Name, upload: Upload, keys: UploadKeys | None) -> UploadHold:
+    return UploadHold(name, upload, uploads.lease_of(upload), upload.stage_id, keys)
 
 
 def has_run_out(upload: Upload, now: int) -> bool:

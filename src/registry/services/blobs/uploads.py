@@ -9,7 +9,8 @@ it took the lease, and each of its transactions checks the lease's token.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cloudcore.db.base import Connection, OutcomeUnknown
@@ -17,6 +18,7 @@ from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
+    KmsKeyDisabled,
     SizeInvalid,
     StoreUnavailable,
     TooManyUploads,
@@ -29,7 +31,18 @@ from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
-from registry.services.blobs.recording import record_blob
+from registry.services.blobs.recording import NewBytes, record_blob
+from registry.services.blobs.sealing import (
+    Seal,
+    check_writable,
+    find_upload_keys,
+    key_of,
+    new_seal,
+    open_seal,
+    repository_and_key,
+    seal_under,
+    wrap_for_row,
+)
 from registry.services.blobs.upload_leases import (
     UploadHold,
     UploadLeaseLost,
@@ -39,7 +52,6 @@ from registry.services.blobs.upload_leases import (
 )
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
-from registry.settings import Limits
 
 T = TypeVar("T")
 
@@ -91,13 +103,14 @@ async def start_upload(
 
     Raises:
         NameUnknown: there is no such repository, and none is created.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
         TooManyUploads: the repository or its account has the maximum of open sessions.
 
     """
     repository = await repository_for_push(ctx, name, rights)
     upload_id = ctx.new_id()
     now = ctx.clock()
-    await ctx.database.read(_check_open_uploads, repository, now, ctx.limits)
+    await ctx.database.read(_check_may_start, ctx, repository, now)
     await ctx.database.write_relaxed(
         uploads.add_upload,
         upload_id,
@@ -110,12 +123,14 @@ async def start_upload(
     return upload_id
 
 
-def _check_open_uploads(tx: Connection, repository: Repository, now: int, limits: Limits) -> None:
-    """Raise TooManyUploads if the repository or its account has the maximum of open sessions.
+def _check_may_start(tx: Connection, ctx: ServiceContext, repository: Repository, now: int) -> None:
+    """Check the KMS key, and that the repository and its account may have one more open session.
 
     This is a read before the write transaction, so that a refusal does not occupy SQLite's writer;
     concurrent requests may exceed the maximum by a few.
     """
+    check_writable(ctx, tx, repository)
+    limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     full = uploads.find_full(tx, repository.id, repository.account_id, now, *most)
     if full is not None:
@@ -135,7 +150,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             disconnected, and what arrived counts.
 
     """
-    async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
+    async with _held(ctx, name, upload_id) as hold:
         async with _opened(ctx, hold, chunk) as staged:
 
             def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
@@ -161,7 +176,7 @@ async def finish_upload(
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, StoreUnavailable.
 
     """
-    async with ctx.leases.hold(ctx.database, ctx.clock, name, upload_id) as hold:
+    async with _held(ctx, name, upload_id) as hold:
         async with _opened(ctx, hold, chunk) as staged:
 
             def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
@@ -189,11 +204,14 @@ async def push_blob(
 
     Raises:
         DigestMismatch, SizeInvalid, BlobTooLarge, NameUnknown, StoreUnavailable.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
 
     """
     _check_limit(ctx, chunk.declared_bytes or 0)
-    repository = await repository_for_push(ctx, name, rights)
-    staged = await ctx.writer.stage(ctx.new_id(), None, expected.algorithm, is_fresh=True)
+    repository, writing = await repository_and_key(ctx, name, rights)
+    stage_id = ctx.new_id()
+    seal = await new_seal(ctx, repository.account_id, writing, stage_id)
+    staged = await ctx.writer.stage(stage_id, key_of(seal), expected.algorithm, is_fresh=True)
     async with aclosing(staged):
         sink = _limited(ctx, staged)
 
@@ -210,7 +228,7 @@ async def push_blob(
         if stored is None:
             await _discard(staged)
             raise _cut_short()
-        await record_blob(ctx, repository.id, repository.account_id, stored)
+        await record_blob(ctx, NewBytes(repository.id, repository.account_id, stored, seal))
 
 
 async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None:
@@ -226,6 +244,14 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         if not await ctx.database.write(uploads.remove_upload, hold.lease):
             raise unknown(upload_id)
         await _drop_received(ctx, hold)
+
+
+def _held(
+    ctx: ServiceContext, name: Name, upload_id: str
+) -> AbstractAsyncContextManager[UploadHold]:
+    """Hold the lease of a session, with its keys."""
+    look = partial(find_upload_keys, ctx)
+    return ctx.leases.hold(ctx.database, ctx.clock, name, upload_id, look)
 
 
 @asynccontextmanager
@@ -257,24 +283,29 @@ async def _open(ctx: ServiceContext, hold: UploadHold) -> Staged:
     if hold.upload.stage_shared:
         return await _copy(ctx, hold)
     try:
-        return await _open_in_place(ctx, hold.upload)
+        return await _open_in_place(ctx, hold)
     except StageBusy:  # the last writer has not closed them yet
         return await _copy(ctx, hold)
 
 
-async def _open_in_place(ctx: ServiceContext, upload: Upload) -> Staged:
+async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
+    upload = hold.upload
     if upload.received_bytes == 0:
+        hold.seal = await _new_seal(ctx, hold)
         # The first holder finds nothing under the session's id. A later one may find bytes of an
         # earlier one that do not count; it resumes them and cuts them off.
         is_fresh = upload.lease_token == FIRST_TOKEN
         with suppress(StageBusy):
             return await ctx.writer.stage(
-                upload.stage_id, None, upload.algorithm, is_fresh=is_fresh
+                upload.stage_id, key_of(hold.seal), upload.algorithm, is_fresh=is_fresh
             )
+    else:
+        hold.seal = await open_seal(ctx, upload, hold.keys)
     staged = await ctx.writer.resume(upload.stage_id)
     try:
-        received = upload.received_bytes
-        await staged.rewind(received, upload.digests, upload.algorithm, data_key=None)
+        await staged.rewind(
+            upload.received_bytes, upload.digests, upload.algorithm, data_key=key_of(hold.seal)
+        )
     except BaseException:
         await staged.aclose()
         raise
@@ -285,11 +316,22 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Copy the acknowledged bytes to a new id, since a former holder may still write to them."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
+    hold.seal = await _new_seal(ctx, hold)
     if upload.received_bytes == 0:
-        return await ctx.writer.stage(hold.stage_id, None, upload.algorithm)
+        return await ctx.writer.stage(hold.stage_id, key_of(hold.seal), upload.algorithm)
     return await ctx.writer.stage_copy(
-        hold.stage_id, upload.stage_id, upload.received_bytes, data_key=None
+        hold.stage_id,
+        upload.stage_id,
+        upload.received_bytes,
+        data_key=key_of(hold.seal),
+        source_key=key_of(await open_seal(ctx, upload, hold.keys)),
     )
+
+
+async def _new_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
+    """Return the seal for bytes that are staged anew; None if they are to be plain."""
+    writing = hold.keys.writing if hold.keys else None
+    return await new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
 
 
 async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
@@ -328,6 +370,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
             progress.received_bytes,
             progress.digests,
             hold.stage_id,
+            wrap_for_row(hold.seal),
             ctx.clock() + ctx.limits.upload_idle,
         )
 
@@ -350,10 +393,13 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
     """Record the blob and end its session."""
     upload = hold.upload
+    writing = hold.keys.writing if hold.keys else None
+    seal = await seal_under(ctx, writing, hold.seal, stored.object_id)
+    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
     hold.is_over = True
     try:
-        await record_blob(ctx, upload.repository_id, upload.account_id, stored, hold.lease)
-    except OutcomeUnknown:
+        await record_blob(ctx, new, hold.lease)
+    except (OutcomeUnknown, KmsKeyDisabled):
         hold.is_over = False
         raise
     except UploadLeaseLost:

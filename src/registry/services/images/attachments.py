@@ -13,7 +13,7 @@ from registry.metadata.repositories.visible import VisibleRepository
 from registry.oci.digest import Digest
 from registry.oci.image_contents import parse_contents
 from registry.oci.reference import Name
-from registry.services.blobs.links import open_blob, stat_blob
+from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.context import ServiceContext
 
 MAX_BYTES: Final = 2_000_000
@@ -37,12 +37,13 @@ async def read_attachment(
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))
     name = Name(found.handle, found.repository.name)
-    link = await stat_blob(ctx, name, Digest.parse(layers[layer].digest))
-    if link.size > MAX_BYTES:
+    blob = await stat_blob(ctx, name, Digest.parse(layers[layer].digest))
+    size = blob.link.size
+    if size > MAX_BYTES:
         raise NotFound(
-            f"the layer has {link.size} bytes, and at most {MAX_BYTES} are shown; pull it instead",
-            size_bytes=link.size,
+            f"the layer has {size} bytes, and at most {MAX_BYTES} are shown; pull it instead",
+            size_bytes=size,
         )
-    stored = await open_blob(ctx, name, link)
+    stored = await open_blob(ctx, name, blob)
     async with aclosing(stored):
         return b"".join([part async for part in stored.stream()])

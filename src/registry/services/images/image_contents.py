@@ -22,7 +22,7 @@ from registry.oci.image_contents import (
     parse_contents,
 )
 from registry.oci.reference import Name
-from registry.services.blobs.links import open_blob, stat_blob
+from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.context import ServiceContext
 
 
@@ -34,10 +34,10 @@ async def read_configuration(
         return None
     name = Name(found.handle, found.repository.name)
     try:
-        link = await stat_blob(ctx, name, Digest.parse(image.config_digest))
-        if link.size > MAX_CONFIGURATION_BYTES:
+        blob = await stat_blob(ctx, name, Digest.parse(image.config_digest))
+        if blob.link.size > MAX_CONFIGURATION_BYTES:
             return None
-        stored = await open_blob(ctx, name, link)
+        stored = await open_blob(ctx, name, blob)
         async with aclosing(stored):
             document = b"".join([part async for part in stored.stream()])
         return await asyncio.to_thread(parse_configuration, document)

@@ -1,0 +1,198 @@
+"""Wraps: the data key of an object's stored bytes, once for each KMS key that needs it.
+
+All wraps of an object are of the bytes that it has now. Who writes or replaces one has locked the
+object, and holds the KMS key enabled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import and_, bindparam, null, select, union
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.kms.rows import hold_key
+from cloudcore.kms.specs import KeyState
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
+from registry.metadata.tables import blob_object_keys, repository_blobs
+
+_w = blob_object_keys.c
+_k = kms_keys.c
+_l = repository_blobs.c
+_d = deleted_manifest_blobs.c
+_m = deleted_manifests.c
+_OF_OBJECT: Final = (
+    _w.account_id == bindparam("account_id"),
+    _w.object_id == bindparam("object_id"),
+)
+
+
+class Wrap(NamedTuple):
+    """A wrap of an object's data key."""
+
+    kms_key_id: str
+    wrapped_data_key: bytes | None
+    """None: erased with the KMS key."""
+    key_state: KeyState
+
+
+class Use(NamedTuple):
+    """A repository that refers to an object, by a link or a tombstone."""
+
+    repository_id: str
+    kms_key_id: str | None
+    """Through which it reads the object; None: the object is plain."""
+
+
+_FIND: Final = Statement(
+    select(_w.kms_key_id, _w.wrapped_data_key, _k.state)
+    .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
+    .where(*_OF_OBJECT)
+    .order_by(_w.kms_key_id)
+)
+_PUT: Final = Statement(
+    (
+        _inserted := insert(blob_object_keys).values(
+            object_id=bindparam("object_id"),
+            kms_key_id=bindparam("kms_key_id"),
+            account_id=bindparam("account_id"),
+            wrapped_data_key=bindparam("wrapped_data_key"),
+        )
+    ).on_conflict_do_update(
+        index_elements=["object_id", "kms_key_id"],
+        set_={"wrapped_data_key": _inserted.excluded.wrapped_data_key},
+    )
+)
+_DROP_OTHERS: Final = Statement(
+    blob_object_keys.delete().where(*_OF_OBJECT, _w.kms_key_id.not_in(listed("kms_key_ids")))
+)
+_DROP_ALL: Final = Statement(blob_object_keys.delete().where(*_OF_OBJECT))
+_USES: Final = Statement(
+    union(
+        select(_l.repository_id, _l.kms_key_id).where(
+            _l.account_id == bindparam("account_id"), _l.object_id == bindparam("object_id")
+        ),
+        select(_m.repository_id, _d.kms_key_id)
+        .join(deleted_manifests, _m.id == _d.manifest_id)
+        .where(_d.account_id == bindparam("account_id"), _d.object_id == bindparam("object_id")),
+    )
+)
+_SEAL_LINKS: Final = Statement(
+    repository_blobs.update()
+    .where(
+        _l.account_id == bindparam("account_id"),
+        _l.object_id == bindparam("object_id"),
+        _l.repository_id.in_(listed("repository_ids")),
+        _l.kms_key_id.is_(None),
+    )
+    .values(kms_key_id=bindparam("key"))
+)
+_SEAL_TOMBSTONES: Final = Statement(
+    deleted_manifest_blobs.update()
+    .where(
+        _d.account_id == bindparam("account_id"),
+        _d.object_id == bindparam("object_id"),
+        _d.manifest_id.in_(select(_m.id).where(_m.repository_id.in_(listed("repository_ids")))),
+        _d.kms_key_id.is_(None),
+    )
+    .values(kms_key_id=bindparam("key"))
+)
+_UNSEAL_LINKS: Final = Statement(
+    repository_blobs.update()
+    .where(
+        _l.account_id == bindparam("account_id"),
+        _l.object_id == bindparam("object_id"),
+        _l.kms_key_id.is_not(None),
+    )
+    .values(kms_key_id=null())
+)
+_UNSEAL_TOMBSTONES: Final = Statement(
+    deleted_manifest_blobs.update()
+    .where(
+        _d.account_id == bindparam("account_id"),
+        _d.object_id == bindparam("object_id"),
+        _d.kms_key_id.is_not(None),
+    )
+    .values(kms_key_id=null())
+)
+
+
+def find_wraps(tx: Connection, account_id: str, object_id: str) -> list[Wrap]:
+    """Return the wraps of an object, by KMS key, with the states of these keys."""
+    rows = tx.rows(_FIND, account_id=account_id, object_id=object_id)
+    return [Wrap(row[0], None if row[1] is None else bytes(row[1]), row[2]) for row in rows]
+
+
+def put_wrap(
+    tx: Connection, account_id: str, object_id: str, kms_key_id: str, wrapped: bytes
+) -> bool:
+    """Insert or replace the wrap of an object under a KMS key.
+
+    Return False, and change nothing, if the key is not enabled. It is held until `tx` ends. The
+    caller has locked the object.
+    """
+    if hold_key(tx, account_id, kms_key_id) != "enabled":
+        return False
+    tx.execute(
+        _PUT,
+        account_id=account_id,
+        object_id=object_id,
+        kms_key_id=kms_key_id,
+        wrapped_data_key=wrapped,
+    )
+    return True
+
+
+def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) -> bool:
+    """Hold KMS keys until `tx` ends; return False if one of them is not enabled."""
+    return all(hold_key(tx, account_id, each) == "enabled" for each in sorted(kms_key_ids))
+
+
+def drop_other_wraps(
+    tx: Connection, account_id: str, object_id: str, kms_key_ids: Sequence[str]
+) -> None:
+    """Delete the wraps of an object but those under these KMS keys; nothing is read through them.
+
+    Call it when the object has other bytes, of which it has the wraps under these keys.
+    """
+    ids = text_list(kms_key_ids)
+    tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
+
+
+def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
+    """Delete the wraps of an object that has plain bytes now; nothing is read through them."""
+    tx.execute(_DROP_ALL, account_id=account_id, object_id=object_id)
+
+
+def find_uses(tx: Connection, account_id: str, object_id: str) -> list[Use]:
+    """Return which repositories refer to an object, and through which KMS keys."""
+    rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
+    return [Use(row[0], row[1]) for row in rows]
+
+
+def seal_uses(
+    tx: Connection,
+    account_id: str,
+    object_id: str,
+    repository_ids: Sequence[str],
+    kms_key_id: str,
+) -> None:
+    """Let the plain links and tombstones of these repositories read an object through a KMS key.
+
+    The object has a wrap under it.
+    """
+    of = {"account_id": account_id, "object_id": object_id, "key": kms_key_id}
+    ids = text_list(sorted(repository_ids))
+    tx.execute(_SEAL_LINKS, **of, repository_ids=ids)
+    tx.execute(_SEAL_TOMBSTONES, **of, repository_ids=ids)
+
+
+def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
+    """Let all links and tombstones of an object be plain."""
+    of = {"account_id": account_id, "object_id": object_id}
+    tx.execute(_UNSEAL_LINKS, **of)
+    tx.execute(_UNSEAL_TOMBSTONES, **of)

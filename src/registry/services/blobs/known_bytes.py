@@ -1,0 +1,108 @@
+"""Look at the bytes that an account keeps, before another repository is to read them too.
+
+Are they whole, and can their data key be wrapped under the KMS key of that repository?
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable, WrapBroken
+from registry.metadata.blobs import damage, wraps
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.objects import KeptObject
+from registry.metadata.blobs.wraps import Wrap
+from registry.metadata.encryption_bindings import effective_key
+from registry.services.blobs.damage import find_damage
+from registry.services.context import ServiceContext
+
+
+class SeenBytes(NamedTuple):
+    """Stored bytes that were checked."""
+
+    stored_id: str
+    damage: str | None
+    """What is wrong with them, by presence, size and the header of a sealed object, or None."""
+    kms_key_id: str
+    """That the repository writes under."""
+    wrapped: bytes | None = None
+    """Their data key under that KMS key; None: they are plain, or cannot be opened or wrapped."""
+
+
+async def see_kept_bytes(
+    ctx: ServiceContext, account_id: str, repository_id: str, digest: str
+) -> SeenBytes | None:
+    """Check the account's copy of these bytes for a repository; None if it has none."""
+    found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
+    if found is None:
+        return None
+    kept, kms_key_id, own = found
+    seen = SeenBytes(kept.stored_id, None, kms_key_id)
+    try:
+        found_damage = await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
+    except StoreUnavailable:
+        found_damage = damage.UNREADABLE
+    if found_damage is not None:
+        return seen._replace(damage=found_damage)
+    if kept.encoding == PLAIN:
+        return seen
+    opened = await open_any(ctx, account_id, kept.stored_id, kms_key_id, own)
+    if opened is None:
+        return seen
+    if not await _is_sealed_with(ctx, kept, opened):
+        return seen._replace(damage=damage.DIGEST)
+    wrapped = await wrap_again(ctx, account_id, kms_key_id, kept.stored_id, opened)
+    return seen._replace(wrapped=wrapped)
+
+
+async def open_any(
+    ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: list[Wrap]
+) -> DataKey | None:
+    """Return the data key of stored bytes by any of their wraps; None if none can be opened."""
+    if ctx.data_keys is None:
+        return None
+    for wrap in sorted(own, key=lambda each: each.kms_key_id != preferred):
+        if wrap.wrapped_data_key is None or wrap.key_state != "enabled":
+            continue
+        with suppress(KmsKeyDisabled, KmsKeyDeleted, WrapBroken, Unavailable):
+            return await ctx.data_keys.open(
+                account_id, wrap.kms_key_id, wrap.wrapped_data_key, stored_id
+            )
+    return None
+
+
+async def wrap_again(
+    ctx: ServiceContext, account_id: str, kms_key_id: str, stored_id: str, data_key: DataKey
+) -> bytes | None:
+    """Wrap the data key of stored bytes under a KMS key; None if that cannot be used."""
+    assert ctx.data_keys is not None
+    try:
+        return await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
+    except (KmsKeyDisabled, KmsKeyDeleted, Unavailable):
+        return None
+
+
+async def _is_sealed_with(ctx: ServiceContext, kept: KeptObject, data_key: DataKey) -> bool:
+    """Return False if the header of a sealed object does not belong to its data key."""
+    try:
+        opened = await ctx.reader.open(kept.stored_id, None, data_key)
+    except (ObjectUnknown, ObjectDamaged, StoreUnavailable):
+        return False
+    await opened.aclose()
+    return True
+
+
+def _find_kept(
+    tx: Connection, account_id: str, repository_id: str, digest: str
+) -> tuple[KeptObject, str, list[Wrap]] | None:
+    kept = blobs.find_object(tx, account_id, digest)
+    if kept is None:
+        return None
+    if kept.encoding == PLAIN:
+        return kept, "", []
+    key = effective_key(tx, account_id, repository_id)
+    return kept, key.kms_key_id, wraps.find_wraps(tx, account_id, kept.id)

@@ -1,0 +1,186 @@
+"""Mount blobs: link a blob of the same account into a repository without copying bytes.
+
+A sealed blob needs a wrap under the KMS key of the target. It is made between two transactions, and
+the second one checks that the blob still has the bytes that the wrap belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from registry.blobstore.base import PLAIN
+from registry.errors import BlobUnknown, KmsKeyDisabled, NameUnknown
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.objects import Link, Target
+from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
+from registry.metadata.encryption_bindings import effective_key
+from registry.metadata.repositories import live as repositories
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.access import Rights
+from registry.services.blobs.known_bytes import open_any, wrap_again
+from registry.services.blobs.moved_links import leave
+from registry.services.blobs.reading import check_blob, stat_blob
+from registry.services.blobs.sealing import repository_and_key
+from registry.services.context import ServiceContext
+
+_TRIES: Final = 3
+"""Attempts to wrap the data key of bytes that others replace meanwhile."""
+_MOUNT_CANDIDATES: Final = 100
+"""Limit of the repositories searched when a mount names no source."""
+
+
+class _Rewrapped(NamedTuple):
+    """A wrap of the data key of stored bytes, made before the transaction."""
+
+    stored_id: str
+    kms_key_id: str
+    wrapped: bytes
+
+
+class _NotWrappedError(Exception):
+    """The data key of a blob must be wrapped under the target's KMS key."""
+
+    def __init__(self, link: Link, kms_key_id: str, own: list[Wrap]) -> None:
+        super().__init__()
+        self.link = link
+        self.kms_key_id = kms_key_id
+        self.own = own
+
+
+async def mount_blob(
+    ctx: ServiceContext,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    rights: Rights,
+) -> Link | None:
+    """Link a blob of the same account into a repository without copying bytes (end-11).
+
+    Without `source`, search this repository, then others that the caller may pull from.
+    Return None if there is nothing to mount, or it is damaged, or no KMS key opens it, or the
+    caller may not pull it: the caller must not learn which. It takes several transactions: rights
+    are evaluated outside of any, and the store is asked last.
+
+    Raises:
+        Unauthenticated: see `Rights.sources`.
+        NameUnknown: see `repository_for_push`.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the target writes under cannot be used.
+
+    """
+    may_pull = await rights.sources(name, source)
+    await repository_and_key(ctx, name, rights)
+    link = await _mount_wrapped(ctx, name, digest, source, may_pull)
+    if link is None:
+        return None
+    try:
+        found = await stat_blob(ctx, name, digest)
+        await check_blob(ctx, name, found)
+    except (BlobUnknown, KmsKeyDisabled, NameUnknown):
+        return None
+    return found.link
+
+
+async def _mount_wrapped(
+    ctx: ServiceContext,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    made: _Rewrapped | None = None
+    for _ in range(_TRIES):
+        try:
+            return await ctx.database.write(
+                _mount, name, digest, source, may_pull, made, ctx.clock()
+            )
+        except _NotWrappedError as error:
+            made = await _wrap(ctx, error)
+            if made is None:
+                return None
+    return None
+
+
+async def _wrap(ctx: ServiceContext, needed: _NotWrappedError) -> _Rewrapped | None:
+    """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
+    link, key_id = needed.link, needed.kms_key_id
+    opened = await open_any(ctx, link.account_id, link.stored_id, key_id, needed.own)
+    if opened is None:
+        return None
+    wrapped = await wrap_again(ctx, link.account_id, key_id, link.stored_id, opened)
+    return None if wrapped is None else _Rewrapped(link.stored_id, key_id, wrapped)
+
+
+def _mount(
+    tx: Connection,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+    made: _Rewrapped | None,
+    now: int,
+) -> Link | None:
+    """Link a blob; return None if that is not possible.
+
+    Raises:
+        _NotWrappedError: `made` is not a wrap of its bytes under the target's KMS key.
+
+    """
+    target = repositories.find_repository(tx, name.handle, name.repository)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    if target is None or canonical is None:
+        return None
+    found = _source_link(tx, target.account_id, name, canonical, source, may_pull)
+    if found is None or not blobs.undelete_object(tx, found.object_id, found.stored_id):
+        return None
+    kms_key_id = None
+    if found.encoding != PLAIN:
+        kms_key_id = _key_for(tx, target.id, found, made)
+        if kms_key_id is None:
+            return None
+    before = blobs.find_target(tx, target.id, canonical)
+    to = target.id, target.account_id, canonical, found.object_id, found.size
+    blobs.link_object(tx, *to, now, kms_key_id)
+    if before is not None:
+        leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
+    return found._replace(repository_id=target.id, touched_at=now, kms_key_id=kms_key_id)
+
+
+def _key_for(
+    tx: Connection, repository_id: str, found: Link, made: _Rewrapped | None
+) -> str | None:
+    """Return the target's KMS key, under which the object, which is locked, has a wrap now.
+
+    Return None if that key cannot be used.
+    """
+    key = effective_key(tx, found.account_id, repository_id)
+    wanted = found.stored_id, key.kms_key_id
+    if made is None or (made.stored_id, made.kms_key_id) != wanted:
+        own = find_wraps(tx, found.account_id, found.object_id)
+        raise _NotWrappedError(found, key.kms_key_id, own)
+    is_put = put_wrap(tx, found.account_id, found.object_id, key.kms_key_id, made.wrapped)
+    return key.kms_key_id if is_put else None
+
+
+def _source_link(
+    tx: Connection,
+    account_id: str,
+    name: Name,
+    digest: str,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    """Return the link to mount from: the one in `source`, or the first that may be pulled."""
+    if source is not None:
+        if source.handle != name.handle or not (source == name or may_pull(source)):
+            return None
+        return blobs.find_link(tx, source.handle, source.repository, digest)
+    own = blobs.find_link(tx, name.handle, name.repository, digest)
+    if own is not None:
+        return own
+    for repository, link in blobs.holders(tx, account_id, digest, _MOUNT_CANDIDATES):
+        if may_pull(Name(name.handle, repository)):
+            return link
+    return None

@@ -1,0 +1,257 @@
+"""Find, open and check the blobs of a repository, and mark those that are damaged.
+
+A sealed blob is read through the wrap of its link. If the KMS key of that wrap cannot be used, the
+blob cannot be read; if the wrap itself does not open, the blob is unknown until it is pushed again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeVar
+
+from cloudcore.db.base import Connection
+from cloudcore.kms.vault import LookedAt
+from registry.blobstore.base import (
+    PLAIN,
+    DataKey,
+    ObjectChanged,
+    ObjectDamaged,
+    ObjectUnknown,
+    OpenObject,
+)
+from registry.errors import (
+    BlobUnknown,
+    KmsKeyDeleted,
+    KmsKeyDisabled,
+    NameUnknown,
+    StoreUnavailable,
+    WrapBroken,
+)
+from registry.keys import DataKeys, WrappedKey
+from registry.metadata.blobs import damage
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.objects import Link
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.blobs.damage import find_damage, note_damage
+from registry.services.blobs.links import find_link, unknown
+from registry.services.context import ServiceContext
+
+T = TypeVar("T")
+
+_LOOKS: Final = 3
+"""Attempts to read a file that other requests heal meanwhile."""
+_NEVER_VERIFIED: Final = 0
+_MOST_TOLD: Final = 10_000
+
+_told: Final[set[tuple[str, str]]] = set()
+"""Broken wraps, by stored id and KMS key, that this process has logged."""
+_log = logging.getLogger(__name__)
+
+
+class FoundBlob(NamedTuple):
+    """A blob of a repository that can be read."""
+
+    link: Link
+    data_key: DataKey | None
+    """Opens its bytes; None: they are plain."""
+
+
+async def stat_blob(
+    ctx: ServiceContext, name: Name, digest: Digest, *, keep: bool = False
+) -> FoundBlob:
+    """Return a blob of a repository.
+
+    With `keep`, a client relies on the blob (HEAD before a push): check its file; and if the link
+    is unreferenced and was last touched long ago, touch it, and commit that before the answer. A
+    referenced link is touched when its last manifest is deleted.
+
+    Raises:
+        BlobUnknown: the repository does not link the blob, even if the account has its bytes; the
+            bytes are damaged, or their data key is, and a push will replace them; or the KMS key
+            was deleted.
+        KmsKeyDisabled: the KMS key is disabled, or its deletion is pending.
+        NameUnknown: there is no such repository.
+        Unavailable: the provider of the KMS key's material is not there.
+
+    """
+    link, looked_at = await ctx.database.read(_find_readable, ctx.data_keys, name, digest)
+    if link.damage is not None and not await _is_back(ctx, link):
+        raise _damaged(name, digest)
+    found = FoundBlob(link, await _open_data_key(ctx, name, link, looked_at))
+    if keep:
+        await check_blob(ctx, name, found)
+    if keep and not link.manifest_refs:
+        now = ctx.clock()
+        is_old = now - link.touched_at > min(ctx.limits.touch_after, ctx.delays.grace // 2)
+        if is_old and not await ctx.database.write(
+            blobs.touch_link, link.repository_id, link.digest, now
+        ):
+            raise unknown(name, digest)
+    return found
+
+
+async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenObject:
+    """Open a blob; the caller closes it.
+
+    Mark the bytes as damaged if they are absent, have another size than the blob, or were not
+    sealed with its data key.
+
+    Raises:
+        BlobUnknown: the bytes are damaged, or the link was removed meanwhile.
+        StoreUnavailable: the store failed.
+
+    """
+
+    def look(found: FoundBlob) -> Awaitable[OpenObject]:
+        return ctx.reader.open(found.link.stored_id, found.link.size, found.data_key)
+
+    return await _look(ctx, name, found, look)
+
+
+async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
+    """Check that the bytes of a blob exist and have their size; mark them as damaged if not.
+
+    Raises:
+        BlobUnknown, StoreUnavailable: as `open_blob`.
+
+    """
+
+    def look(found: FoundBlob) -> Awaitable[None]:
+        return ctx.reader.check(found.link.stored_id, found.link.stored_size)
+
+    if not ctx.reader.check_cached(found.link.stored_id, found.link.stored_size):
+        await _look(ctx, name, found, look)
+
+
+async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: Exception) -> None:
+    """Mark bytes that could not be sent completely because of `error`, if they are damaged."""
+    if isinstance(error, ObjectChanged):
+        await note_damage(ctx, found.link, damage.DIGEST)
+        return
+    with suppress(BlobUnknown, NameUnknown, KmsKeyDisabled, StoreUnavailable):
+        await check_blob(ctx, name, found)
+
+
+async def _look(
+    ctx: ServiceContext, name: Name, found: FoundBlob, look: Callable[[FoundBlob], Awaitable[T]]
+) -> T:
+    """Return the result of `look`; mark the bytes if they are damaged."""
+    for _ in range(_LOOKS):
+        try:
+            return await look(found)
+        except ObjectUnknown:
+            kind = damage.ABSENT
+        except ObjectDamaged:
+            link = found.link
+            kind = await find_damage(ctx.reader, link.stored_id, link.stored_size) or damage.DIGEST
+        if await note_damage(ctx, found.link, kind):
+            break
+        # Another request has marked it, or a push has healed it, since the link was read.
+        found = await stat_blob(ctx, name, Digest(found.link.digest))
+    raise _damaged(name, found.link.digest)
+
+
+async def _is_back(ctx: ServiceContext, link: Link) -> bool:
+    """Remove the mark of a file that was absent or of another size, and is whole again.
+
+    That happens when a disk is mounted late or a backup is restored. Return False if the file is
+    still damaged. Only fsck and scrub remove a mark for a wrong hash or unreadable bytes.
+    """
+    if link.damage not in (damage.ABSENT, damage.SIZE):
+        return False
+    if await find_damage(ctx.reader, link.stored_id, link.stored_size) is not None:
+        return False
+    seen = link.account_id, link.stored_id, link.verified_at, link.damage
+    await ctx.database.write(damage.confirm, *seen, _NEVER_VERIFIED)
+    return True
+
+
+def _find_readable(
+    tx: Connection, data_keys: DataKeys | None, name: Name, digest: Digest
+) -> tuple[Link, LookedAt | None]:
+    """Return the link of a blob, and its KMS key, found usable; None: plain, or a broken wrap."""
+    link = find_link(tx, name, digest)
+    if link.encoding == PLAIN:
+        return link, None
+    check_key(name, link)
+    if data_keys is None:
+        raise StoreUnavailable("the blob is sealed, and this process has no keys")
+    try:
+        return link, data_keys.look_for(tx, link.account_id, [wrap_of(link)])
+    except KmsKeyDeleted:
+        raise _shredded(name, link) from None
+    except WrapBroken:
+        return link, None
+
+
+def check_key(name: Name, link: Link) -> None:
+    """Check that the KMS key of a sealed blob's link can be used.
+
+    Raises:
+        BlobUnknown: it was deleted.
+        KmsKeyDisabled: it is disabled, or its deletion is pending.
+
+    """
+    if link.wrapped_data_key is None or link.key_state == "deleted":
+        raise _shredded(name, link)
+    if link.key_state != "enabled":
+        raise KmsKeyDisabled(
+            f"the KMS key of blob {link.digest} in {name} is disabled, or its deletion is pending"
+        )
+
+
+def wrap_of(link: Link) -> WrappedKey:
+    """Return the wrapped data key of a sealed blob's link."""
+    assert link.kms_key_id is not None
+    assert link.wrapped_data_key is not None
+    return WrappedKey(link.kms_key_id, link.wrapped_data_key, link.stored_id)
+
+
+async def _open_data_key(
+    ctx: ServiceContext, name: Name, link: Link, looked_at: LookedAt | None
+) -> DataKey | None:
+    if link.encoding == PLAIN:
+        return None
+    assert ctx.data_keys is not None
+    if looked_at is not None:
+        wrap = wrap_of(link)
+        with suppress(WrapBroken):
+            return (await ctx.data_keys.open_looked_at(link.account_id, looked_at, [wrap]))[0]
+    _tell_broken(link)
+    raise BlobUnknown(
+        f"the wrapped data key of blob {link.digest} in {name} is damaged; push it again",
+        digest=link.digest,
+    )
+
+
+def _tell_broken(link: Link) -> None:
+    """Log a wrap that does not open, once."""
+    wrap = link.stored_id, link.kms_key_id or ""
+    if wrap in _told:
+        return
+    if len(_told) >= _MOST_TOLD:
+        _told.clear()
+    _told.add(wrap)
+    _log.error(
+        "the wrapped data key of blob %s does not open under KMS key %s: its row was changed. "
+        "Clients get 404 until the blob is pushed again",
+        link.digest,
+        link.kms_key_id,
+    )
+
+
+def _shredded(name: Name, link: Link) -> BlobUnknown:
+    return BlobUnknown(
+        f"the KMS key of blob {link.digest} in {name} was deleted",
+        digest=link.digest,
+        reason="kms_key_not_found",
+    )
+
+
+def _damaged(name: Name, digest: str) -> BlobUnknown:
+    return BlobUnknown(
+        f"the bytes of blob {digest} in {name} are damaged; push them again", digest=str(digest)
+    )

@@ -1,0 +1,202 @@
+"""Under which KMS key a push writes, and the data keys of what it stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.kms.vault import LookedAt
+from registry.blobstore.base import DataKey, ObjectUnknown
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, WrapBroken
+from registry.keys import WrappedKey
+from registry.metadata.blobs.uploads import Upload, UploadWrap
+from registry.metadata.encryption_bindings import EffectiveKey, effective_key
+from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Repository
+from registry.oci.reference import Name
+from registry.services.access import Rights
+from registry.services.context import ServiceContext
+from registry.services.repositories.names import repository_for_push
+
+
+class WritingKey(NamedTuple):
+    """The KMS key that a repository writes under, found usable."""
+
+    kms_key_id: str
+    looked_at: LookedAt
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How staged or stored bytes are sealed."""
+
+    kms_key_id: str
+    data_key: DataKey
+    wrapped: bytes = field(repr=False)
+    """The data key, wrapped under the KMS key for the id of the bytes."""
+
+
+class UploadKeys(NamedTuple):
+    """What a request to an upload session needs to seal bytes."""
+
+    writing: WritingKey | None
+    """None: bytes are stored plain."""
+    received: LookedAt | None
+    """To open the data key of what was received; None if that is plain, or its wrap is broken."""
+
+
+def check_writable(ctx: ServiceContext, tx: Connection, repository: Repository) -> None:
+    """Check that new bytes can be sealed in a repository, or need not.
+
+    Raises:
+        KmsKeyDeleted: the KMS key that the repository writes under was deleted.
+        KmsKeyDisabled: it is disabled, or its deletion is pending.
+
+    """
+    if ctx.seals:
+        _check_usable(effective_key(tx, repository.account_id, repository.id))
+
+
+def find_writing_key(
+    ctx: ServiceContext, tx: Connection, account_id: str, repository_id: str
+) -> WritingKey:
+    """Return the KMS key that a repository writes under.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled: see `check_writable`.
+
+    """
+    assert ctx.data_keys is not None
+    key = effective_key(tx, account_id, repository_id)
+    _check_usable(key)
+    return WritingKey(key.kms_key_id, ctx.data_keys.look(tx, account_id, key.kms_key_id))
+
+
+async def repository_and_key(
+    ctx: ServiceContext, name: Name, rights: Rights
+) -> tuple[Repository, WritingKey | None]:
+    """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled: see `check_writable`.
+        NameUnknown: see `repository_for_push`.
+
+    """
+    found = await ctx.database.read(_find, ctx, name)
+    if found is not None:
+        return found
+    repository = await repository_for_push(ctx, name, rights)
+    return repository, await ctx.database.read(_key_of, ctx, repository)
+
+
+def find_upload_keys(ctx: ServiceContext, tx: Connection, upload: Upload) -> UploadKeys:
+    """Return the keys to continue an upload session with.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used,
+            nor can what was received be opened under the one of then.
+
+    """
+    if not ctx.seals and upload.kms_key_id is None:
+        return UploadKeys(None, None)
+    writing = find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
+    if upload.kms_key_id is None or not upload.received_bytes:
+        return UploadKeys(writing, None)
+    assert ctx.data_keys is not None
+    try:
+        received = ctx.data_keys.look_for(tx, upload.account_id, [_wrap_of(upload)])
+    except WrapBroken:
+        received = None
+    return UploadKeys(writing, received)
+
+
+async def new_seal(
+    ctx: ServiceContext, account_id: str, writing: WritingKey | None, stored_id: str
+) -> Seal | None:
+    """Return a new data key for bytes, wrapped under the KMS key; None if they are to be plain.
+
+    Raises:
+        Unavailable: the provider of the KMS key's material is not there.
+
+    """
+    if writing is None:
+        return None
+    assert ctx.data_keys is not None
+    data_key = ctx.data_keys.new(account_id)
+    wrapped = await _wrap(ctx, writing, stored_id, data_key)
+    return Seal(writing.kms_key_id, data_key, wrapped)
+
+
+async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
+    """Return the data key of what an upload session has received; None if that is plain.
+
+    Raises:
+        ObjectUnknown: it does not open, so what was received is lost.
+        Unavailable: the provider of the KMS key's material is not there.
+
+    """
+    if upload.kms_key_id is None:
+        return None
+    if ctx.data_keys is None or keys is None or keys.received is None:
+        raise ObjectUnknown
+    wrap = _wrap_of(upload)
+    try:
+        opened = await ctx.data_keys.open_looked_at(upload.account_id, keys.received, [wrap])
+    except WrapBroken:
+        raise ObjectUnknown from None
+    return Seal(wrap.kms_key_id, opened[0], wrap.wrapped)
+
+
+async def seal_under(
+    ctx: ServiceContext, writing: WritingKey | None, seal: Seal | None, stored_id: str
+) -> Seal | None:
+    """Return the seal of bytes under the KMS key that their repository writes under now."""
+    if seal is None or writing is None or seal.kms_key_id == writing.kms_key_id:
+        return seal
+    wrapped = await _wrap(ctx, writing, stored_id, seal.data_key)
+    return Seal(writing.kms_key_id, seal.data_key, wrapped)
+
+
+def key_of(seal: Seal | None) -> DataKey | None:
+    """Return the data key to stage bytes with; None: plain."""
+    return None if seal is None else seal.data_key
+
+
+def wrap_for_row(seal: Seal | None) -> UploadWrap | None:
+    """Return what the row of an upload session keeps of a seal."""
+    return None if seal is None else UploadWrap(seal.kms_key_id, seal.wrapped)
+
+
+async def _wrap(
+    ctx: ServiceContext, writing: WritingKey, stored_id: str, data_key: DataKey
+) -> bytes:
+    assert ctx.data_keys is not None
+    wrapped = await ctx.data_keys.wrap_looked_at(writing.looked_at, [(stored_id, data_key)])
+    return wrapped[0]
+
+
+def _find(
+    tx: Connection, ctx: ServiceContext, name: Name
+) -> tuple[Repository, WritingKey | None] | None:
+    repository = repositories.find_repository(tx, name.handle, name.repository)
+    return None if repository is None else (repository, _key_of(tx, ctx, repository))
+
+
+def _key_of(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
+    if not ctx.seals:
+        return None
+    return find_writing_key(ctx, tx, repository.account_id, repository.id)
+
+
+def _wrap_of(upload: Upload) -> WrappedKey:
+    assert upload.kms_key_id is not None
+    assert upload.wrapped_data_key is not None
+    return WrappedKey(upload.kms_key_id, upload.wrapped_data_key, upload.stage_id)
+
+
+def _check_usable(key: EffectiveKey) -> None:
+    if key.state == "deleted":
+        raise KmsKeyDeleted
+    if key.state != "enabled":
+        raise KmsKeyDisabled
