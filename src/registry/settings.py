@@ -51,6 +51,8 @@ class Limits:
     max_open_uploads: int = 5000
     """Maximum of open upload sessions of an account."""
     max_open_uploads_per_repository: int = 1000
+    inline_max_bytes: int = 4096
+    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
 
@@ -338,12 +340,15 @@ class Settings:
         return with_values(defaults, values)
 
 
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 """A hundred years: a moment that much later is still a number of the database."""
 _RANGES: Final = {
     "port": (0, 65535),
     "workers": (1, 1000),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
+    "inline_max_bytes": (0, MOST_INLINE_BYTES),
 }
 _GROUPS: Final = {
     "limits": Limits,
