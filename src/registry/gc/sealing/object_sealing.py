@@ -24,10 +24,12 @@ from registry.blobstore.base import (
     Staged,
     Stored,
 )
+from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.gc.object_check import FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
 from registry.keys import DataKeys
+from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
@@ -92,6 +94,25 @@ class Sealer:
         if (obstacle := _obstacle(keys)) is not None:
             return obstacle
         data_key = self._data_keys.new(row.account_id)
+        try:
+            if row.is_inline:
+                stored = self._seal_body(row, data_key)
+                return await self._switch(row, stored, data_key, keys)
+            return await self._seal_file(row, data_key, keys)
+        except _SourceFailed:
+            return await self._report(row)
+
+    def _seal_body(self, row: ObjectRow, data_key: DataKey) -> Stored:
+        """Return the sealed bytes of an inline object, which stays one."""
+        try:
+            body = row.body or b""
+            return store_inline(body, Digest(row.digest), self._ctx.new_id(), data_key)
+        except DigestMismatch as error:
+            raise _SourceFailed from error
+
+    async def _seal_file(
+        self, row: ObjectRow, data_key: DataKey, keys: Sequence[NeededKey]
+    ) -> Outcome:
         staged = await self._store.stage(self._ctx.new_id(), data_key)
         try:
             try:
@@ -102,11 +123,9 @@ class Sealer:
             outcome = await self._switch(row, stored, data_key, keys)
             if outcome is not Outcome.SEALED:
                 await self._store.remove_duplicate(stored.object_id)
-        except _SourceFailed:
-            return await self._report(row)
+            return outcome
         finally:
             await staged.aclose()
-        return outcome
 
     async def _needed(self, row: ObjectRow) -> list[NeededKey]:
         return await self._ctx.database.read(plain_objects.needed_keys, row.account_id, row.id)
@@ -119,13 +138,9 @@ class Sealer:
 
         """
         try:
-            if row.is_inline:
-                chunks = iter([memoryview(row.body or b"")])
-                return await self._pace.in_thread(_copy, chunks, staged, row, self._pace)
             source = await self._open(row)
             async with aclosing(source):
-                chunks = source.chunks()
-                return await self._pace.in_thread(_copy, chunks, staged, row, self._pace)
+                return await self._pace.in_thread(_copy, source.chunks(), staged, row, self._pace)
         except (ObjectUnknown, ObjectDamaged, DigestMismatch) as error:
             raise _SourceFailed from error
 
@@ -221,10 +236,13 @@ def _switch(
         stored.stored_size,
         stored.encoding,
         stored_id=stored.object_id,
+        is_inline=stored.body is not None,
         checksum=stored.checksum,
     )
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):
         return False
+    if stored.body is not None:
+        add_body(tx, stored.object_id, stored.body)
     needed = plain_objects.needed_keys(tx, row.account_id, row.id)
     if not needed:
         raise _KeysChanged
