@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlalchemy import bindparam, select
@@ -36,7 +36,12 @@ from registry.metadata.repositories.live import (
     find_or_add_repository,
     find_repository,
 )
-from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    inline_bytes,
+    repository_blobs,
+)
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.rewrapping import KIND, rewrap_kind, start_rewrap
@@ -50,6 +55,12 @@ _LINKS: Final = Statement(
     select(_l.digest, _l.kms_key_id)
     .where(_l.repository_id == bindparam("repository_id"))
     .order_by(_l.digest)
+)
+_BODIES: Final = Statement(select(inline_bytes.c.body))
+_SET_BODY: Final = Statement(
+    inline_bytes.update()
+    .where(inline_bytes.c.stored_id == bindparam("of_id"))
+    .values(body=bindparam("content"))
 )
 _TOMBSTONES: Final = Statement(select(deleted_manifest_blobs.c.kms_key_id))
 _WRAPS: Final = Statement(
@@ -73,6 +84,8 @@ class KeyedRegistry:
     store: BlobStore
     kms: KmsWorld
     account_id: str
+    bound: dict[str | None, Key] = field(default_factory=dict)
+    """The keys that were bound last, by repository; None: the account's default."""
 
     @property
     def database(self) -> Database:
@@ -104,6 +117,7 @@ class KeyedRegistry:
             add_binding(tx, uuid7(), self.account_id, scope, key.id, self.ctx.clock())
 
         await self.database.write(change)
+        self.bound[repository] = key
 
     async def seal(self, *, workers: int = 1) -> SealReport:
         """Seal all that is plain, and return what became of it."""
@@ -172,6 +186,20 @@ class KeyedRegistry:
         found = await self.database.read(find_object, self.account_id, digest)
         assert found is not None
         return found.stored_id
+
+    async def bodies(self) -> list[bytes]:
+        """Return the stored bytes of all inline objects, also in quarantine."""
+        rows = await self.database.read(lambda tx: tx.rows(_BODIES))
+        return [bytes(row[0]) for row in rows]
+
+    async def set_body(self, digest: str, body: bytes) -> None:
+        """Damage an inline object."""
+        stored_id = await self.stored_id(digest)
+
+        def change(tx: Connection) -> None:
+            assert tx.execute(_SET_BODY, of_id=stored_id, content=body) == 1
+
+        await self.database.write(change)
 
     async def object_id(self, digest: str) -> str:
         """Return the id of the account's object with a digest."""
