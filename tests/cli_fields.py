@@ -78,6 +78,11 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "gc": {"status": "GarbageCollectionStatus", "run, runs": "GarbageCollectionRun"},
     "settings": {"show, update": "SettingsAnswer"},
+    "keys": {
+        "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
+        "usage": "KeyUsageAnswer",
+    },
+    "encryption": {"show, set, reset, history": "EncryptionBinding"},
     "events": {"list, create": "EventRuleAnswer"},
     "audit": {"list, export": "AuditEventAnswer"},
 }

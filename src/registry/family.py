@@ -177,6 +177,8 @@ REGISTRY: Final[Family[Process]] = Family(
             "set up an account",
             (
                 "registry.cli.settings",
+                "registry.cli.keys",
+                "registry.cli.encryption",
                 "registry.cli.events",
                 "registry.cli.gc",
                 "registry.cli.audit",

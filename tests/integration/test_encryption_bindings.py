@@ -283,3 +283,17 @@ async def test_a_change_is_in_the_audit_log_and_a_repetition_is_not(served: Serv
     put = events[1]
     assert put["details"]["kms_key_id"] == key["id"]
     assert [repository["crn"], key["crn"]] == put["resources"]
+
+
+async def test_where_nothing_is_sealed_nothing_is_bound(metadata_url: str, tmp_path: Path) -> None:
+    async with open_served(tmp_path, metadata_url, sealing="off") as served:
+        ask = asking(served)
+        for scope in ("/v1", f"/v1/repositories/{served.acme.ids['/v1/repositories/{}']}"):
+            path, body = f"{scope}/encryption-binding", {"kms_key": "platform"}
+            refused(await ask("PUT", path, body), 400, "sealing_disabled")
+            assert (await record(ask("GET", path)))["source"] == "platform"
+            refused(await ask("DELETE", path), 404)
+        named = {"name": "x", "kms_key": "platform"}
+        refused(await ask("POST", "/v1/repositories", named), 400, "sealing_disabled")
+        plain = await record(ask("GET", scope))
+        assert plain["encryption"]["has_plain_blobs"] is True

@@ -90,7 +90,6 @@ _ADD_VERSION: Final = Statement(
 _FIND: Final = Statement(_columns().where(*_IS_KEY))
 _LOCK: Final = Statement(_columns().where(*_IS_KEY).with_for_update())
 _HOLD: Final = Statement(select(_k.state).where(*_IS_KEY).with_for_update(read=True))
-_SHARE: Final = Statement(_columns().where(*_IS_KEY).with_for_update(read=True))
 _FIND_NAMED: Final = Statement(
     _columns().where(
         _OF_ACCOUNT, _k.region == bindparam("region"), _k.name == bindparam("name"), IS_NAMED
@@ -185,11 +184,6 @@ def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
     """
     row = tx.row(_HOLD, account_id=account_id, id=key_id)
     return None if row is None else cast("KeyState", row[0])
-
-
-def share_key(tx: Connection, account_id: str, key_id: str) -> Key | None:
-    """Return a key of an account, or None; nobody changes it until `tx` ends."""
-    return _key(tx.row(_SHARE, account_id=account_id, id=key_id))
 
 
 def find_key_named(tx: Connection, account_id: str, region: str, name: str) -> Key | None:

@@ -19,7 +19,7 @@ from registry.cli.credentials import credentials_path
 from registry.cli.failure import CommandFailure, Missing
 from registry.cli.options import Verbs
 from registry.cli.references import repository_path
-from registry.cli.rights.lookup import POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
+from registry.cli.rights.lookup import KEY, POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
 from registry.cli.rights.people import ORGANIZATIONS, providers_of
 from registry.cli.sign_in import SignIn, choose_registry
 from registry.cli.transport import Transport
@@ -41,6 +41,7 @@ KINDS: Final = {
     "POLICY": "policy",
     "EMAIL": "person",
     "IDENTITY-PROVIDER": "identity-provider",
+    "KEY": "key",
 }
 """What is offered for an argument, by its metavar."""
 
@@ -49,6 +50,7 @@ _NAMED: Final = {
     "role": ROLE,
     "policy": POLICY,
     "person": USER,
+    "key": KEY,
 }
 _OF_PEOPLE: Final = "identity-provider"
 """The kind that is asked for as the person, also by who acts in a role."""

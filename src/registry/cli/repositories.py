@@ -21,6 +21,7 @@ from registry.cli.output import (
     write_record,
 )
 from registry.cli.references import find_repository, repository_path
+from registry.cli.tag_pairs import pairs
 
 _COLUMNS: Final = (
     column("NAME", "name"),
@@ -52,6 +53,9 @@ def add_parsers(commands: Verbs) -> None:
     add_repository(add_verb(verbs, "storage", _show_storage, words))
     create = add_verb(verbs, "create", _create, "create a repository")
     create.add_argument("name", metavar="NAME", help="without the account's handle")
+    create.add_argument(
+        "--kms-key", metavar="KEY", help="seals its blobs: name, id or CRN (the account's default)"
+    )
     _add_fields(create)
     update = add_verb(verbs, "update", _update, "change a repository; its name stays")
     add_repository(update)
@@ -89,19 +93,12 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     if options.description is not None:
         fields["description"] = options.description or None
     if options.tag is not None:
-        fields["tags"] = dict(_pair(each) for each in options.tag)
+        fields["tags"] = pairs(options.tag)
     if options.tag_mutability is not None:
         fields["tag_mutability"] = options.tag_mutability
     if options.immutable_tag_exclusion is not None:
         fields["immutable_tag_exclusions"] = options.immutable_tag_exclusion
     return fields
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise Misuse(f"a tag is KEY=VALUE, not {printable(text)!r}")
-    return key, value
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -125,6 +122,8 @@ def _show_storage(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace) -> int:
     document = {"name": options.name, **_fields(options)}
+    if options.kms_key is not None:
+        document["kms_key"] = options.kms_key
     made = open_client(options).create("/v1/repositories", document)["repository"]
     echo(f"Created {made['name']}; push to {made['uri']}:TAG", options.output, made)
     return 0

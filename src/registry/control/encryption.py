@@ -12,12 +12,13 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.db.base import Connection
 from cloudcore.kms.references import KeyReference, reference_to
 from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.given_keys import GivenKey, key_id_to_bind
+from registry.control.given_keys import GivenKey, key_to_bind_to
 from registry.control.repositories import authorized_repository, crn_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.encryption_bindings import (
@@ -28,6 +29,7 @@ from registry.metadata.encryption_bindings import (
 )
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.access import repository_crn
+from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
     EffectiveBinding,
@@ -97,13 +99,17 @@ async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBin
 
 @put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding"})
 async def put_encryption_binding(
-    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext]
+    data: JSONBody[PutBinding],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OneBinding]:
     """Bind the repositories that are bound to no key themselves to a key, for later pushes.
 
     Needs `kms:UseKey` on the key, and the action on all repositories of the account.
     """
-    return await _bind(ctx, _authorized_account(ctx), None, data.kms_key)
+    account_id = _authorized_account(ctx)
+    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
+    return await _bind(ctx, account_id, None, new)
 
 
 @delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding"})
@@ -133,13 +139,15 @@ async def put_repository_encryption_binding(
     repository_id: FromPath[str],
     data: JSONBody[PutBinding],
     ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OneBinding]:
     """Bind a repository to a key, for later pushes; what it holds stays under its earlier key.
 
     Needs `kms:UseKey` on the key. A disabled key is refused; so is one that is not `aes-256`.
     """
     found = await authorized_repository(ctx, repository_id)
-    return await _bind(ctx, found.account_id, found, data.kms_key)
+    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
+    return await _bind(ctx, found.account_id, found, new)
 
 
 @delete(_OF_REPOSITORY, opt={"action": "registry:DeleteEncryptionBinding"})
@@ -161,9 +169,8 @@ async def list_repository_encryption_bindings(
 
 
 async def _bind(
-    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None, value: str
+    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None, new: KeyToBind
 ) -> Reply[OneBinding]:
-    new = KeyToBind(await key_id_to_bind(ctx, value), ctx.new_id())
     return await ctx.commit(
         bind_key,
         account_id,

@@ -6,10 +6,12 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.references import KeyScope, key_to_bind
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
+from registry.services.encryption_bindings import KeyToBind
 
 _USE: Final = "kms:UseKey"
 """The action on a key that binding something to it needs."""
@@ -19,15 +21,24 @@ GivenKey = Annotated[
 ]
 
 
-async def key_id_to_bind(ctx: RequestContext, value: str) -> str:
-    """Return the id of the key that `value` names, to which the caller may bind something.
+async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
+    """Return the key that `value` names, to which the caller may bind something.
+
+    `seals` is False if this registry stores new blobs in plain.
 
     Raises:
-        InvalidInput: `value` names no key of the account, or one that cannot seal blobs now.
+        InvalidInput: `value` names no key of the account, or one that cannot seal blobs now; or
+            nothing is sealed.
         KeyMissing: there is no such key.
         AccessDenied: the caller may not use it (`kms:UseKey`).
 
     """
+    if not seals:
+        raise InvalidInput(
+            "kms_key: this registry does not encrypt new blobs (ENTREPOT_SEALING is off)",
+            field="kms_key",
+            reason="sealing_disabled",
+        )
     account = await ctx.database.read(find_account, account_of(ctx))
     assert account is not None
     scope = KeyScope(account.id, account.handle, ctx.settings.region)
@@ -35,4 +46,5 @@ async def key_id_to_bind(ctx: RequestContext, value: str) -> str:
     def authorize(crn: str) -> None:
         ctx.authorize(crn, action=_USE)
 
-    return (await ctx.database.read(key_to_bind, scope, value, authorize)).id
+    key = await ctx.database.read(key_to_bind, scope, value, authorize)
+    return KeyToBind(key.id, ctx.new_id())

@@ -17,13 +17,14 @@ from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.references import KeyReference, reference_to
 from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
-from registry.control.given_keys import GivenKey, key_id_to_bind
+from registry.control.given_keys import GivenKey, key_to_bind_to
 from registry.control.visible_repositories import PATH
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
@@ -34,7 +35,7 @@ from registry.metadata.repositories.details import (
     list_repository_details,
 )
 from registry.services.access import repository_crn
-from registry.services.encryption_bindings import KeyToBind
+from registry.services.context import ServiceContext
 from registry.services.repositories import details as repository_details
 
 RepositoryName = Annotated[str, Meta(min_length=1, max_length=210)]
@@ -186,7 +187,9 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
     opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (409,)},
 )
 async def create_repository(
-    data: JSONBody[CreateRepository], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateRepository],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OneRepository]:
     """Create a repository; a `kms_key` needs `kms:UseKey` on that key."""
     account_id = account_of(ctx)
@@ -197,7 +200,7 @@ async def create_repository(
     ctx.authorize(repository_crn(ctx.settings.region, account_id, new.name))
     key = None
     if data.kms_key is not None:
-        key = KeyToBind(await key_id_to_bind(ctx, data.kms_key), ctx.new_id())
+        key = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
     return await ctx.commit(
         repository_details.create_repository,
         account_id,

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.kms.rows import find_platform_key, share_key
+from cloudcore.kms.rows import find_key, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
 from cloudcore.kms.specs import KeyState
 from registry.metadata import encryption_bindings as rows
@@ -84,7 +84,8 @@ def bind_key(
 
     """
     _lock(tx, account_id, repository_id)
-    key = share_key(tx, account_id, new.id)
+    hold_key(tx, account_id, new.id)
+    key = find_key(tx, account_id, new.id)
     if key is None or key.state == "deleted":
         raise KeyMissing
     check_bindable(key)

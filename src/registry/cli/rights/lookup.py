@@ -1,4 +1,4 @@
-"""Find service accounts, roles, policies and people as a person names them."""
+"""Find service accounts, roles, policies, keys and people as a person names them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ SERVICE_ACCOUNT: Final = Kind(
 ROLE: Final = Kind("roles", "role", "/v1/roles", "role", "roles")
 POLICY: Final = Kind("policies", "policy", "/v1/policies", "policy", "policies")
 USER: Final = Kind("users", "person", "/v1/users", "user", "users", name="email")
+
+KEY: Final = Kind("keys", "key", "/v1/keys", "key", "keys")
 
 
 def add_named(parser: argparse.ArgumentParser, kind: Kind) -> None:
