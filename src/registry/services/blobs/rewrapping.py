@@ -29,8 +29,8 @@ from cloudcore.jobs.runs import NewRun, Progress, Run
 from cloudcore.kms.references import key_to_use
 from cloudcore.kms.rows import hold_key
 from registry.blobstore.base import DataKey
-from registry.errors import KmsKeyDeleted, KmsKeyDisabled, WrapBroken
-from registry.keys import DataKeys
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled
+from registry.keys import DataKeys, WrapBroken
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
