@@ -28,8 +28,10 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.tables import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import (
@@ -179,13 +181,14 @@ _QUARANTINE_KEYS: Final = Statement(
         ),
     )
 )
-_TAKE_KEYS: Final = Statement(
-    blob_object_keys.insert().from_select(
-        ["object_id", "kms_key_id", "account_id", "wrapped_data_key"],
-        select(_qk.quarantined_id, _qk.kms_key_id, _qk.account_id, _qk.wrapped_data_key).where(
-            _qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id")
-        ),
+_QUARANTINED_WRAPS: Final = Statement(
+    select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)
+    .join(
+        kms_keys,
+        and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id),
     )
+    .where(_qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id"))
+    .order_by(_qk.kms_key_id)
 )
 _SWEEP: Final = Statement(
     blob_objects.delete().where(
@@ -418,9 +421,10 @@ def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
     return tx.row(_LOCK_RECOVERABLE, account_id=account_id, id=object_id) is not None
 
 
-def take_keys(tx: Connection, account_id: str, object_id: str) -> None:
-    """Copy the wrapped data keys of an object in quarantine to the object of the same id."""
-    tx.execute(_TAKE_KEYS, account_id=account_id, id=object_id)
+def quarantined_wraps(tx: Connection, account_id: str, object_id: str) -> list[Wrap]:
+    """Return the wrapped data keys of an object in quarantine, by KMS key."""
+    rows = tx.rows(_QUARANTINED_WRAPS, account_id=account_id, id=object_id)
+    return [Wrap(row[0], bytes(row[1]), row[2]) for row in rows]
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:

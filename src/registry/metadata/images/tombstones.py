@@ -15,7 +15,6 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.collector.collection import lock_objects
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
@@ -316,10 +315,10 @@ def children_of(tx: Connection, tombstone_id: str) -> list[str]:
 def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
-    A blob that the repository links meanwhile keeps that link. The caller adds the edges and tags
-    of the manifest, counts it, and lets go of the objects when the tombstone is removed.
+    A blob that the repository links meanwhile keeps that link. The caller has locked the objects;
+    it adds the edges and tags of the manifest, counts it, and lets go of what only the tombstone
+    needed when that is removed.
     """
-    lock_objects(tx, tombstone.account_id, objects_of(tx, tombstone.id))
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
     tx.execute(_UNDELETE, manifest_id=tombstone.id, now=now)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound, PlatformError
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.collector.collection import condemn
+from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.tombstones import (
@@ -241,6 +241,8 @@ def _undelete_image(
     change: Change,
 ) -> tuple[list[str], list[RegistryEvent]]:
     """Restore an image whose children exist; return its tags and the events to publish."""
+    held = objects_of(tx, tombstone.id)
+    lock_objects(tx, repository.account_id, held)
     digests = undelete(tx, tombstone, change.now)
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
@@ -259,7 +261,6 @@ def _undelete_image(
         (tag, point_restored_tag(tx, repository, tag, manifest, pushed, change))
         for tag, pushed in tombstone.tags
     ]
-    held = objects_of(tx, tombstone.id)
     remove_tombstone(tx, tombstone.id)
     condemn(tx, repository.account_id, held, change.now)  # what links made meanwhile do not need
     tags = [tag for tag, event in moved if event]
