@@ -33,7 +33,7 @@ Position = tuple[str, str]
 FIRST: Final[Position] = ("", "")
 """Before every object."""
 MOST_COUNTED: Final = 10_000
-"""Plain objects that `estimate_plain` counts."""
+"""Plain objects that an estimate counts."""
 
 _o, _r, _k = blob_objects.c, repositories.c, kms_keys.c
 _own = encryption_bindings.alias("own")
@@ -76,21 +76,22 @@ _TOTALS: Final = Statement(
         func.count(), func.coalesce(func.sum(_o.stored_size), text("0")), func.count(_o.damage)
     ).where(_IS_PLAIN)
 )
-_OF_ACCOUNT: Final = Statement(
-    select(
-        func.count(), func.coalesce(func.sum(_o.stored_size), text("0")), func.count(_o.damage)
-    ).where(_IS_PLAIN, _o.account_id == bindparam("account_id"))
-)
-_some = (
-    select(_o.stored_size)
-    .where(_IS_PLAIN)
-    .limit(literal_column(str(MOST_COUNTED)))
-    .offset(literal_column("0"))
-    .subquery("some")
-)
-_ESTIMATE: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(_some.c.stored_size), text("0")))
-)
+
+
+def _bounded(*where: ColumnElement[bool]) -> Statement:
+    """Return a query for the totals of the first `MOST_COUNTED` plain objects."""
+    some = (
+        select(_o.stored_size)
+        .where(_IS_PLAIN, *where)
+        .limit(literal_column(str(MOST_COUNTED)))
+        .offset(literal_column("0"))
+        .subquery("some")
+    )
+    return Statement(select(func.count(), func.coalesce(func.sum(some.c.stored_size), text("0"))))
+
+
+_ESTIMATE: Final = _bounded()
+_OF_ACCOUNT: Final = _bounded(_o.account_id == bindparam("account_id"))
 _KEYS: Final = Statement(
     select(_r.id, _k.id, _k.state)
     .select_from(repositories)
@@ -148,15 +149,15 @@ def count_plain(tx: Connection) -> PlainTotals:
     return PlainTotals(*map(int, row))
 
 
-def count_plain_of(tx: Connection, account_id: str) -> PlainTotals:
-    """Count what an account has stored plain, as `count_plain`."""
-    row = tx.row(_OF_ACCOUNT, account_id=account_id)
+def estimate_plain(tx: Connection) -> PlainTotals:
+    """Count what is stored plain, at most `MOST_COUNTED` objects; damaged ones are not told."""
+    row = tx.row(_ESTIMATE)
     assert row is not None
     return PlainTotals(*map(int, row))
 
 
-def estimate_plain(tx: Connection) -> PlainTotals:
-    """Count what is stored plain, at most `MOST_COUNTED` objects; damaged ones are not told."""
-    row = tx.row(_ESTIMATE)
+def estimate_plain_of(tx: Connection, account_id: str) -> PlainTotals:
+    """Count what an account has stored plain, as `estimate_plain`."""
+    row = tx.row(_OF_ACCOUNT, account_id=account_id)
     assert row is not None
     return PlainTotals(*map(int, row))
