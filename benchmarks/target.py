@@ -15,7 +15,7 @@ from benchmarks.wire import Connection, ExchangeFailedError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-BLOB_COUNTS = {4 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
+BLOB_COUNTS = {4 * KIB: 64, 16 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
 MANIFEST_COUNT = 64
 TAG_COUNT = 10_000
 SEEDING_CLIENTS = 4
@@ -56,9 +56,11 @@ class Target:
         return self.server.url if self.server else self.base_url
 
     @property
-    def pid(self) -> int | None:
-        """Return the id of its main process, or None if unknown."""
-        return self.server.pid if self.server else self.known_pid
+    def pids(self) -> list[int]:
+        """Return the ids of its main processes, its own and its database's; none if unknown."""
+        if self.server:
+            return self.server.pids
+        return [] if self.known_pid is None else [self.known_pid]
 
     @property
     def repository(self) -> str:
@@ -72,7 +74,11 @@ class Target:
 
     def connect(self) -> closing[Connection]:
         """Return a new connection that is closed at the end of a ``with`` block."""
-        return closing(Connection(self.url))
+        return closing(self.connection())
+
+    def connection(self) -> Connection:
+        """Return a new connection, signed in if that is needed."""
+        return self.server.connection() if self.server else Connection(self.url)
 
     def blobs(self, size_bytes: int) -> list[str]:
         """Return the digests of stored blobs of one size; store and verify them first."""

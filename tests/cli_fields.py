@@ -82,7 +82,10 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
-    "encryption": {"show, set, reset, history": "EncryptionBinding"},
+    "encryption": {
+        "show, set, reset, history": "EncryptionBinding",
+        "rewrap, rewraps": "RewrapRun",
+    },
     "events": {"list, create": "EventRuleAnswer"},
     "audit": {"list, export": "AuditEventAnswer"},
 }

@@ -12,6 +12,8 @@ FREED_BYTES: Final = "collector.freed_bytes"
 SCRUBBED_OBJECTS: Final = "scrub.objects"
 SCRUBBED_BYTES: Final = "scrub.bytes"
 SCRUBBED_DAMAGED: Final = "scrub.damaged"
+SEALED_OBJECTS: Final = "seal.objects"
+SEALED_BYTES: Final = "seal.bytes"
 RUNS: Final = "runs"
 """First part of the keys ``runs.<what>.<state>`` of ended runs."""
 JOBS: Final = "jobs"
@@ -44,11 +46,11 @@ def _events() -> Iterator[CountedEvent]:
         yield CountedEvent(
             f"{JOBS}.{outcome}", "entrepot_jobs_ended", "Jobs that ended.", {"outcome": outcome}
         )
-        for what in ("collection", "lifecycle run"):
+        for what in ("collection", "lifecycle run", "rewrap"):
             yield CountedEvent(
                 f"{RUNS}.{what}.{outcome}",
                 "entrepot_runs_ended",
-                "Runs of the collector and of lifecycle policies that ended.",
+                "Runs of the collector, of lifecycle policies and of rewraps that ended.",
                 {"run": what.partition(" ")[0], "outcome": outcome},
             )
     yield CountedEvent(
@@ -66,6 +68,12 @@ def _events() -> Iterator[CountedEvent]:
         SCRUBBED_DAMAGED,
         "entrepot_scrub_damaged",
         "Damaged blobs and manifests that the scrub in the background has found.",
+    )
+    yield CountedEvent(
+        SEALED_OBJECTS, "entrepot_seal_blobs", "Plain blobs that were sealed in the background."
+    )
+    yield CountedEvent(
+        SEALED_BYTES, "entrepot_seal_bytes", "Bytes of plain blobs that were sealed so."
     )
     for door in _SIGN_INS.values():
         for outcome in ("succeeded", "refused", "limited", "failed"):

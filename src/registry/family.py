@@ -36,9 +36,11 @@ def _services(process: Process) -> ServiceContext:
 
 def _job_kinds(process: Process) -> Sequence[JobKind]:
     from registry.gc.collector.steps import collection_kind  # noqa: PLC0415 - SQLAlchemy
+    from registry.services.blobs.rewrapping import rewrap_kind  # noqa: PLC0415
     from registry.services.lifecycle.runs import lifecycle_kind  # noqa: PLC0415
 
-    return (lifecycle_kind(process.ctx), collection_kind(process.ctx, process.store))
+    ctx = process.ctx
+    return (lifecycle_kind(ctx), collection_kind(ctx, process.store), rewrap_kind(ctx))
 
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
@@ -49,6 +51,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
+    from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
     from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
@@ -83,7 +86,12 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
-    return [*chores, *scrub_chores(ctx, process.store, process.settings.scrubbing)]
+    settings = process.settings
+    return [
+        *chores,
+        *scrub_chores(ctx, process.store, settings.scrubbing),
+        *seal_chores(ctx, process.store, settings.plain_sealing.seal_rate_bytes),
+    ]
 
 
 def _expiry() -> Sequence[Forget]:
@@ -181,6 +189,7 @@ REGISTRY: Final[Family[Process]] = Family(
             (
                 "registry.cli.server_commands",
                 "registry.cli.scrub",
+                "registry.cli.seal",
                 "registry.cli.backup",
                 "registry.cli.config",
             ),

@@ -17,6 +17,7 @@ from cloudcore.jobs.figures import ChoreFigure, JobFigure, chores, unfinished_jo
 from cloudcore.serving.watched import Gauge
 from registry.blobstore.backup_note import BackupTimes, backup_times
 from registry.folder_size import FolderSize
+from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
 from registry.services.context import ServiceContext
@@ -58,6 +59,7 @@ async def measure(
         size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
     gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
     gauges += _scrub(settings, await database.read(oldest_verified_at), now)
+    gauges += _plain(await database.read(estimate_plain))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
     if not is_postgresql(settings.database):
@@ -128,6 +130,15 @@ def _scrub(settings: Settings, oldest: int | None, now: int) -> Iterator[Gauge]:
         "Time since the bytes of the blob that was verified longest ago were verified.",
         0 if oldest is None else (now - oldest) / MICROSECONDS,
     )
+
+
+def _plain(plain: PlainTotals) -> Iterator[Gauge]:
+    yield Gauge(
+        "entrepot_plain_blobs",
+        f"Blobs that are stored plain; counted up to {MOST_COUNTED}.",
+        plain.object_count,
+    )
+    yield Gauge("entrepot_plain_bytes", "Bytes of these blobs.", plain.stored_bytes)
 
 
 def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:

@@ -51,6 +51,8 @@ class Limits:
     max_open_uploads: int = 5000
     """Maximum of open upload sessions of an account."""
     max_open_uploads_per_repository: int = 1000
+    inline_max_bytes: int = 4096
+    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
 
@@ -119,6 +121,14 @@ class Scrubbing:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainSealing:
+    """How the run in the background seals blobs that were stored plain."""
+
+    seal_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a process."""
 
@@ -164,12 +174,13 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
+    plain_sealing: PlainSealing = field(default_factory=PlainSealing)
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.metrics_address
-        for group in (self, self.limits, self.delays, self.scrubbing):
+        for group in (self, self.limits, self.delays, self.scrubbing, self.plain_sealing):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
@@ -329,14 +340,22 @@ class Settings:
         return with_values(defaults, values)
 
 
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 """A hundred years: a moment that much later is still a number of the database."""
 _RANGES: Final = {
     "port": (0, 65535),
     "workers": (1, 1000),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
+    "inline_max_bytes": (0, MOST_INLINE_BYTES),
 }
-_GROUPS: Final = {"limits": Limits, "delays": Delays, "scrubbing": Scrubbing}
+_GROUPS: Final = {
+    "limits": Limits,
+    "delays": Delays,
+    "scrubbing": Scrubbing,
+    "plain_sealing": PlainSealing,
+}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
@@ -386,7 +405,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _check_numbers(group: Settings | Limits | Delays | Scrubbing) -> None:
+def _check_numbers(group: Settings | Limits | Delays | Scrubbing | PlainSealing) -> None:
     """Raise SettingsError for a number that is out of its range."""
     for item in fields(group):
         value, name = getattr(group, item.name), item.name

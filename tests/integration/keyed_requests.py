@@ -9,6 +9,7 @@ from cloudcore.jobs.runs import end_run, list_runs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
 from registry.services import collector_runs as collection
+from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests.integration.served_world import Served
 
@@ -64,6 +65,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/repositories/{}/restore": Asked(program, path=f"{gone}/restore"),
         "/v1/repositories/{}/lifecycle-policy/runs": Asked(program),
         "/v1/garbage-collection/runs": Asked(program),
+        "/v1/repositories/{}/encryption-binding/rewrap": Asked(program),
         "/v1/repositories/{}/images/batch-delete": Asked(program, {"tags": [tag]}),
         "/v1/repositories/{}/images/{}/delete-with-children": Asked(
             program, {}, path=f"{repository}/images/{index}/delete-with-children"
@@ -110,6 +112,11 @@ async def end_runs(served: Served) -> None:
     """End the runs under way, so that a request without a key would start another."""
     acme = served.acme
     repository = acme.ids["/v1/repositories/{}"]
-    for kind, scope_id in ((collection.KIND, acme.account_id), (runs.KIND, repository)):
+    kinds = (
+        (collection.KIND, acme.account_id),
+        (runs.KIND, repository),
+        (rewrapping.KIND, repository),
+    )
+    for kind, scope_id in kinds:
         for run in await served.database.read(list_runs, kind, scope_id, "", 9):
             await served.database.write(end_run, run.id, served.clock())

@@ -401,6 +401,8 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
     run = (await served.ask("POST", f"{lifecycle}/runs", token=token)).json()["run"]
     collection = "/v1/garbage-collection/runs"
     collected = (await served.ask("POST", collection, token=token)).json()["run"]
+    rewrap = f"/v1/repositories/{made['id']}/encryption-binding/rewrap"
+    rewrapped = (await served.ask("POST", rewrap, token=token)).json()["run"]
     opened = await served.ask("POST", uploads, token=bearer)
     tenant.upload_id = opened.headers["location"].rpartition("/")[2]
     tenant.ids |= {
@@ -409,6 +411,7 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
         "/v1/repositories/{}/tags/{}": tagged,
         "/v1/repositories/{}/images/{}/pins/{}": tagged,
         "/v1/repositories/{}/lifecycle-policy/runs/{}": run["id"],
+        "/v1/repositories/{}/encryption-binding/rewrap/runs/{}": rewrapped["id"],
         "/v1/event-rules/{}": rule["id"],
         "/v1/garbage-collection/runs/{}": collected["id"],
     }

@@ -71,6 +71,9 @@ GET    /v1/repositories/{id}/encryption-binding     GetEncryptionBinding      20
 PUT    /v1/repositories/{id}/encryption-binding     PutEncryptionBinding      200
 DELETE /v1/repositories/{id}/encryption-binding     DeleteEncryptionBinding   204
 GET    /v1/repositories/{id}/encryption-bindings    GetEncryptionBinding      200
+POST   /v1/repositories/{id}/encryption-binding/rewrap  RewrapRepository      202 key
+GET    /v1/repositories/{id}/encryption-binding/rewrap/runs  GetEncryptionBinding  200
+GET    /v1/repositories/{id}/encryption-binding/rewrap/runs/{run_id}  GetEncryptionBinding  200
 POST   /v1/pull-through-cache-rules                 CreatePullThroughCacheRule  201 key later
 GET    /v1/pull-through-cache-rules                 DescribePullThroughCacheRules  200 later
 GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRules  200 later

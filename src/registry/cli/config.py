@@ -69,7 +69,14 @@ def _origins(
 
 def _values(settings: Settings) -> Mapping[str, object]:
     values: dict[str, object] = {}
-    for group in (settings, settings.limits, settings.delays, settings.scrubbing):
+    groups = (
+        settings,
+        settings.limits,
+        settings.delays,
+        settings.scrubbing,
+        settings.plain_sealing,
+    )
+    for group in groups:
         values |= {each.name: getattr(group, each.name) for each in fields(group)}
     values["database_url"] = _without_password(settings.database_url)
     for name in LISTS:

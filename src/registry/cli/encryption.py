@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from registry.cli import rewrap
 from registry.cli.api import ApiClient, Record, open_client
 from registry.cli.listing import show_rows
 from registry.cli.options import Verbs, add_noun, add_verb
@@ -38,6 +39,7 @@ def add_parsers(commands: Verbs) -> None:
     _add_scope(add_verb(verbs, "reset", _reset, words))
     words = "list what was bound, newest first"
     _add_scope(add_verb(verbs, "history", _history, words))
+    rewrap.add_parsers(verbs)
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:

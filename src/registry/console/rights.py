@@ -36,6 +36,7 @@ _REPOSITORY: Final = tuple(
         "PutRepositoryPolicy",
         "RestoreImage",
         "RestoreRepository",
+        "RewrapRepository",
         "StartGarbageCollection",
         "StartLifecycleRun",
         "UpdateRepository",

@@ -18,6 +18,7 @@ from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
+from registry.metadata.collector.plain_objects import estimate_plain_of
 from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage
 from registry.services.access import repository_crn
@@ -128,6 +129,10 @@ class StorageUsageAnswer(ResponseBody):
     """The part of `stored_bytes` that only restorable images and repositories hold."""
     pending_sweep_bytes: int
     """The part of `stored_bytes` that nothing needs, or nothing yet."""
+    plain_blobs: int
+    """Blobs that are stored unencrypted; counted up to 10,000."""
+    plain_bytes: int
+    """Bytes on disk of these blobs."""
     damaged_blobs: Sequence[DamagedBlobAnswer]
     """Blobs that a pull, a push, `scrub` or `fsck` found damaged, by digest; the first 100."""
     as_of: RFC3339
@@ -186,6 +191,7 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
     damaged = await ctx.database.read(list_damaged, account_id)
+    plain = await ctx.database.read(estimate_plain_of, account_id)
     return OneStorageUsage(
         storage_usage=StorageUsageAnswer(
             logical_bytes=measured.logical_bytes,
@@ -194,6 +200,8 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
             stored_bytes=measured.stored_bytes,
             restorable_bytes=measured.restorable_bytes,
             pending_sweep_bytes=measured.pending_sweep_bytes,
+            plain_blobs=plain.object_count,
+            plain_bytes=plain.stored_bytes,
             damaged_blobs=[_damaged(ctx, account_id, *each) for each in damaged],
             as_of=rfc3339(measured.as_of),
             repositories=UNSET

@@ -55,6 +55,7 @@ REPOSITORY: Final = ResourceKind(
         "registry:PutRepositoryPolicy",
         "registry:RestoreImage",
         "registry:RestoreRepository",
+        "registry:RewrapRepository",
         "registry:StartGarbageCollection",
         "registry:StartLifecycleRun",
         "registry:UpdateRepository",

@@ -19,6 +19,7 @@ from cloudcore.jobs.schedule import Scheduled
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.found_damage import tell_damage
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
@@ -150,19 +151,8 @@ class _Turn:
         self._counted_objects, self._counted_bytes = objects, read
 
     def note(self, found: FoundDamage) -> None:
-        """Log a damaged blob and the images that need it; count it if it was not known."""
-        if found.is_new:
-            self._ctx.on_damage()
-            self._ctx.count(SCRUBBED_DAMAGED, 1)
-        _log.error("blob %s is damaged (%s): clients get 404 until it is pushed again", *found[:2])
-        for image in found.images[:_LOGGED]:
-            _log.error("image %s needs the damaged blob %s", image, found.digest)
-        if len(found.images) > _LOGGED:
-            _log.error(
-                "%d images need the damaged blob %s; 'entrepot scrub' names them",
-                len(found.images),
-                found.digest,
-            )
+        """Tell of a damaged blob."""
+        tell_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
             self.is_suspicious = True

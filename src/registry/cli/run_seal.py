@@ -1,0 +1,160 @@
+"""Carry out ``entrepot seal`` and ``entrepot seal status``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.vault import Vault
+from registry.cli.api import Record
+from registry.cli.failure import CommandFailure
+from registry.cli.output import TABLE, size_text, time_text, write_now, write_record
+from registry.cli.progress import ProgressLine
+from registry.cli.serve import check_install
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.pace import Pace
+from registry.gc.sealing.object_sealing import Outcome, Sealer
+from registry.gc.sealing.status import SealStatus, seal_status
+from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
+from registry.keys import DataKeys
+from registry.main import Registry, prepare
+from registry.metadata.collector.plain_objects import FIRST, count_plain
+from registry.metadata.database import check_whole
+from registry.process import Process
+from registry.served import key_providers
+from registry.settings import Settings, SettingsError
+
+_WORKERS: Final = 4
+"""Blobs that are sealed at once."""
+_STAYED: Final = {
+    Outcome.KEY_UNUSABLE: "need a key that is disabled or deleted",
+    Outcome.UNUSED: "are in no repository: the garbage collector deletes them",
+    Outcome.CHANGED: "were changed meanwhile",
+}
+
+
+def run_seal(settings: Settings, bytes_per_second: int) -> int:
+    """Seal what is plain; return 1 if anything is damaged, or must stay plain."""
+    if not settings.seals:
+        raise SettingsError("sealing is off (ENTREPOT_SEALING), so nothing is to be sealed")
+    prepare(settings)
+    check_whole(settings.database)
+    begun = time.monotonic()
+    report = asyncio.run(_seal(settings, bytes_per_second))
+    seconds = time.monotonic() - begun
+    for blob in report.damaged:
+        write_now(f"blob {blob.digest}: {blob.problem}\n")
+        for needy in blob.images:
+            write_now(f"image {needy} needs blob {blob.digest}\n")
+    if report.damaged:
+        write_now(f"{len(report.damaged)} blobs are damaged: a push of the same image heals them\n")
+    for outcome, words in _STAYED.items():
+        if count := report.outcomes[outcome]:
+            write_now(f"{count} blobs {words}\n")
+    rate = size_text(int(report.sealed_bytes / max(seconds, 0.001)))
+    sealed = report.outcomes[Outcome.SEALED]
+    write_now(f"{sealed} blobs sealed, {size_text(report.sealed_bytes)}, {rate}/s\n")
+    has_stayed = report.outcomes[Outcome.DAMAGED] or report.outcomes[Outcome.KEY_UNUSABLE]
+    return 1 if has_stayed else 0
+
+
+async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
+    line = ProgressLine(sys.stderr)
+    report = SealReport()
+    try:
+        async with _open(settings) as (process, data_keys):
+            ctx, store = process.ctx, process.store
+            try:
+                await check_generation(ctx, store)
+            except DatabaseWentBack as error:
+                raise CommandFailure(f"nothing is sealed: {error}") from None
+            total = await ctx.database.read(count_plain)
+
+            def show() -> None:
+                done = report.outcomes.total()
+                size = f"{size_text(report.sealed_bytes)} of {size_text(total.stored_bytes)} sealed"
+                line.show(f"blobs {done} of {total.object_count}, {size}")
+
+            pace = Pace(bytes_per_second)
+            sealer = Sealer(ctx, data_keys, store, pace, report.damaged.append)
+            rows = plain_rows(ctx.database, FIRST)
+            await seal_objects(sealer, rows, report, show, _WORKERS)
+    finally:
+        line.end()
+    return report
+
+
+@asynccontextmanager
+async def _open(settings: Settings) -> AsyncIterator[tuple[Process, DataKeys]]:
+    """Open the stores and the keys of an install, as ``serve`` does."""
+    async with Registry(settings).open() as process:
+        ctx = process.ctx
+        keyring = await check_install(settings, ctx)
+        providers = key_providers(settings, keyring)
+        maker = KeyMaker(providers, settings.region, ctx.new_id)
+        await maker.add_missing_platform_keys(ctx.database, ctx.clock())
+        data_keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
+        with_keys = replace(ctx, data_keys=data_keys, seals=True)
+        yield Process(settings=settings, ctx=with_keys, store=process.store), data_keys
+
+
+def run_status(settings: Settings, form: str) -> int:
+    """Print how much is stored plain, and how the last turn in the background ended."""
+    prepare(settings)
+    status = asyncio.run(_status(settings))
+    if form == TABLE:
+        write_now(_text(settings, status))
+    else:
+        write_record(_record(settings, status), form)
+    return 0
+
+
+async def _status(settings: Settings) -> SealStatus:
+    async with Registry(settings).open() as process:
+        return await seal_status(process.ctx.database)
+
+
+def _text(settings: Settings, status: SealStatus) -> str:
+    rate = settings.plain_sealing.seal_rate_bytes
+    setting = f"plain blobs are sealed at {size_text(rate)}/s or less"
+    if not settings.seals:
+        setting = "turned off (sealing = off): new blobs are stored plain, too"
+    elif not rate:
+        setting = "turned off (seal_rate_bytes = 0): new blobs alone are sealed"
+    plain = status.plain
+    left = (
+        f"stored plain: {plain.object_count} of {status.object_count} blobs,"
+        f" {size_text(plain.stored_bytes)} of {size_text(status.stored_bytes)}"
+    )
+    lines = [setting, left]
+    if plain.damaged_count:
+        lines.append(f"of these, known to be damaged: {plain.damaged_count} blobs")
+    if status.turn_ended_at is not None:
+        failed = "; it failed, and the log has the reason" if status.is_failed else ""
+        lines.append(f"last turn: {time_text(_time(status.turn_ended_at))}{failed}")
+    return "\n".join([*lines, ""])
+
+
+def _record(settings: Settings, status: SealStatus) -> Record:
+    return {
+        "rate_bytes": settings.plain_sealing.seal_rate_bytes if settings.seals else 0,
+        "blobs": status.object_count,
+        "stored_bytes": status.stored_bytes,
+        "plain_blobs": status.plain.object_count,
+        "plain_bytes": status.plain.stored_bytes,
+        "damaged_plain_blobs": status.plain.damaged_count,
+        "turn_ended_at": None if status.turn_ended_at is None else _time(status.turn_ended_at),
+        "turn_failed": status.is_failed,
+    }
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

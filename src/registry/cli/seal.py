@@ -1,0 +1,59 @@
+"""``entrepot seal``: its parsers."""
+
+from __future__ import annotations
+
+import argparse
+
+from registry.cli.options import Verbs, add_output
+from registry.cli.server_commands import add_data, settings_of
+
+
+def add_parsers(commands: Verbs) -> None:
+    """Add ``seal`` and ``seal status``."""
+    seal = commands.add_parser(
+        "seal",
+        help="encrypt the blobs that are stored plain (on the registry's machine)",
+        description="Encrypt all blobs that are stored plain, each under the key of every"
+        " repository that has it. Pushes and pulls go on, and an interrupted run continues where it"
+        " stopped. Damaged blobs are marked, so that the next push of the same bytes heals them."
+        " Exit 1 if any is damaged, or must stay plain since a key that it needs is disabled or"
+        " deleted. For operators of the registry: it needs the data, the settings and the root key"
+        " of 'serve', and may run beside it. The plain files are deleted by the garbage collector.",
+    )
+    seal.add_argument(
+        "--limit-rate",
+        type=_number,
+        default=0,
+        metavar="BYTES",
+        help="read at most so many bytes per second (as many as the disk gives)",
+    )
+    add_data(seal)
+    verbs = seal.add_commands()
+    verbs.metavar = "[COMMAND]"
+    seal.set_defaults(run=_seal)
+    words = "how much is stored plain, and how the last turn in the background ended"
+    status = verbs.add_parser("status", help=words, description=f"Show {words}.")
+    add_data(status)
+    add_output(status)
+    for action in status._actions:  # else these defaults hide what was given before the command
+        if action.dest in ("config", "data"):
+            action.default = argparse.SUPPRESS
+    status.set_defaults(run=_show_status)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _seal(options: argparse.Namespace) -> int:
+    from registry.cli.run_seal import run_seal  # noqa: PLC0415 - imports the whole registry
+
+    return run_seal(settings_of(options), options.limit_rate)
+
+
+def _show_status(options: argparse.Namespace) -> int:
+    from registry.cli.run_seal import run_status  # noqa: PLC0415 - as above
+
+    return run_status(settings_of(options), options.output)

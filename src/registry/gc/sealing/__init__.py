@@ -1,0 +1,1 @@
+"""Seal what is stored plain, while the registry serves it."""

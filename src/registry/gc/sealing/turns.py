@@ -1,0 +1,139 @@
+"""The run in the background that seals what is stored plain, at a limited rate.
+
+It works in turns, as the scrub does. A sealed object has left the list of plain ones, so any
+process continues after another died; the object that was being sealed is begun anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from cloudcore.jobs.schedule import Scheduled
+from registry.blobstore.base import BlobStore, DeletionsHeld
+from registry.counted import SEALED_BYTES, SEALED_OBJECTS
+from registry.gc.found_damage import tell_damage
+from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.object_check import FoundDamage
+from registry.gc.pace import Pace
+from registry.gc.sealing.object_sealing import Outcome, Sealer
+from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
+from registry.metadata.collector import plain_objects
+from registry.metadata.collector.audit import ObjectRow
+from registry.services.context import ServiceContext
+
+CHORE: Final = "registry.seal"
+EVERY_SECONDS: Final = 300
+"""Seconds between the beginnings of turns."""
+LONGEST_SECONDS: Final = 7 * 24 * 3600
+"""Time in which the largest blob must have been sealed."""
+_TURN_SECONDS: Final = 600
+"""Time after which a turn begins no further blob; then another process may go on."""
+_REST_SECONDS: Final = 3600
+"""Pause after all that is left was looked at and none could be sealed."""
+_LOOK_SECONDS: Final = 1.0
+"""Time between two looks whether a backup is under way."""
+
+_log = logging.getLogger(__name__)
+
+
+def seal_chores(
+    ctx: ServiceContext, store: BlobStore, bytes_per_second: int
+) -> Sequence[Scheduled]:
+    """Return the chore that seals; none if it is turned off, or new blobs are stored plain."""
+    if not bytes_per_second or not ctx.seals:
+        return ()
+    turn = SealTurns(ctx, store, bytes_per_second).turn
+    return (Scheduled(CHORE, EVERY_SECONDS, turn, LONGEST_SECONDS),)
+
+
+class SealTurns:
+    """The turns of one process."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext,
+        store: BlobStore,
+        bytes_per_second: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Callable[[int], Pace] = Pace,
+    ) -> None:
+        self._ctx = ctx
+        self._store = store
+        self._bytes_per_second = bytes_per_second
+        self._monotonic = monotonic
+        self._new_pace = pace
+        self._after = plain_objects.FIRST
+        self._rests_until = 0.0
+
+    async def turn(self) -> int:
+        """Seal plain objects, one after the other; return how many.
+
+        End early while a backup is under way, and when the database is not the one of the blobs.
+
+        Raises:
+            StoreUnavailable: there is no room for a copy, or the store failed; or the first
+                objects are all damaged.
+
+        """
+        ctx = self._ctx
+        assert ctx.data_keys is not None
+        if self._monotonic() < self._rests_until:
+            return 0
+        try:
+            await check_generation(ctx, self._store)
+        except DatabaseWentBack as error:
+            _log.error("no blob is sealed: %s", error)
+            return 0
+        report = SealReport()
+
+        def note(found: FoundDamage) -> None:
+            tell_damage(ctx, found)
+
+        pace = self._new_pace(self._bytes_per_second)
+        sealer = Sealer(ctx, ctx.data_keys, self._store, pace, note)
+        counted = [0, 0]
+
+        def count() -> None:
+            sealed, sealed_bytes = report.outcomes[Outcome.SEALED], report.sealed_bytes
+            ctx.count(SEALED_OBJECTS, sealed - counted[0])
+            ctx.count(SEALED_BYTES, sealed_bytes - counted[1])
+            counted[:] = sealed, sealed_bytes
+
+        await seal_objects(sealer, self._due(), report, count)
+        self._log_end(report)
+        return report.outcomes[Outcome.SEALED]
+
+    async def _due(self) -> AsyncIterator[ObjectRow]:
+        """Yield what is left behind the last one of the turn before; at the end begin anew."""
+        ends_at = self._monotonic() + _TURN_SECONDS
+        look_at = 0.0
+        async for row in plain_rows(self._ctx.database, self._after):
+            now = self._monotonic()
+            if now >= ends_at:
+                return
+            if now >= look_at:
+                look_at = now + _LOOK_SECONDS
+                if isinstance((await self._store.delete([])).refusal, DeletionsHeld):
+                    return
+            self._after = row.account_id, row.id
+            yield row
+        self._after = plain_objects.FIRST
+
+    def _log_end(self, report: SealReport) -> None:
+        stayed = {each.value: count for each, count in report.outcomes.items() if count}
+        if not stayed:
+            return
+        sealed = stayed.pop(Outcome.SEALED.value, 0)
+        if not sealed and self._after == plain_objects.FIRST:
+            self._rests_until = self._monotonic() + _REST_SECONDS
+        words = ", ".join(f"{count} {reason}" for reason, count in sorted(stayed.items()))
+        _log.info(
+            "sealed %d blobs (%d bytes)%s",
+            sealed,
+            report.sealed_bytes,
+            f"; left plain: {words}" if words else "",
+        )

@@ -1,0 +1,206 @@
+"""Links, and blobs of deleted images, that are to be read through another KMS key of the account.
+
+Both are *uses* of an object. Those of a repository have one order: the links by digest, then the
+blobs of its deleted images by image and digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.kms.specs import KeyState
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
+
+Position = tuple[str, str]
+"""Of a use: the deleted image's id (empty for a link) and the blob's digest."""
+FIRST: Final[Position] = ("", "")
+"""Before every use."""
+
+_o = blob_objects.c
+_l = repository_blobs.c
+_d = deleted_manifests.c
+_b = deleted_manifest_blobs.c
+_k = kms_keys.c
+_w = blob_object_keys.c
+
+
+class BlobUse(NamedTuple):
+    """A link, or the blob of a deleted image, that is not read through the wanted key."""
+
+    manifest_id: str
+    """Of the deleted image; empty for a link."""
+    digest: str
+    object_id: str
+    stored_id: str
+    kms_key_id: str | None
+    """Through which it is read; None if the object is plain."""
+    key_state: KeyState | None
+
+    @property
+    def position(self) -> Position:
+        """Return its place in the order of the uses."""
+        return self.manifest_id, self.digest
+
+
+class ObjectWrap(NamedTuple):
+    """An object's data key, wrapped under a KMS key that is enabled."""
+
+    object_id: str
+    kms_key_id: str
+    wrapped: bytes
+
+
+def _is_elsewhere(table: Table) -> ColumnElement[bool]:
+    return or_(table.c.kms_key_id.is_(None), table.c.kms_key_id != bindparam("kms_key_id"))
+
+
+def _uses(table: Table, manifest_id: ColumnElement[Any]) -> Select[Any]:
+    use = table.c
+    return (
+        select(manifest_id, use.digest, use.object_id, _o.stored_id, use.kms_key_id, _k.state)
+        .select_from(table)
+        .join(blob_objects, _o.id == use.object_id)
+        .outerjoin(kms_keys, and_(_k.id == use.kms_key_id, _k.account_id == use.account_id))
+        .where(_is_elsewhere(table))
+    )
+
+
+_OF_REPOSITORY: Final = _l.repository_id == bindparam("repository_id")
+_OF_DELETED: Final = _d.repository_id == bindparam("repository_id")
+_LINKS: Final = Statement(
+    page(
+        _uses(repository_blobs, literal_column("''"))
+        .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
+        .order_by(_l.digest)
+    )
+)
+_DELETED: Final = Statement(
+    page(
+        _uses(deleted_manifest_blobs, _b.manifest_id)
+        .join(deleted_manifests, _d.id == _b.manifest_id)
+        .where(
+            _OF_DELETED,
+            tuple_(_b.manifest_id, _b.digest)
+            > tuple_(bindparam("after_image"), bindparam("after")),
+        )
+        .order_by(_b.manifest_id, _b.digest)
+    )
+)
+_COUNT: Final = Statement(
+    select(
+        select(func.count())
+        .select_from(repository_blobs)
+        .where(_OF_REPOSITORY, _is_elsewhere(repository_blobs))
+        .scalar_subquery()
+        + select(func.count())
+        .select_from(deleted_manifest_blobs)
+        .join(deleted_manifests, _d.id == _b.manifest_id)
+        .where(_OF_DELETED, _is_elsewhere(deleted_manifest_blobs))
+        .scalar_subquery()
+    )
+)
+_WRAPS: Final = Statement(
+    select(_w.object_id, _w.kms_key_id, _w.wrapped_data_key)
+    .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
+    .where(
+        _w.object_id.in_(listed("ids")),
+        _w.account_id == bindparam("account_id"),
+        _w.wrapped_data_key.is_not(None),
+        _k.state == literal_column("'enabled'"),
+    )
+    .order_by(_w.object_id, _w.kms_key_id)
+)
+_STORED: Final = Statement(
+    select(_o.id, _o.stored_id).where(
+        _o.id.in_(listed("ids")), _o.account_id == bindparam("account_id")
+    )
+)
+_MOVE_LINK: Final = Statement(
+    repository_blobs.update()
+    .where(
+        _OF_REPOSITORY,
+        _l.digest == bindparam("of_digest"),
+        _l.object_id == bindparam("of_object"),
+        _l.kms_key_id == bindparam("old_key_id"),
+    )
+    .values(kms_key_id=bindparam("new_key_id"))
+)
+_MOVE_DELETED: Final = Statement(
+    deleted_manifest_blobs.update()
+    .where(
+        _b.manifest_id == bindparam("of_image"),
+        _b.digest == bindparam("of_digest"),
+        _b.object_id == bindparam("of_object"),
+        _b.kms_key_id == bindparam("old_key_id"),
+    )
+    .values(kms_key_id=bindparam("new_key_id"))
+)
+
+
+def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
+    """Count the uses of a repository that are not read through this key."""
+    row = tx.row(_COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
+    assert row is not None
+    return int(row[0])
+
+
+def uses_elsewhere(
+    tx: Connection, repository_id: str, kms_key_id: str, after: Position, limit: int
+) -> list[BlobUse]:
+    """Return up to `limit` uses of a repository behind `after` that are not read through this key.
+
+    Fewer than `limit` are the last ones.
+    """
+    of = {"repository_id": repository_id, "kms_key_id": kms_key_id}
+    image, digest = after
+    rows = [] if image else list(tx.rows(_LINKS, **of, after=digest, limit=limit))
+    if len(rows) < limit:
+        behind = {"after_image": image, "after": digest if image else ""}
+        rows += tx.rows(_DELETED, **of, **behind, limit=limit - len(rows))
+    return [BlobUse(*row) for row in rows]
+
+
+def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectWrap]:
+    """Return the wraps of these objects under keys that are enabled, without erased ones."""
+    rows = tx.rows(_WRAPS, account_id=account_id, ids=text_list(object_ids))
+    return [ObjectWrap(*row) for row in rows]
+
+
+def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:
+    """Return which stored bytes these objects have, by the objects' ids."""
+    rows = tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids))
+    return {row[0]: row[1] for row in rows}
+
+
+def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:
+    """Let a use be read through another key, under which its locked object has a wrap.
+
+    Return False if it is gone, or was moved meanwhile.
+    """
+    of = {
+        "of_digest": use.digest,
+        "of_object": use.object_id,
+        "old_key_id": use.kms_key_id,
+        "new_key_id": kms_key_id,
+    }
+    if use.manifest_id:
+        return tx.execute(_MOVE_DELETED, **of, of_image=use.manifest_id) == 1
+    return tx.execute(_MOVE_LINK, **of, repository_id=repository_id) == 1

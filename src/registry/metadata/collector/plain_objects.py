@@ -1,0 +1,163 @@
+"""Queries of the run that seals plain objects: which are left, and under which keys.
+
+``ix_blob_objects_plain`` lists the plain objects by account and id. An object that was sealed has
+left it, so whoever continues a run needs no other record of where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.kms.specs import KeyState
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.blobs.wraps import find_uses
+from registry.metadata.collector.audit import ObjectRow, select_objects
+from registry.metadata.tables import blob_objects, encryption_bindings, repositories
+
+Position = tuple[str, str]
+"""Of an object: the ids of its account and its own."""
+FIRST: Final[Position] = ("", "")
+"""Before every object."""
+MOST_COUNTED: Final = 10_000
+"""Plain objects that an estimate counts."""
+
+_o, _r, _k = blob_objects.c, repositories.c, kms_keys.c
+_own = encryption_bindings.alias("own")
+_default = encryption_bindings.alias("account_default")
+_platform = kms_keys.alias("platform")
+_IS_PLAIN: Final[ColumnElement[bool]] = text("blob_objects.encoding = 'plain'")  # type: ignore[assignment]
+
+
+class PlainTotals(NamedTuple):
+    """How much is stored plain."""
+
+    object_count: int
+    stored_bytes: int
+    damaged_count: int = 0
+    """Of these objects; they are not sealed before a push has healed them."""
+
+
+class NeededKey(NamedTuple):
+    """A key under which an object must be readable, and the repositories that write under it."""
+
+    kms_key_id: str
+    state: KeyState
+    repository_ids: Sequence[str]
+
+
+_NEXT: Final = Statement(
+    page(
+        select_objects()
+        .where(
+            _IS_PLAIN,
+            _o.damage.is_(None),
+            tuple_(_o.account_id, _o.id)
+            > tuple_(bindparam("after_account"), bindparam("after_id")),
+        )
+        .order_by(_o.account_id, _o.id)
+    )
+)
+_TOTALS: Final = Statement(
+    select(
+        func.count(), func.coalesce(func.sum(_o.stored_size), text("0")), func.count(_o.damage)
+    ).where(_IS_PLAIN)
+)
+
+
+def _bounded(*where: ColumnElement[bool]) -> Statement:
+    """Return a query for the totals of the first `MOST_COUNTED` plain objects."""
+    some = (
+        select(_o.stored_size)
+        .where(_IS_PLAIN, *where)
+        .limit(literal_column(str(MOST_COUNTED)))
+        .offset(literal_column("0"))
+        .subquery("some")
+    )
+    return Statement(select(func.count(), func.coalesce(func.sum(some.c.stored_size), text("0"))))
+
+
+_ESTIMATE: Final = _bounded()
+_OF_ACCOUNT: Final = _bounded(_o.account_id == bindparam("account_id"))
+_KEYS: Final = Statement(
+    select(_r.id, _k.id, _k.state)
+    .select_from(repositories)
+    .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
+    .join(
+        kms_keys,
+        and_(
+            _k.account_id == _r.account_id,
+            _k.id
+            == func.coalesce(
+                _own.c.kms_key_id,
+                select(_default.c.kms_key_id)
+                .where(
+                    _default.c.account_id == bindparam("account_id"),
+                    _default.c.repository_id.is_(None),
+                    _default.c.ended_at.is_(None),
+                )
+                .scalar_subquery(),
+                select(_platform.c.id)
+                .where(
+                    _platform.c.account_id == bindparam("account_id"),
+                    _platform.c.origin == literal_column("'platform'"),
+                )
+                .scalar_subquery(),
+            ),
+        ),
+    )
+    .where(_r.account_id == bindparam("account_id"), _r.id.in_(listed("ids")))
+    .order_by(_k.id, _r.id)
+)
+
+
+def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
+    """Return a page of the plain objects behind `after` that are not known to be damaged."""
+    rows = tx.rows(_NEXT, after_account=after[0], after_id=after[1], limit=limit)
+    return [ObjectRow(*row) for row in rows]
+
+
+def needed_keys(tx: Connection, account_id: str, object_id: str) -> list[NeededKey]:
+    """Return the keys of the repositories that have an object, or had it in a deleted image."""
+    uses = find_uses(tx, account_id, object_id)
+    ids = sorted({use.repository_id for use in uses})
+    if not ids:
+        return []
+    found: dict[tuple[str, KeyState], list[str]] = {}
+    for repository_id, key_id, state in tx.rows(_KEYS, account_id=account_id, ids=text_list(ids)):
+        found.setdefault((key_id, state), []).append(repository_id)
+    return [NeededKey(*key, repositories) for key, repositories in found.items()]
+
+
+def count_plain(tx: Connection) -> PlainTotals:
+    """Count what is stored plain, in all accounts; reads the row of each such object."""
+    row = tx.row(_TOTALS)
+    assert row is not None
+    return PlainTotals(*map(int, row))
+
+
+def estimate_plain(tx: Connection) -> PlainTotals:
+    """Count what is stored plain, at most `MOST_COUNTED` objects; damaged ones are not told."""
+    row = tx.row(_ESTIMATE)
+    assert row is not None
+    return PlainTotals(*map(int, row))
+
+
+def estimate_plain_of(tx: Connection, account_id: str) -> PlainTotals:
+    """Count what an account has stored plain, as `estimate_plain`."""
+    row = tx.row(_OF_ACCOUNT, account_id=account_id)
+    assert row is not None
+    return PlainTotals(*map(int, row))

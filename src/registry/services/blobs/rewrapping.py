@@ -1,0 +1,268 @@
+"""Rewrap: let all blobs of a repository be read through the key that it writes under now.
+
+A run is a job. Each step takes some uses (links, and blobs of deleted images) that are read through
+another key, wraps the data keys of their objects under the repository's key, and moves the uses, in
+one transaction. No stored byte is read. If another key is bound meanwhile, the run begins anew with
+that one.
+
+A use whose key is disabled or deleted stays: else who may rewrap could read what the key's owner
+has shut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.jobs import runs
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.run_kinds import run_kind
+from cloudcore.jobs.runs import NewRun, Progress, Run
+from cloudcore.kms.references import key_to_use
+from cloudcore.kms.rows import hold_key
+from registry.blobstore.base import DataKey
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled
+from registry.keys import DataKeys, WrapBroken
+from registry.metadata.blobs import key_moves
+from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.collector.collection import lock_objects
+from registry.metadata.encryption_bindings import EffectiveKey, effective_key
+from registry.metadata.repositories import live as repositories
+from registry.services.access import repository_crn
+from registry.services.audit import record_run
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.repositories.locks import lock_existing_repository
+from registry.services.run_log import log_end
+
+KIND: Final = "registry.rewrap"
+KEPT_SECONDS: Final = 90 * 24 * 3600
+"""How long the runs of a repository are kept."""
+COUNTS: Final = ("moved", "plain", "key_disabled", "key_deleted", "unreadable")
+"""The counters of a run: links and blobs of deleted images.
+
+*moved* to the key; others stay as they are: *plain* ones have no key; that of others is disabled,
+or its deletion is pending (*key_disabled*), or it was deleted (*key_deleted*); *unreadable*: no key
+opens the data key.
+"""
+PORTION: Final = 100
+"""Uses that one transaction moves."""
+
+_log = logging.getLogger(__name__)
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a run is: the key it moves to, and the last use that it has looked at."""
+
+    kms_key_id: str
+    after: key_moves.Position
+
+
+class _Batch(NamedTuple):
+    """What one step looks at."""
+
+    key: EffectiveKey
+    total: int | None
+    """Uses that are left, if the run begins with this key; else None."""
+    uses: Sequence[BlobUse]
+    wraps: Sequence[ObjectWrap]
+
+
+class _Move(NamedTuple):
+    """What one transaction writes: new wraps by object, and the uses that move to them."""
+
+    uses: Sequence[BlobUse]
+    wraps: dict[str, bytes]
+    counts: Counter[str]
+    """Of the uses that stay."""
+
+
+def rewrap_kind(ctx: ServiceContext) -> JobKind:
+    """Return the kind of job that rewraps repositories."""
+    return run_kind(
+        KIND,
+        partial(run_step, ctx),
+        database=ctx.database,
+        clock=ctx.clock,
+        ended=partial(_log_end, ctx),
+        ending=partial(_record_end, ctx),
+    )
+
+
+def start_rewrap(
+    tx: Connection, repository_id: str, run_id: str, change: Change, *, has_keys: bool
+) -> Run:
+    """Start to rewrap a repository, or return the run that does.
+
+    Raises:
+        NotFound: there is no such repository.
+        KeyMissing, KeyUnusable: of the key that it writes under.
+        InvalidInput: this registry `has_keys` not.
+
+    """
+    repository = lock_existing_repository(tx, repository_id)
+    if not has_keys:
+        raise InvalidInput("this registry stores blobs plain", reason="sealing_disabled")
+    key = effective_key(tx, repository.account_id, repository_id)
+    key_to_use(tx, repository.account_id, key.kms_key_id)
+    region = change.registry_host.region
+    new = NewRun(
+        id=run_id,
+        kind=KIND,
+        account_id=repository.account_id,
+        scope_id=repository_id,
+        resource=repository_crn(region, repository.account_id, repository.name),
+        started_by=change.principal,
+        started_by_source=change.stored_source,
+        counts=COUNTS,
+        kept_seconds=KEPT_SECONDS,
+    )
+    return runs.start_run(tx, new, change.now)
+
+
+def get_rewrap(tx: Connection, repository_id: str, run_id: str) -> Run:
+    """Return a run of a repository, or raise `NotFound`."""
+    run = runs.find_run(tx, KIND, repository_id, run_id)
+    if run is None:
+        raise NotFound("the repository has no such run")
+    return run
+
+
+async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
+    """Wrap the data keys of the next uses, and return the change that moves the uses."""
+    if ctx.data_keys is None:
+        raise StepFailed("NO_KEYS", "this process has no keys")
+    cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
+    batch = await ctx.database.read(_read, run, cursor)
+    target = batch.key.kms_key_id
+    try:
+        move = await _wrap(ctx.data_keys, run, target, batch)
+    except (KmsKeyDeleted, KmsKeyDisabled):
+        raise _changed() from None  # the next attempt sees which key it was
+    total = None if batch.total is None else run.done + batch.total
+    progress = Progress({}, run.done + len(batch.uses), total)
+    change = partial(_write, run, target, move, progress)
+    if len(batch.uses) < PORTION:
+        return Done(change)
+    return Next(msgspec.to_builtins(Cursor(target, batch.uses[-1].position)), change)
+
+
+def _read(tx: Connection, run: Run, cursor: Cursor | None) -> _Batch:
+    if not repositories.is_live(tx, run.scope_id):
+        raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
+    key = effective_key(tx, run.account_id, run.scope_id)
+    if key.state != "enabled":
+        words = f"the key that the repository writes under is not enabled but {key.state}"
+        raise StepFailed("KEY_NOT_USABLE", words, is_permanent=True)
+    is_new = cursor is None or cursor.kms_key_id != key.kms_key_id
+    after = key_moves.FIRST if cursor is None or is_new else cursor.after
+    at = (run.scope_id, key.kms_key_id)
+    uses = key_moves.uses_elsewhere(tx, *at, after, PORTION)
+    objects = sorted({use.object_id for use in uses})
+    wraps = key_moves.usable_wraps(tx, run.account_id, objects)
+    return _Batch(key, key_moves.count_elsewhere(tx, *at) if is_new else None, uses, wraps)
+
+
+async def _wrap(data_keys: DataKeys, run: Run, target: str, batch: _Batch) -> _Move:
+    """Wrap the data keys of the objects whose uses can move, where no wrap is there."""
+    wraps: dict[str, dict[str, bytes]] = defaultdict(dict)
+    for each in batch.wraps:
+        wraps[each.object_id][each.kms_key_id] = each.wrapped
+    movable: list[BlobUse] = []
+    made: dict[str, bytes] = {}
+    counts: Counter[str] = Counter()
+    unreadable: set[str] = set()
+    for use in batch.uses:
+        obstacle = _obstacle(use)
+        known = wraps[use.object_id]
+        if obstacle is None and target not in known and use.object_id not in made:
+            if use.object_id not in unreadable:
+                data_key = await _open(data_keys, run.account_id, use, known)
+                if data_key is None:
+                    unreadable.add(use.object_id)
+                    _log.error("no key opens the data key of blob %s", use.digest)
+                else:
+                    made[use.object_id] = await data_keys.wrap(
+                        run.account_id, target, use.stored_id, data_key
+                    )
+            if use.object_id in unreadable:
+                obstacle = "unreadable"
+        if obstacle is None:
+            movable.append(use)
+        else:
+            counts[obstacle] += 1
+    return _Move(movable, made, counts)
+
+
+def _obstacle(use: BlobUse) -> str | None:
+    """Return why a use cannot move, as a name of `COUNTS`, by what its row says; or None."""
+    if use.kms_key_id is None:
+        return "plain"
+    if use.key_state == "enabled":
+        return None
+    return "key_deleted" if use.key_state == "deleted" else "key_disabled"
+
+
+async def _open(
+    data_keys: DataKeys, account_id: str, use: BlobUse, wraps: dict[str, bytes]
+) -> DataKey | None:
+    """Return the data key of a use's object, through its own key if that opens it, or None."""
+    for key_id in sorted(wraps, key=lambda each: each != use.kms_key_id):
+        try:
+            return await data_keys.open(account_id, key_id, wraps[key_id], use.stored_id)
+        except (WrapBroken, KmsKeyDeleted, KmsKeyDisabled):
+            continue
+    return None
+
+
+def _write(run: Run, target: str, move: _Move, progress: Progress, tx: Connection) -> None:
+    """Write the wraps and move the uses.
+
+    Raises:
+        StepFailed: the repository was deleted; or its key or an object's bytes were changed, and
+            the step must be repeated.
+
+    """
+    if not repositories.is_live(tx, run.scope_id):
+        raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
+    account_id = run.account_id
+    objects = {use.object_id: use.stored_id for use in move.uses}
+    lock_objects(tx, account_id, objects)
+    is_usable = hold_key(tx, account_id, target) == "enabled"
+    if not is_usable or effective_key(tx, account_id, run.scope_id).kms_key_id != target:
+        raise _changed()
+    there = key_moves.stored_ids(tx, account_id, sorted(objects))
+    wraps = key_moves.usable_wraps(tx, account_id, sorted(there))
+    wrapped = {each.object_id for each in wraps if each.kms_key_id == target}
+    for object_id in sorted(there.keys() - wrapped):
+        if object_id not in move.wraps or there[object_id] != objects[object_id]:
+            raise _changed()
+        put_wrap(tx, account_id, object_id, target, move.wraps[object_id])
+    uses = [use for use in move.uses if use.object_id in there]
+    moved = sum(key_moves.move_use(tx, run.scope_id, use, target) for use in uses)
+    drop_unused_wraps(tx, account_id, objects)
+    runs.progress_run(tx, run.id, progress._replace(counts={**move.counts, "moved": moved}))
+
+
+def _changed() -> StepFailed:
+    return StepFailed("CHANGED_MEANWHILE", "blobs or keys were changed meanwhile")
+
+
+def _log_end(ctx: ServiceContext, run: Run) -> None:
+    log_end(ctx, "rewrap", run, repository_id=run.scope_id, **run.counts)
+
+
+def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
+    if ctx.audits:
+        crn = f"crn:registry:{ctx.registry_host.region}:{run.account_id}:rewrap-run/{run.id}"
+        record_run("registry:RewrapRepository", crn, ("moved",), tx, run, job)

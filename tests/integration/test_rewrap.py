@@ -1,0 +1,332 @@
+"""A rewrapped repository is read through its new key alone, and no byte was touched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.jobs import runs
+from cloudcore.jobs.kinds import Done, Next, StepFailed
+from cloudcore.jobs.queue import Job
+from cloudcore.kms import services as keys
+from cloudcore.kms.rules import KeyMissing, KeyUnusable
+from registry.blobstore.memory import MemoryStore
+from registry.metadata.blobs.wraps import put_wrap
+from registry.oci.digest import digest_of
+from registry.services.blobs import rewrapping
+from tests.databases import on_both_databases
+from tests.keyed_registry import KeyedRegistry, open_keyed_registry
+
+
+@pytest.fixture
+async def keyed(metadata_url: str) -> AsyncIterator[KeyedRegistry]:
+    async with open_keyed_registry(metadata_url, MemoryStore()) as keyed:
+        yield keyed
+
+
+async def push(keyed: KeyedRegistry, content: bytes, repository: str = "app") -> str:
+    """Push a blob through the plane that seals; return its digest."""
+    digest = digest_of(content)
+    target = f"/v2/dev/{repository}/blobs/uploads/?digest={digest}"
+    assert (await keyed.client.request("POST", target, content)).status == 201
+    return str(digest)
+
+
+async def push_many(keyed: KeyedRegistry, count: int) -> list[str]:
+    return sorted([await push(keyed, b"blob %d" % number) for number in range(count)])
+
+
+@on_both_databases
+async def test_every_blob_is_read_through_the_new_key(keyed: KeyedRegistry) -> None:
+    digests = await push_many(keyed, 5)
+    old, new = await keyed.platform_key(), await keyed.make_key("new")
+    await keyed.bind(new)
+    assert set((await keyed.link_keys()).values()) == {old.id}
+    stored = [await keyed.stored_id(digest) for digest in digests]
+    run = await keyed.rewrap()
+    assert [await keyed.stored_id(digest) for digest in digests] == stored
+    assert (run.state, run.done, run.total) == ("succeeded", 5, 5)
+    assert run.counts == dict.fromkeys(rewrapping.COUNTS, 0) | {"moved": 5}
+    assert await keyed.link_keys() == dict.fromkeys(digests, new.id)
+    for number in range(5):
+        content = b"blob %d" % number
+        assert await keyed.pull(digest_of(content)) == (200, content)
+        assert await keyed.wraps_of(digest_of(content)) == [new.id]
+    await keyed.kms.disable(new)
+    assert (await keyed.pull(digests[0]))[0] == 403
+
+
+@on_both_databases
+async def test_another_repository_keeps_its_own_wrap(keyed: KeyedRegistry) -> None:
+    digest = await push(keyed, b"shared", "app")
+    await push(keyed, b"shared", "other")
+    old, new = await keyed.platform_key(), await keyed.make_key("new")
+    await keyed.bind(new)
+    await keyed.rewrap()
+    assert await keyed.wraps_of(digest) == sorted([old.id, new.id])
+    await keyed.kms.delete(new)
+    assert (await keyed.pull(digest))[0] == 404
+    assert await keyed.pull(digest, "other") == (200, b"shared")
+
+
+@on_both_databases
+async def test_several_portions(keyed: KeyedRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrapping, "PORTION", 3)
+    digests = await push_many(keyed, 7)
+    new = await keyed.make_key("new")
+    await keyed.bind(new)
+    run = await keyed.rewrap()
+    assert (run.state, run.done, run.total, run.counts["moved"]) == ("succeeded", 7, 7, 7)
+    assert await keyed.link_keys() == dict.fromkeys(digests, new.id)
+
+
+@on_both_databases
+async def test_what_cannot_move_is_counted(keyed: KeyedRegistry) -> None:
+    first, second, new = [await keyed.make_key(name) for name in ("first", "second", "new")]
+    moved = await push(keyed, b"moved")
+    for key, content in ((first, b"disabled"), (second, b"deleted")):
+        await keyed.bind(key)
+        await push(keyed, content)
+    target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(b'plain')}"
+    assert (await keyed.registry.client.request("POST", target, b"plain")).status == 201
+    await push(keyed, b"disabled", "other")  # readable there; that opens no door here
+    await keyed.kms.disable(first)
+    await keyed.kms.delete(second)
+    await keyed.bind(new)
+    run = await keyed.rewrap()
+    assert (run.state, run.done, run.total) == ("succeeded", 4, 4)
+    assert run.counts == {
+        "moved": 1,
+        "plain": 1,
+        "key_disabled": 1,
+        "key_deleted": 1,
+        "unreadable": 0,
+    }
+    assert await keyed.pull(moved) == (200, b"moved")
+    assert (await keyed.pull(digest_of(b"disabled")))[0] == 403
+    assert (await keyed.pull(digest_of(b"deleted")))[0] == 404
+
+
+@on_both_databases
+async def test_a_broken_wrap_is_passed_by(keyed: KeyedRegistry) -> None:
+    """The data key is opened through another key; without one, the blob stays and is counted."""
+    old, new = await keyed.make_key("old"), await keyed.make_key("new")
+    await keyed.make_repository("app")
+    await keyed.bind(old)
+    shared, lost = await push(keyed, b"shared"), await push(keyed, b"lost")
+    await push(keyed, b"shared", "other")
+    for digest in (shared, lost):
+        object_id = await keyed.object_id(digest)
+        await keyed.database.write(put_wrap, keyed.account_id, object_id, old.id, b"\1" * 80)
+    await keyed.bind(new)
+    run = await keyed.rewrap()
+    assert (run.counts["moved"], run.counts["unreadable"]) == (1, 1)
+    assert await keyed.pull(shared) == (200, b"shared")
+
+
+async def _steps(
+    keyed: KeyedRegistry, between: Callable[[int], Awaitable[None]]
+) -> tuple[list[StepFailed], runs.Run]:
+    """Carry out a run step by step; call `between` after a step was prepared, before its commit."""
+    run = await keyed.start_rewrap()
+    refused: list[StepFailed] = []
+    cursor: Any = None
+    for number in range(50):
+        run = await keyed.run(run)
+        job = Job(**{**dict.fromkeys(Job._fields), "cursor": cursor})
+        outcome = await rewrapping.run_step(keyed.ctx, run, job)
+        await between(number)
+        assert outcome.change is not None
+        try:
+            await keyed.database.write(outcome.change)
+        except StepFailed as error:
+            refused.append(error)
+            continue
+        if isinstance(outcome, Done):
+            return refused, await keyed.run(run)
+        assert isinstance(outcome, Next)
+        cursor = outcome.cursor
+    raise AssertionError("the run does not end")
+
+
+@on_both_databases
+async def test_a_binding_that_changes_meanwhile_counts(
+    keyed: KeyedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrapping, "PORTION", 3)
+    digests = await push_many(keyed, 7)
+    first, second = await keyed.make_key("first"), await keyed.make_key("second")
+    await keyed.bind(first)
+
+    async def between(number: int) -> None:
+        if number == 1:
+            await keyed.bind(second)
+
+    refused, run = await _steps(keyed, between)
+    assert [each.is_permanent for each in refused] == [False]
+    assert await keyed.link_keys() == dict.fromkeys(digests, second.id)
+    assert (run.done, run.total) == (10, 10)
+    for digest in digests:
+        assert await keyed.wraps_of(digest) == [second.id]
+
+
+Disturbance = Callable[[KeyedRegistry, list[str]], Awaitable[None]]
+
+
+async def push_again(keyed: KeyedRegistry, _digests: list[str]) -> None:
+    await push(keyed, b"blob 1")
+
+
+async def delete(keyed: KeyedRegistry, digests: list[str]) -> None:
+    for digest in digests:
+        gone = await keyed.client.request("DELETE", f"/v2/dev/app/blobs/{digest}")
+        assert gone.status == 202
+
+
+async def replace_bytes(keyed: KeyedRegistry, digests: list[str]) -> None:
+    await keyed.mark_damaged(digests[0])
+    for number in range(4):
+        await push(keyed, b"blob %d" % number, "other")
+
+
+async def mount(keyed: KeyedRegistry, digests: list[str]) -> None:
+    for digest in digests:
+        target = f"/v2/dev/other/blobs/uploads/?mount={digest}&from=dev/app"
+        assert (await keyed.client.request("POST", target)).status == 201
+
+
+async def pull(keyed: KeyedRegistry, digests: list[str]) -> None:
+    for digest in digests:
+        assert (await keyed.pull(digest))[0] == 200
+
+
+def once(keyed: KeyedRegistry, disturb: Disturbance, digests: list[str]) -> Callable[[int], Any]:
+    async def between(number: int) -> None:
+        if number == 0:
+            await disturb(keyed, digests)
+
+    return between
+
+
+@on_both_databases
+@pytest.mark.parametrize("disturb", [push_again, delete, replace_bytes, mount, pull])
+async def test_what_happens_between_reading_and_writing(
+    keyed: KeyedRegistry, disturb: Disturbance
+) -> None:
+    digests = await push_many(keyed, 4)
+    new = await keyed.make_key("new")
+    await keyed.bind(new)
+    refused, _ = await _steps(keyed, once(keyed, disturb, digests))
+    assert len(refused) == (disturb is replace_bytes)
+    if disturb is delete:
+        assert await keyed.link_keys() == {}
+        return
+    assert await keyed.link_keys() == dict.fromkeys(digests, new.id)
+    repositories = ["app", "other"] if disturb in (mount, replace_bytes) else ["app"]
+    for number in range(4):
+        content = b"blob %d" % number
+        for repository in repositories:
+            assert await keyed.pull(digest_of(content), repository) == (200, content)
+
+
+@on_both_databases
+async def test_a_key_that_is_disabled_between_reading_and_writing(keyed: KeyedRegistry) -> None:
+    digests = await push_many(keyed, 4)
+    old, new = await keyed.platform_key(), await keyed.make_key("new")
+    await keyed.bind(new)
+
+    async def disable(_keyed: KeyedRegistry, _digests: list[str]) -> None:
+        await keyed.kms.disable(new)
+
+    with pytest.raises(StepFailed, match="not enabled"):
+        await _steps(keyed, once(keyed, disable, digests))
+    assert await keyed.link_keys() == dict.fromkeys(digests, old.id)
+
+
+@on_both_databases
+async def test_pushes_and_a_run_beside_each_other(
+    keyed: KeyedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrapping, "PORTION", 2)
+    digests = await push_many(keyed, 12)
+    new = await keyed.make_key("new")
+    await keyed.bind(new)
+
+    async def work(begin: int) -> None:
+        for number in range(begin, 12, 3):
+            await push(keyed, b"blob %d" % number)
+            await push(keyed, b"blob %d" % number, "other")
+
+    run, *_ = await asyncio.gather(keyed.rewrap(), work(0), work(1), work(2))
+    assert run.state == "succeeded"
+    assert await keyed.link_keys() == dict.fromkeys(digests, new.id)
+    for number in range(12):
+        content = b"blob %d" % number
+        for repository in ("app", "other"):
+            assert await keyed.pull(digest_of(content), repository) == (200, content)
+
+
+@on_both_databases
+async def test_blobs_of_deleted_images_move_too(keyed: KeyedRegistry) -> None:
+    old, new = await keyed.platform_key(), await keyed.make_key("new")
+    image, layer = await keyed.push_image(b"layer")
+    deleted = await keyed.client.request("DELETE", f"/v2/dev/app/manifests/{image}")
+    assert deleted.status == 202
+    gone = await keyed.client.request("DELETE", f"/v2/dev/app/blobs/{layer}")
+    assert gone.status == 202
+    assert await keyed.wraps_of(layer) == [old.id]
+    await keyed.bind(new)
+    run = await keyed.rewrap()
+    assert run.state == "succeeded"
+    assert await keyed.wraps_of(layer) == [new.id]
+    assert await keyed.tombstone_keys() == {new.id}
+
+
+@on_both_databases
+async def test_a_run_that_cannot_start(keyed: KeyedRegistry) -> None:
+    await push(keyed, b"blob")
+    scope, change = await keyed.repository_id(), keyed.ctx.change_by("someone")
+
+    async def start(scope: str, *, has_keys: bool = True) -> runs.Run:
+        return await keyed.database.write(
+            rewrapping.start_rewrap, scope, keyed.ctx.new_id(), change, has_keys=has_keys
+        )
+
+    with pytest.raises(NotFound):
+        await start(keyed.ctx.new_id())
+    with pytest.raises(InvalidInput) as refused:
+        await start(scope, has_keys=False)
+    assert refused.value.params["reason"] == "sealing_disabled"
+    key = await keyed.make_key("new")
+    await keyed.bind(key)
+    await keyed.kms.disable(key)
+    with pytest.raises(KeyUnusable):
+        await start(scope)
+    await keyed.kms.delete(key)
+    with pytest.raises(KeyMissing):
+        await start(scope)
+
+
+@on_both_databases
+async def test_a_run_ends_with_its_repository_and_its_key(keyed: KeyedRegistry) -> None:
+    await push(keyed, b"blob")
+    key = await keyed.make_key("new")
+    await keyed.bind(key)
+
+    def disable(tx: Connection) -> None:
+        keys.disable_key(tx, key, keyed.ctx.clock())
+
+    run = await keyed.start_rewrap()
+    joined = await keyed.start_rewrap()
+    assert joined.id == run.id
+    await keyed.database.write(disable)
+    ended = await keyed.finish(run)
+    assert (ended.state, ended.fault) == (
+        "failed",
+        "KEY_NOT_USABLE: the key that the repository writes under is not enabled but disabled",
+    )
