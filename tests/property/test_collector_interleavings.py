@@ -22,7 +22,16 @@ from tests.property.interleaving import no_other_threads
 from tests.soak import time_limit, times
 
 RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(800)))
-TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "switched", "orphans")
+TALLIED: Final = (
+    "pushed",
+    "refused",
+    "restored",
+    "recovered",
+    "swept",
+    "switched",
+    "orphans",
+    "shredded",
+)
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500
 
