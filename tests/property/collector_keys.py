@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,12 +109,11 @@ class YardKeys:
         self.are_changed = True
         if self._change(services.schedule_deletion, key, 7):
             due = self.yard.clock() + 8 * 24 * 3600 * MICROSECONDS
-            delete: Any = services.delete_due_key
-            drive(self.yard.database.write(delete, key.account_id, key.id, due))
+            drive(self.yard.database.write(_delete, key, due))
 
-    def _change(self, change: Any, key: Key, *options: int) -> bool:  # noqa: ANN401
+    def _change(self, change: Callable[..., object], key: Key, *options: int) -> bool:
         try:
-            drive(self.yard.database.write(change, key, *options, self.yard.clock()))
+            drive(self.yard.database.write(_apply, change, key, [*options, self.yard.clock()]))
         except Conflict:
             return False
         return True
@@ -127,3 +126,11 @@ class YardKeys:
                 self.yard.tally["shredded"] += done.shredded
             while drive(write(erase_quarantined_wraps, key, 1)):
                 pass
+
+
+def _apply(tx: Connection, change: Callable[..., object], key: Key, options: list[int]) -> None:
+    change(tx, key, *options)
+
+
+def _delete(tx: Connection, key: Key, due: int) -> None:
+    services.delete_due_key(tx, key.account_id, key.id, due)
