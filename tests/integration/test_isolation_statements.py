@@ -24,6 +24,8 @@ from tests.integration.statement_scope import (
 
 PLATFORMS: Final = {
     "registry.metadata.collector.audit": "fsck reads everything; no request does",
+    "registry.metadata.collector.erasure": "deleted keys, whosesoever; no request's",
+    "registry.metadata.collector.wrap_audit": "fsck reads everything; no request does",
     "registry.metadata.collector.backups": "a backup has everything; no request's",
     "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
