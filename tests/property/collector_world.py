@@ -35,7 +35,7 @@ from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 from tests.collecting import AT_ONCE, collect
-from tests.inprocess import Answer, Client, ManualClock
+from tests.inprocess import IN_FILES, Answer, Client, ManualClock
 from tests.property.collector_ledger import Ledger
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
 from tests.property.interleaved_stores import InterleavedStore, OneConnection
@@ -74,6 +74,7 @@ class Yard:
 
     database: OneConnection | StatementDatabase
     delays: Delays = AT_ONCE
+    limits: Limits = IN_FILES
     rng: random.Random = field(default_factory=random.Random)
     tally: Counter[str] = field(default_factory=Counter)
     """What happened, in all runs."""
@@ -92,7 +93,7 @@ class Yard:
             writer=self.store,
             clock=self.clock,
             new_id=self._new_id,
-            limits=Limits(),
+            limits=self.limits,
             pulls=PullLog(self.database, self.clock),
             registry_host=RegistryHost("local", "registry.example"),
             delays=self.delays,
@@ -206,16 +207,21 @@ class Yard:
                 " WHERE r.deleted_at IS NULL"
             )
         }
+        stored = self.bodies() | self.store.bytes.files.objects
         for repository, digest in present:
             document = BY_DIGEST[digest]
             assert all((repository, child) in present for child in document.children)
             for blob in document.blobs:
-                found = self.store.bytes.files.objects.get(linked.get((repository, blob), ""))
+                found = stored.get(linked.get((repository, blob), ""))
                 assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
         checking = check(self.database, self.store, lambda _: None, clock=self.ctx.clock, readers=1)
         report = drive(checking)
         assert report.violations == [], report.violations
         check_counters(self.query, ACCOUNT)
+
+    def bodies(self) -> dict[str, bytes]:
+        """Return the bytes of inline objects by stored id."""
+        return dict(self.query("SELECT stored_id, body FROM inline_bytes"))
 
     def settle(self) -> None:
         """Let every time run out and collect twice; then nothing is left that nobody needs."""
@@ -226,7 +232,10 @@ class Yard:
         self.collect()
         self.check()
         objects = {row[0] for row in self.query("SELECT stored_id FROM blob_objects")}
-        assert set(self.store.bytes.files.objects) == objects, "bytes leak"
+        files, bodies = set(self.store.bytes.files.objects), set(self.bodies())
+        assert files | bodies == objects, "bytes leak"
+        assert not files & bodies
+        self.tally["inline"] += len(bodies)
         assert not self.store.bytes.files.staged, "staged bytes leak"
         assert not self.store.bytes.files.held, "bytes are held for ever"
         assert not self.query("SELECT id FROM quarantined_objects")
