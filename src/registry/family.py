@@ -49,6 +49,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
     from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
     from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
+    from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
@@ -65,6 +66,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ),
             ("registry.deleted_images", _PURGE_SECONDS, partial(purge_tombstones, ctx)),
             ("registry.deleted_tags", _PURGE_SECONDS, partial(purge_deleted_tags, ctx)),
+            ("registry.deleted_keys", _PURGE_SECONDS, partial(shred_deleted_keys, ctx)),
             ("registry.lifecycle", _PURGE_SECONDS, partial(runs.start_due_runs, ctx)),
             (
                 "registry.garbage_collection",

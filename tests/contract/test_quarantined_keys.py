@@ -1,4 +1,4 @@
-"""Wrapped data keys follow their object into the quarantine, and back."""
+"""Wrapped data keys follow their object into the quarantine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.tables import kms_keys
-from registry.metadata.blobs.objects import NewObject, keep_object
+from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.collection_tables import quarantined_object_keys
 from registry.metadata.collector import collection
 from registry.metadata.tables import blob_object_keys, blob_objects
@@ -48,17 +48,12 @@ async def test_a_swept_object_takes_its_keys_along(database: Database) -> None:
     assert await _rows(database, quarantined_object_keys) == [("object", "key", b"wrapped")]
 
 
-async def test_a_recovered_object_takes_its_keys_back(database: Database) -> None:
+async def test_the_keys_in_quarantine_go_with_their_object(database: Database) -> None:
     await database.write(collection.sweep, "account", ["object"], 1)
     (swept,) = await database.read(collection.list_recoverable, "account", "sha256:layer")
     assert (swept.stored_id, swept.checksum) == ("stored", "sum")
-
-    def recover(tx: Connection) -> None:
-        new = NewObject(*(getattr(swept, name) for name in NewObject._fields))
-        keep_object(tx, "account", new, 2)
-        collection.take_keys(tx, "account", "object")
-        collection.release(tx, "account", "object")
-
-    await database.write(recover)
-    assert await _rows(database, blob_object_keys) == [("object", "key", b"wrapped")]
+    wraps = await database.read(collection.quarantined_wraps, "account", "object")
+    assert wraps == [Wrap("key", b"wrapped", "enabled")]
+    assert await database.read(collection.quarantined_wraps, "another", "object") == []
+    await database.write(collection.release, "account", "object")
     assert await _rows(database, quarantined_object_keys) == []

@@ -148,6 +148,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "kernel.undelivered_events",
             "platform.ended_rows",
             "registry.deleted_images",
+            "registry.deleted_keys",
             "registry.deleted_repositories",
             "registry.deleted_tags",
             "registry.expired_uploads",

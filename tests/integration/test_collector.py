@@ -15,6 +15,7 @@ from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.gc.collector.steps import collection_kind
 from registry.gc.fsck import check
@@ -35,6 +36,7 @@ from tests.jobs import until
 
 pytestmark = on_both_databases
 
+SEALED_BYTES: Final = sealed_size(8)
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
 _UNREFERENCE: Final = Statement(
@@ -146,21 +148,22 @@ async def test_bytes_go_stage_by_stage(world: World) -> None:
         0,
     )
     assert not await yard.has(digest)
-    assert (await yard.status())["condemned_bytes"] == 8
+    assert (await yard.status())["condemned_bytes"] == SEALED_BYTES
 
     await yard.pass_time(901)
     done = await yard.collect()
     assert (done.counts["swept"], done.counts["removed"], yard.objects()) == (1, 0, 1)
-    assert (await yard.status())["quarantined_bytes"] == 8
+    assert (await yard.status())["quarantined_bytes"] == SEALED_BYTES
     await yard.check()
 
     await yard.pass_time(HOUR + 1)
     done = await yard.collect()
-    assert (done.counts["removed"], done.counts["freed_bytes"], yard.objects()) == (1, 8, 0)
+    freed = done.counts["removed"], done.counts["freed_bytes"]
+    assert (*freed, yard.objects()) == (1, SEALED_BYTES, 0)
     found = await yard.status()
     stages = ("unreferenced", "condemned", "quarantined")
     assert [found[f"{stage}_blobs"] for stage in stages] == [0, 0, 0]
-    assert found["last_run"]["freed_bytes"] == 8
+    assert found["last_run"]["freed_bytes"] == SEALED_BYTES
     await yard.check()
 
 

@@ -9,11 +9,13 @@ from typing import Final
 import pytest
 
 from cloudcore.db.statement import Statement
-from registry.metadata.collector import collection
+from registry.metadata.blobs import wrap_removal
+from registry.metadata.collector import collection, erasure
 
 BY_NAME: Final = {
     name: value
-    for name, value in vars(collection).items()
+    for module in (wrap_removal, erasure, collection)
+    for name, value in vars(module).items()
     if isinstance(value, Statement)
     and (":ids" in value.sqlite or ":digests" in value.sqlite or ":limit" in value.sqlite)
 }
@@ -27,7 +29,14 @@ class _Anything(dict[str, str]):
 
 
 def test_the_statements_are_found() -> None:
-    assert {"_SWEEP", "_UNLINKED_EDGES", "_BEGIN_REMOVAL", "_FINISH_REMOVAL"} <= BY_NAME.keys()
+    assert {
+        "_SWEEP",
+        "_DROP",
+        "_ERASE",
+        "_UNLINKED_EDGES",
+        "_BEGIN_REMOVAL",
+        "_FINISH_REMOVAL",
+    } <= BY_NAME.keys()
 
 
 @pytest.mark.parametrize("name", BY_NAME)

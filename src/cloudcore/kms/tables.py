@@ -23,6 +23,7 @@ from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 
 IS_NAMED: Final = text("name IS NOT NULL")
 IS_PLATFORM: Final = text("origin = 'platform'")
+IS_DELETED: Final = text("state = 'deleted'")
 IS_PENDING: Final = text("state = 'pending_deletion'")
 
 kms_keys = Table(
@@ -77,6 +78,12 @@ kms_keys = Table(
         unique=True,
         sqlite_where=IS_PLATFORM,
         postgresql_where=IS_PLATFORM,
+    ),
+    Index(
+        "ix_kms_keys_deleted",
+        "id",
+        sqlite_where=IS_DELETED,
+        postgresql_where=IS_DELETED,
     ),
     Index(
         "ix_kms_keys_deletion_at",

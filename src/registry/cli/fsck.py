@@ -9,6 +9,7 @@ from typing import NamedTuple
 from registry.cli.failure import CommandFailure
 from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text, write_now
+from registry.cli.own_keys import find_data_keys
 from registry.cli.progress import ProgressLine
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
@@ -64,6 +65,13 @@ def check_data(settings: Settings, *, read_objects: bool) -> Checked:
         write_now(f"{checked.orphans} files are set aside; 'entrepot gc orphans' lists them\n")
     for finding in (*report.violations, *report.orphans):
         write_now(f"{finding}\n")
+    if report.unerased_count:
+        write_now(
+            f"{report.unerased_count} blobs or more have data keys under deleted keys: a serving"
+            " registry erases them within a minute\n"
+        )
+    if report.untried:
+        write_now(f"Not all data keys were tried: {report.untried}\n")
     for image in report.damaged_images:
         write_now(f"{image}\n")
     if report.damaged_count:
@@ -71,6 +79,8 @@ def check_data(settings: Settings, *, read_objects: bool) -> Checked:
             f"{report.damaged_count} blobs are damaged, {len(report.damaged_images)} images need "
             "them: a push of the same image heals them\n"
         )
+    if report.opened_count:
+        write_now(f"{report.opened_count} wrapped data keys tried\n")
     write_now(
         f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.orphans)} orphans\n"
@@ -92,7 +102,12 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
             ctx, store = process.ctx, process.store
             put_back = await take_back_owned(ctx, store)
             report = await check(
-                ctx.database, store, show, clock=ctx.clock, read_objects=read_objects
+                ctx.database,
+                store,
+                show,
+                clock=ctx.clock,
+                read_objects=read_objects,
+                data_keys=find_data_keys(settings, ctx),
             )
             warning = ""
             try:

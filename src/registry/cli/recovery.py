@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from cloudcore.errors import NotFound
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import duration_text, write_now
+from registry.cli.own_keys import find_data_keys
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.main import Registry, prepare
@@ -45,6 +47,6 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
 
 async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
     async with Registry(settings).open() as process:
-        ctx = process.ctx
+        ctx = replace(process.ctx, data_keys=find_data_keys(settings, process.ctx))
         found = await ctx.database.read(get_named_repository, name)
         await recover_blob(ctx, found.account_id, found.id, digest)

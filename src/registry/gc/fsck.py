@@ -8,6 +8,9 @@ Each finding begins with the invariant that is violated:
 - I4      every tag points to a manifest, every link to an object
 - I6      stored bytes have a row, except those of an upload in progress; the orphan scan sets
           others aside, so they are no violation; inline bytes always have one
+- I7      a sealed blob has a data key under the key of each of its links and deleted images, and
+          under no other; a plain or shredded one has none; and if the keys of the install are at
+          hand, each data key under an enabled key opens, and opens the blob's bytes
 - I8      every counter equals its recount
 
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
@@ -24,13 +27,17 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
+from registry.gc.wrap_check import WrapCheck, find_key_faults
+from registry.keys import DataKeys
 from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
+from registry.metadata.collector.wrap_audit import unerased_wraps
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
@@ -63,12 +70,18 @@ class Report:
 
     violations: list[Finding] = field(default_factory=list)
     orphans: list[Finding] = field(default_factory=list)
+    unerased_count: int = 0
+    """Data keys under deleted keys that are still to be erased, up to 500; no violation."""
+    untried: str = ""
+    """Why data keys were not tried; empty if they were, or none should be."""
     damaged_count: int = 0
     damaged_images: list[str] = field(default_factory=list)
     """Images that reference a damaged blob; for each blob, the first 500."""
     object_count: int = 0
     manifest_count: int = 0
     read_bytes: int = 0
+    opened_count: int = 0
+    """Wrapped data keys that were tried."""
 
 
 async def check(
@@ -79,10 +92,13 @@ async def check(
     clock: Clock,
     read_objects: bool = True,
     readers: int = READERS,
+    data_keys: DataKeys | None = None,
 ) -> Report:
     """Compare `store` with `database`; return all findings.
 
     `readers` is how many objects are read at once.
+
+    Without `data_keys`, no wrapped data key is opened.
 
     Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
     Call `tell` after each blob and manifest.
@@ -107,6 +123,7 @@ async def check(
         tell(FsckProgress("manifests", report.manifest_count, total_manifests, report.read_bytes))
     await _check_pointers(database, report)
     await _check_counts(database, report)
+    await _check_keys(database, store, data_keys, report)
     await _check_staged(database, store, clock, report)
     await _check_strays(database, report)
     return report
@@ -135,6 +152,21 @@ async def _check_counts(database: Database, report: Report) -> None:
         Finding("I8", count.what, f"{count.recorded} on record, {count.counted} counted")
         for count in wrong
     ]
+
+
+async def _check_keys(
+    database: Database, store: BlobStore, data_keys: DataKeys | None, report: Report
+) -> None:
+    faults = await find_key_faults(database)
+    if data_keys is not None:
+        check = WrapCheck(database, store, data_keys)
+        try:
+            faults += [fault async for fault in check.run()]
+        except Unavailable as error:
+            report.untried = error.message
+        report.opened_count = check.wrap_count
+    report.violations += [Finding("I7", f"blob {each.digest}", each.problem) for each in faults]
+    report.unerased_count = len(await database.read(unerased_wraps, _PAGE))
 
 
 async def _check_staged(database: Database, store: BlobStore, clock: Clock, report: Report) -> None:

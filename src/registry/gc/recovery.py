@@ -1,24 +1,39 @@
-"""Recover blobs from quarantine while their bytes exist."""
+"""Recover blobs from quarantine while their bytes exist.
+
+A recovered blob is read through the KMS key that its repository writes under. If its data key is
+wrapped under another one only, it is opened and wrapped again, as when it is mounted.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from types import MappingProxyType
+from typing import Final
 
 from cloudcore.db.base import Connection
-from registry.blobstore.base import ObjectDamaged, ObjectUnknown, OpenObject
-from registry.blobstore.inline import open_inline
-from registry.errors import BlobUnknown, DigestMismatch, NameUnknown
+from registry.blobstore.base import PLAIN
+from registry.errors import KmsKeyDisabled, NameUnknown
+from registry.gc.quarantined_bytes import WholeBytes, find_whole_bytes, unknown_in_quarantine
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.inline import read_body
-from registry.metadata.blobs.objects import NewObject
-from registry.metadata.blobs.switching import switch_bytes
+from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import put_wrap
 from registry.metadata.collector import collection
-from registry.metadata.collector.collection import Swept
-from registry.metadata.repositories.live import is_live
-from registry.oci.digest import new_hasher
+from registry.metadata.encryption_bindings import effective_key
+from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
+from registry.services.blobs.moved_links import leave
+from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
 from registry.services.context import ServiceContext
+
+_TRIES: Final = 5
+"""Attempts while others change the blob, or the key of the repository."""
+_LOCKED: Final = (
+    "no KMS key that can be used now opens the blob, or the one of the repository cannot be used"
+)
+
+
+class _KeptNotSeenError(Exception):
+    """The account keeps other bytes of this digest, which were not looked at."""
 
 
 async def recover_blob(
@@ -26,75 +41,122 @@ async def recover_blob(
 ) -> None:
     """Link the quarantined blob with this sha256 digest into a repository of its account.
 
+    If the account has whole bytes of it again, link these; those in quarantine stay there.
+
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: its bytes are damaged.
+        KmsKeyDisabled: no KMS key opens it now, or the repository's key cannot be used.
         NameUnknown: the repository was deleted meanwhile.
 
     """
-    swept = await _find_whole(ctx, account_id, digest)
-    await ctx.database.write(_recover, repository_id, swept, ctx.new_id, ctx.clock())
-
-
-async def _find_whole(ctx: ServiceContext, account_id: str, digest: str) -> Swept:
-    """Return a quarantined object with this digest whose bytes are whole."""
-    refusal: BlobUnknown | DigestMismatch = _unknown(digest)
-    for swept in await ctx.database.read(collection.list_recoverable, account_id, digest):
+    found = await find_whole_bytes(ctx, account_id, digest)
+    made: Wraps = MappingProxyType({})
+    if found.data_key is None:  # without it, only wraps that exist serve
+        made = {each.kms_key_id: each.wrapped_data_key for each in found.wraps}
+    seen: SeenBytes | None = None
+    for _ in range(_TRIES):
         try:
-            await _verify(ctx, swept)
-        except (BlobUnknown, DigestMismatch) as error:
-            refusal = error
+            await ctx.database.write(
+                _recover, repository_id, found, made, seen, ctx.new_id, ctx.clock()
+            )
+        except NotWrapped as error:
+            made = {**made, **await _wrap(ctx, account_id, found, error)}
+        except _KeptNotSeenError:
+            seen = await see_kept_bytes(ctx, account_id, repository_id, digest)
         else:
-            return swept
-    raise refusal
+            return
+    raise KmsKeyDisabled(_LOCKED)
 
 
-async def _verify(ctx: ServiceContext, swept: Swept) -> None:
-    try:
-        stored = await _open(ctx, swept)
-    except ObjectUnknown:
-        raise _unknown(swept.digest) from None
-    except ObjectDamaged as error:
-        raise DigestMismatch(str(error)) from None
-    async with aclosing(stored):
-        actual = await asyncio.to_thread(_hash, stored)
-    if actual != swept.digest:
-        raise DigestMismatch(f"its bytes hash to {actual}")
-
-
-async def _open(ctx: ServiceContext, swept: Swept) -> OpenObject:
-    if not swept.is_inline:
-        return await ctx.reader.open(swept.stored_id, swept.size)
-    body = await ctx.database.read(read_body, swept.stored_id)
-    return open_inline(body, swept.stored_id, swept.size)
-
-
-def _hash(stored: OpenObject) -> str:
-    hasher = new_hasher("sha256")
-    for view in stored.chunks():
-        hasher.update(view)
-    return f"sha256:{hasher.hexdigest()}"
+async def _wrap(
+    ctx: ServiceContext, account_id: str, found: WholeBytes, needed: NotWrapped
+) -> Wraps:
+    if found.data_key is None:
+        return dict.fromkeys(needed.kms_key_ids)
+    stored_id = found.swept.stored_id
+    return await wrap_under(ctx, account_id, needed.kms_key_ids, stored_id, found.data_key)
 
 
 def _recover(
-    tx: Connection, repository_id: str, swept: Swept, new_id: Callable[[], str], now: int
+    tx: Connection,
+    repository_id: str,
+    found: WholeBytes,
+    made: Wraps,
+    seen: SeenBytes | None,
+    new_id: Callable[[], str],
+    now: int,
 ) -> None:
+    """Link the blob.
+
+    Raises:
+        NotWrapped: `made` lacks a KMS key under which the data key must be wrapped.
+        _KeptNotSeenError: look at the bytes that the account keeps, and repeat.
+
+    """
+    swept = found.swept
     account_id, digest = swept.account_id, swept.digest
-    if not is_live(tx, repository_id):
-        raise NameUnknown("the repository was deleted")
     if not collection.lock_recoverable(tx, account_id, swept.id):
-        raise _unknown(digest)
+        raise unknown_in_quarantine(digest)
     new = NewObject(*(getattr(swept, name) for name in NewObject._fields))
     kept = blobs.keep_object(tx, account_id, new, now)
-    blobs.link_object(tx, repository_id, account_id, digest, kept.id, swept.size, now)
+    before = blobs.find_target(tx, repository_id, digest)
+    if before is None:
+        raise NameUnknown("the repository was deleted")
+    is_taken = True
     if kept.stored_id == swept.stored_id:
-        collection.take_keys(tx, account_id, swept.id)
+        after = _own_target(tx, repository_id, found, made, kept.id)
     elif kept.damage is None:
-        return  # the account has whole bytes, and these stay in quarantine
-    else:
-        switch_bytes(tx, account_id, kept.stored_id, new._replace(id=kept.id), new_id(), now)
-    collection.release(tx, account_id, swept.id)
+        after, is_taken = _kept_target(tx, repository_id, account_id, kept, seen), False
+    elif replace_bytes(
+        tx, account_id, kept.stored_id, new._replace(id=kept.id), made, new_id(), now
+    ):
+        after = _own_target(tx, repository_id, found, made, kept.id)
+    else:  # some repository could not read the recovered bytes: let it keep what it has
+        blobs.retire_object(tx, account_id, kept.id)
+        current = blobs.keep_object(tx, account_id, new, now)
+        after = _own_target(tx, repository_id, found, made, current.id)
+    assert after.object_id is not None
+    blobs.link_object(
+        tx, repository_id, account_id, digest, after.object_id, swept.size, now, after.kms_key_id
+    )
+    leave(tx, account_id, before, after, now)
+    collection.condemn(tx, account_id, [kept.id], now)
+    drop_unused_wraps(tx, account_id, [after.object_id])
+    if is_taken:
+        collection.release(tx, account_id, swept.id)
 
 
-def _unknown(digest: str) -> BlobUnknown:
-    return BlobUnknown(f"no blob {digest} is in quarantine", digest=digest)
+def _own_target(
+    tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
+) -> Target:
+    """Return what the link names that reads the recovered bytes; write its wrap."""
+    account_id = found.swept.account_id
+    if found.swept.encoding == PLAIN:
+        return Target(object_id, None)
+    kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
+    if kms_key_id not in made:
+        raise NotWrapped([kms_key_id])
+    wrapped = made[kms_key_id]
+    if wrapped is None or not put_wrap(tx, account_id, object_id, kms_key_id, wrapped):
+        raise KmsKeyDisabled(_LOCKED)
+    return Target(object_id, kms_key_id)
+
+
+def _kept_target(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    kept: blobs.KeptObject,
+    seen: SeenBytes | None,
+) -> Target:
+    """Return what the link names that reads the bytes that the account keeps; write its wrap."""
+    if kept.encoding == PLAIN:
+        return Target(kept.id, None)
+    kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
+    if seen is None or (seen.stored_id, seen.kms_key_id) != (kept.stored_id, kms_key_id):
+        raise _KeptNotSeenError
+    wrapped = seen.wrapped
+    if wrapped is None or not put_wrap(tx, account_id, kept.id, kms_key_id, wrapped):
+        raise KmsKeyDisabled(_LOCKED)
+    return Target(kept.id, kms_key_id)

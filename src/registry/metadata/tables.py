@@ -152,6 +152,13 @@ Index(
     postgresql_where=blob_objects.c.damage.is_not(None),
 )
 Index(
+    "ix_blob_objects_replaced",
+    blob_objects.c.account_id,
+    blob_objects.c.id,
+    sqlite_where=text("NOT is_current"),
+    postgresql_where=text("NOT is_current"),
+)
+Index(
     "uq_blob_objects_current_digest",
     blob_objects.c.account_id,
     blob_objects.c.digest,
@@ -177,7 +184,14 @@ blob_object_keys = Table(
     Column("account_id", Id, nullable=False),
     Column("wrapped_data_key", LargeBinary),  # null: erased with the KMS key
     ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
-    Index(None, "kms_key_id", "object_id"),
+)
+_IS_ERASABLE: Final = text("wrapped_data_key IS NOT NULL")
+Index(
+    "ix_blob_object_keys_erasable",
+    blob_object_keys.c.kms_key_id,
+    blob_object_keys.c.object_id,
+    sqlite_where=_IS_ERASABLE,
+    postgresql_where=_IS_ERASABLE,
 )
 
 digest_aliases = Table(

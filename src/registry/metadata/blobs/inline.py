@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy import bindparam, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -69,7 +69,7 @@ _STRAYS: Final = Statement(
     page(
         select(_b.stored_id, func.length(_b.body))
         .where(
-            ~exists().where(_o.stored_id == _b.stored_id),
+            ~exists().where(_o.stored_id == _b.stored_id, _o.state != text("'shredded'")),
             ~exists().where(_q.stored_id == _b.stored_id),
         )
         .order_by(_b.stored_id)

@@ -138,7 +138,7 @@ _OBJECT: Final = Statement(
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
     union_all(
-        select(_o.stored_id).where(_o.stored_id.in_(listed("ids"))),
+        select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), HAS_BYTES),
         select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
         select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
         select(_q.stored_id).where(_q.stored_id.in_(listed("ids"))),

@@ -12,6 +12,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
 from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.collector.audit import HAS_BYTES
 from registry.metadata.tables import blob_objects, uploads
 
 _o = blob_objects.c
@@ -27,21 +28,20 @@ class NamedObject(NamedTuple):
 
 
 _FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
+_IS_STORED: Final = (~_o.is_inline, HAS_BYTES)
 _TOTALS: Final = Statement(
     select(func.count(), func.coalesce(func.sum(_o.stored_size), literal_column("0"))).where(
-        ~_o.is_inline
+        *_IS_STORED
     )
 )
 _OBJECTS: Final = Statement(
     page(
         select(*(_o[name] for name in NamedObject._fields))
-        .where(_o.stored_id > bindparam("after"), ~_o.is_inline)
+        .where(_o.stored_id > bindparam("after"), *_IS_STORED)
         .order_by(_o.stored_id)
     )
 )
-_NAMED: Final = Statement(
-    select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), ~_o.is_inline)
-)
+_NAMED: Final = Statement(select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), *_IS_STORED))
 _UNFINISHED: Final = (
     Statement(uploads.delete()),
     Statement(quarantined_objects.delete()),

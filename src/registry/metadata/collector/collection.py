@@ -4,11 +4,15 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*;
+- an object without links and tombstones is *condemned*; if others are left, those of its wrapped
+  data keys go that they do not need;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
   object in one transaction.
+
+A shredded object (`registry.metadata.blobs.wrap_removal`) has no bytes; its row goes with the last
+link or tombstone.
 
 A transaction that changes a link locks its object first, so a check under that lock sees all links.
 """
@@ -24,7 +28,10 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
+from cloudcore.kms.tables import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
+from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import (
@@ -174,13 +181,14 @@ _QUARANTINE_KEYS: Final = Statement(
         ),
     )
 )
-_TAKE_KEYS: Final = Statement(
-    blob_object_keys.insert().from_select(
-        ["object_id", "kms_key_id", "account_id", "wrapped_data_key"],
-        select(_qk.quarantined_id, _qk.kms_key_id, _qk.account_id, _qk.wrapped_data_key).where(
-            _qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id")
-        ),
+_QUARANTINED_WRAPS: Final = Statement(
+    select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)
+    .join(
+        kms_keys,
+        and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id),
     )
+    .where(_qk.account_id == bindparam("account_id"), _qk.quarantined_id == bindparam("id"))
+    .order_by(_qk.kms_key_id)
 )
 _SWEEP: Final = Statement(
     blob_objects.delete().where(
@@ -213,6 +221,7 @@ _RECOVERABLE: Final = Statement(
         _q.account_id == bindparam("account_id"),
         _q.digest == bindparam("digest"),
         _q.removal_began_at.is_(None),
+        or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
     )
 )
 _LOCK_RECOVERABLE: Final = Statement(
@@ -227,6 +236,16 @@ _LOCK_RECOVERABLE: Final = Statement(
 _RELEASE: Final = Statement(
     quarantined_objects.delete().where(
         _q.account_id == bindparam("account_id"), _q.id == bindparam("id")
+    )
+)
+
+
+_FORGET_SHREDDED: Final = Statement(
+    blob_objects.delete().where(
+        _o.account_id == bindparam("account_id"),
+        _o.id.in_(listed("ids")),
+        _o.state == text("'shredded'"),
+        ~_IS_REFERRED,
     )
 )
 
@@ -311,10 +330,22 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of the objects that no link or tombstone references; return how many.
 
-    The caller has locked them before it deleted what referenced them.
+    Drop the wrapped data keys that the links and tombstones of the others do not need. The caller
+    has locked the objects before it deleted what referenced them.
     """
-    ids = text_list(sorted(object_ids))
+    found = sorted(object_ids)
+    drop_unused_wraps(tx, account_id, found)
+    forget_shredded(tx, account_id, found)
+    ids = text_list(found)
     return tx.execute(_CONDEMN, account_id=account_id, ids=ids, now=now)
+
+
+def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) -> None:
+    """Delete the rows of those shredded objects that no link or tombstone references.
+
+    The caller has locked the objects.
+    """
+    tx.execute(_FORGET_SHREDDED, account_id=account_id, ids=text_list(object_ids))
 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
@@ -380,6 +411,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     """Return the quarantined objects with this sha256 digest that can be recovered.
 
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
+    Sealed bytes that no key opens any more cannot be recovered.
     """
     return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
 
@@ -389,9 +421,10 @@ def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
     return tx.row(_LOCK_RECOVERABLE, account_id=account_id, id=object_id) is not None
 
 
-def take_keys(tx: Connection, account_id: str, object_id: str) -> None:
-    """Copy the wrapped data keys of an object in quarantine to the object of the same id."""
-    tx.execute(_TAKE_KEYS, account_id=account_id, id=object_id)
+def quarantined_wraps(tx: Connection, account_id: str, object_id: str) -> list[Wrap]:
+    """Return the wrapped data keys of an object in quarantine, by KMS key."""
+    rows = tx.rows(_QUARANTINED_WRAPS, account_id=account_id, id=object_id)
+    return [Wrap(row[0], bytes(row[1]), row[2]) for row in rows]
 
 
 def release(tx: Connection, account_id: str, object_id: str) -> None:

@@ -92,19 +92,30 @@ _SOFT_DELETE: Final = Statement(
         ).where(_m.id == bindparam("manifest_id")),
     )
 )
+_LINKED: Final = and_(
+    _l.repository_id == manifest_blobs.c.repository_id, _l.digest == manifest_blobs.c.digest
+)
 _HOLD_OBJECTS: Final = Statement(
     deleted_manifest_blobs.insert().from_select(
-        ["manifest_id", "digest", "object_id", "account_id", "size"],
-        select(manifest_blobs.c.manifest_id, _l.digest, _l.object_id, _l.account_id, _l.size)
-        .join(
-            repository_blobs,
-            and_(
-                _l.repository_id == manifest_blobs.c.repository_id,
-                _l.digest == manifest_blobs.c.digest,
-            ),
+        ["manifest_id", "digest", "object_id", "account_id", "size", "kms_key_id"],
+        select(
+            manifest_blobs.c.manifest_id,
+            _l.digest,
+            _l.object_id,
+            _l.account_id,
+            _l.size,
+            _l.kms_key_id,
         )
+        .join(repository_blobs, _LINKED)
         .where(manifest_blobs.c.manifest_id.in_(listed("ids"))),
     )
+)
+_OBJECTS_TO_HOLD: Final = Statement(
+    select(_l.object_id)
+    .select_from(manifest_blobs)
+    .join(repository_blobs, _LINKED)
+    .where(manifest_blobs.c.manifest_id.in_(listed("ids")))
+    .distinct()
 )
 _KEEP_CHILDREN: Final = Statement(
     deleted_manifest_children.insert().from_select(
@@ -164,7 +175,8 @@ _UNCONDEMN_OBJECTS: Final = Statement(
     .where(
         blob_objects.c.id.in_(
             select(_b.object_id).where(_b.manifest_id == bindparam("manifest_id"))
-        )
+        ),
+        blob_objects.c.state == text("'condemned'"),
     )
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
@@ -177,6 +189,7 @@ _RELINK: Final = Statement(
             "account_id",
             "object_id",
             "size",
+            "kms_key_id",
             "manifest_refs",
             "touched_at",
         ],
@@ -186,6 +199,7 @@ _RELINK: Final = Statement(
             _b.account_id,
             _b.object_id,
             _b.size,
+            _b.kms_key_id,
             text("0"),
             bindparam("now", type_=_l.touched_at.type),
         )
@@ -238,7 +252,10 @@ def soft_delete(
     now: int,
     restorable_until: int,
 ) -> None:
-    """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them."""
+    """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them.
+
+    The caller has locked the repository, and the objects: a tombstone keeps the keys of its links.
+    """
     for manifest_id, pairs in tags.items():
         tx.execute(
             _SOFT_DELETE,
@@ -252,6 +269,11 @@ def soft_delete(
     ids = text_list(list(tags))
     tx.execute(_HOLD_OBJECTS, ids=ids)
     tx.execute(_KEEP_CHILDREN, ids=ids)
+
+
+def objects_to_hold(tx: Connection, manifest_ids: Sequence[str]) -> set[str]:
+    """Return the ids of the objects that tombstones of these manifests would reference."""
+    return {row[0] for row in tx.rows(_OBJECTS_TO_HOLD, ids=text_list(manifest_ids))}
 
 
 def find_tombstone(tx: Connection, repository_id: str, digest: str) -> Tombstone | None:
@@ -293,9 +315,11 @@ def children_of(tx: Connection, tombstone_id: str) -> list[str]:
 def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
-    The caller adds its edges and tags, and counts it.
+    A blob that the repository links meanwhile keeps that link. The caller has locked the objects;
+    it adds the edges and tags of the manifest, counts it, and lets go of what only the tombstone
+    needed when that is removed.
     """
-    tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)  # lock order: objects, links
+    tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
     tx.execute(_UNDELETE, manifest_id=tombstone.id, now=now)
     return [row[0] for row in tx.rows(_BLOBS, manifest_id=tombstone.id)]

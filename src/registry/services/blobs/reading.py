@@ -28,9 +28,8 @@ from registry.errors import (
     KmsKeyDisabled,
     NameUnknown,
     StoreUnavailable,
-    WrapBroken,
 )
-from registry.keys import DataKeys, WrappedKey
+from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link

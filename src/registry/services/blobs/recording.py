@@ -35,6 +35,7 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.uploads import Lease
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
 from registry.metadata.collector.collection import condemn
 from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
@@ -234,6 +235,8 @@ def _record_rows(
     leave(tx, account_id, target, Target(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
+    elif kept.stored_id != made.stored_id:
+        drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)
     if lease is not None and not uploads.remove_upload(tx, lease):

@@ -98,11 +98,16 @@ def _soft_delete(
     principal, source, now = change.principal, change.stored_source, change.now
     older = tombstones.find_older(tx, repository.id, digests)
     held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
+    _lock_objects(tx, repository, list(tags), held)
     if older:
-        lock_objects(tx, repository.account_id, held)
         tombstones.remove_older(tx, repository.id, digests)
     tombstones.soft_delete(
-        tx, tags, principal=principal, source=source, now=now, restorable_until=until
+        tx,
+        tags,
+        principal=principal,
+        source=source,
+        now=now,
+        restorable_until=until,
     )
     if held:
         condemn(tx, repository.account_id, held, now)  # only the older tombstones referenced them
@@ -119,6 +124,22 @@ def _soft_delete(
             restorable_until=until,
         )
     return Counts(deleted_images=len(images) - len(older), deleted_tags=-uncounted)
+
+
+def _lock_objects(
+    tx: Connection, repository: Repository, manifest_ids: Sequence[str], held: set[str]
+) -> None:
+    """Lock the objects of these manifests, and those that older tombstones `held`.
+
+    Until then, a link may move to another key or object, or the object get other bytes; so look
+    again whether the links still have the objects that were locked.
+    """
+    locked: set[str] = set()
+    wanted = held | tombstones.objects_to_hold(tx, manifest_ids)
+    while not wanted <= locked:
+        lock_objects(tx, repository.account_id, wanted - locked)
+        locked |= wanted
+        wanted = tombstones.objects_to_hold(tx, manifest_ids)
 
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:

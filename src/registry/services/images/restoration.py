@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound, PlatformError
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.tombstones import (
     Tombstone,
     children_of,
     find_tombstone,
+    objects_of,
     remove_tombstone,
     undelete,
 )
@@ -239,6 +241,8 @@ def _undelete_image(
     change: Change,
 ) -> tuple[list[str], list[RegistryEvent]]:
     """Restore an image whose children exist; return its tags and the events to publish."""
+    held = objects_of(tx, tombstone.id)
+    lock_objects(tx, repository.account_id, held)
     digests = undelete(tx, tombstone, change.now)
     links = blobs.linked_blobs(tx, repository.id, digests)
     if digests:
@@ -258,6 +262,7 @@ def _undelete_image(
         for tag, pushed in tombstone.tags
     ]
     remove_tombstone(tx, tombstone.id)
+    condemn(tx, repository.account_id, held, change.now)  # what links made meanwhile do not need
     tags = [tag for tag, event in moved if event]
     change.tell("restored", tombstone.digest, tags)
     pushed = RegistryEvent(

@@ -1,0 +1,115 @@
+"""Check that the data keys of sealed blobs are where links need them, and open the bytes."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Database
+from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.inline import open_inline
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.keys import DataKeys, WrapBroken, WrappedKey
+from registry.metadata.blobs.inline import read_body
+from registry.metadata.collector.wrap_audit import (
+    ObjectFault,
+    StoredWrap,
+    is_wrap,
+    key_faults,
+    stored_wraps,
+)
+
+_MOST: Final = 500
+_PAGE: Final = 200
+
+
+class KeyFault(NamedTuple):
+    """A blob, and what is wrong with its data keys."""
+
+    digest: str
+    problem: str
+
+
+async def find_key_faults(database: Database) -> list[KeyFault]:
+    """Return blobs whose links, wraps and objects contradict each other; 500 of each fault.
+
+    What looks wrong is looked at again: a push may have changed it meanwhile.
+    """
+    found = await database.read(key_faults, _MOST)
+    if found:
+        found &= await database.read(key_faults, _MOST)
+    return sorted(KeyFault(fault.digest, _told(problem, fault)) for problem, fault in found)
+
+
+def _told(problem: str, fault: ObjectFault) -> str:
+    key = "" if fault.kms_key_id is None else f" (KMS key {fault.kms_key_id})"
+    return f"object {fault.object_id}: {problem}{key}"
+
+
+class WrapCheck:
+    """A check that the wraps under enabled keys open, and that their data keys open the bytes."""
+
+    def __init__(self, database: Database, reader: BlobReader, data_keys: DataKeys) -> None:
+        self._database = database
+        self._reader = reader
+        self._data_keys = data_keys
+        self.wrap_count = 0
+
+    async def run(self) -> AsyncIterator[KeyFault]:
+        """Yield what is wrong.
+
+        Raises:
+            Unavailable: the provider of a key's material is not there.
+
+        """
+        first: tuple[str, DataKey] | None = None
+        after = ("", "")
+        while page := await self._database.read(stored_wraps, after, _PAGE):
+            for wrap in page:
+                self.wrap_count += 1
+                try:
+                    data_key = await self._open(wrap)
+                except (KmsKeyDisabled, KmsKeyDeleted):
+                    continue
+                except WrapBroken:
+                    problem: str | None = "does not open"
+                else:
+                    if first is None or first[0] != wrap.object_id:
+                        problem = await self._look(wrap, data_key)
+                        first = wrap.object_id, data_key
+                    else:
+                        problem = _compared(data_key, first[1])
+                if problem is not None and await self._database.read(is_wrap, wrap):
+                    told = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
+                    yield KeyFault(wrap.digest, told)
+            after = page[-1].object_id, page[-1].kms_key_id
+
+    async def _open(self, wrap: StoredWrap) -> DataKey:
+        wrapped = WrappedKey(wrap.kms_key_id, wrap.wrapped_data_key, wrap.stored_id)
+        return (await self._data_keys.open_all(wrap.account_id, [wrapped]))[0]
+
+    async def _look(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
+        """Return what is wrong with the header of the bytes under this data key, or None.
+
+        Bytes that are absent or of another size are another finding.
+        """
+        try:
+            if wrap.is_inline:
+                body = await self._database.read(read_body, wrap.stored_id)
+                open_inline(body, wrap.stored_id, wrap.size, data_key)
+            else:
+                opened = await self._reader.open(wrap.stored_id, wrap.size, data_key=data_key)
+                async with aclosing(opened):
+                    pass
+        except ObjectDamaged as error:
+            return f"opens, but not the bytes: {error}"
+        except (ObjectUnknown, StoreUnavailable):
+            return None
+        return None
+
+
+def _compared(data_key: DataKey, other: DataKey) -> str | None:
+    is_same = hmac.compare_digest(data_key.plaintext, other.plaintext)
+    return None if is_same else "is another one than under its other keys"

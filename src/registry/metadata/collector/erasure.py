@@ -1,0 +1,127 @@
+"""Erase the data keys that a deleted KMS key has wrapped, of objects and of those in quarantine.
+
+The material of the KMS key is erased when it is deleted, so from then on nothing opens these wraps.
+They are erased all the same: an object without another wrap is shredded, which frees its bytes.
+
+What is left to do is in two indexes: of the deleted keys, and of the wraps that are not erased. So
+there is no other record of how far it has come.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, exists, literal_column, or_, select, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.blobs.wrap_removal import drop_unused_wraps, shred_unreadable
+from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
+from registry.metadata.collector.collection import forget_shredded, lock_objects
+from registry.metadata.tables import blob_object_keys
+
+_m = kms_keys.c
+_k = blob_object_keys.c
+_q = quarantined_objects.c
+_qk = quarantined_object_keys.c
+
+
+class DeletedKey(NamedTuple):
+    """A deleted KMS key whose wraps are not all erased."""
+
+    account_id: str
+    id: str
+
+
+class Erased(NamedTuple):
+    """How many objects lost their wrap under a key; the number and bytes of those shredded by it.
+
+    Bytes as they are stored.
+    """
+
+    objects: int = 0
+    shredded: int = 0
+    shredded_bytes: int = 0
+
+
+_OF_KEY: Final = (_k.kms_key_id == bindparam("kms_key_id"), _k.wrapped_data_key.is_not(None))
+_FIND_KEYS: Final = Statement(
+    page(
+        select(_m.account_id, _m.id)
+        .where(
+            text("kms_keys.state = 'deleted'"),
+            _m.id > bindparam("after"),
+            or_(
+                exists().where(_k.kms_key_id == _m.id, _k.wrapped_data_key.is_not(None)),
+                exists().where(_qk.kms_key_id == _m.id),
+            ),
+        )
+        .order_by(_m.id)
+    )
+)
+_LIST: Final = Statement(page(select(_k.object_id).where(*_OF_KEY).order_by(_k.object_id)))
+_ERASE: Final = Statement(
+    blob_object_keys.update()
+    .where(_k.object_id.in_(listed("ids")), *_OF_KEY)
+    .values(wrapped_data_key=text("NULL"))
+)
+_LIST_QUARANTINED: Final = Statement(
+    page(
+        select(_qk.quarantined_id)
+        .where(_qk.kms_key_id == bindparam("kms_key_id"))
+        .order_by(_qk.quarantined_id)
+    )
+)
+_LOCK_QUARANTINED: Final = Statement(
+    select(_q.id).where(_q.id.in_(listed("ids"))).order_by(_q.id).with_for_update()
+)
+_ERASE_QUARANTINED: Final = Statement(
+    quarantined_object_keys.delete().where(
+        _qk.quarantined_id.in_(listed("ids")), _qk.kms_key_id == bindparam("kms_key_id")
+    )
+)
+_END_QUARANTINE: Final = Statement(
+    quarantined_objects.update()
+    .where(
+        _q.id.in_(listed("ids")),
+        _q.encoding == text("'sealed'"),
+        ~exists().where(_qk.quarantined_id == _q.id),
+    )
+    .values(swept_at=literal_column("0"))
+)
+
+
+def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
+    """Return up to `limit` deleted keys, by id after `after`, that have wraps to erase."""
+    return [DeletedKey(*row) for row in tx.rows(_FIND_KEYS, after=after, limit=limit)]
+
+
+def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
+    """Erase the wraps under a deleted key of up to `limit` objects; shred what no other key opens.
+
+    The rows of wraps that links or tombstones need stay. Return zeros if no wrap is left.
+    """
+    ids = [row[0] for row in tx.rows(_LIST, kms_key_id=key.id, limit=limit)]
+    if not ids:
+        return Erased()
+    lock_objects(tx, key.account_id, ids)
+    tx.execute(_ERASE, kms_key_id=key.id, ids=text_list(ids))
+    shredded = shred_unreadable(tx, key.account_id, ids)
+    drop_unused_wraps(tx, key.account_id, ids)
+    forget_shredded(tx, key.account_id, ids)
+    return Erased(len(ids), *shredded)
+
+
+def erase_quarantined_wraps(tx: Connection, key: DeletedKey, limit: int) -> int:
+    """Delete the wraps under a deleted key of up to `limit` objects in quarantine; return how many.
+
+    The quarantine of objects that no other key opens is over: nobody could recover them.
+    """
+    ids = [row[0] for row in tx.rows(_LIST_QUARANTINED, kms_key_id=key.id, limit=limit)]
+    if ids:
+        listed_ids = text_list(ids)
+        tx.rows(_LOCK_QUARANTINED, ids=listed_ids)
+        tx.execute(_ERASE_QUARANTINED, ids=listed_ids, kms_key_id=key.id)
+        tx.execute(_END_QUARANTINE, ids=listed_ids)
+    return len(ids)

@@ -1,0 +1,193 @@
+"""Queries of fsck: whether links, wrapped data keys and sealed objects agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from cloudcore.kms.tables import kms_keys
+from registry.metadata.control_tables import deleted_manifest_blobs
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
+
+_o = blob_objects.c
+_k = blob_object_keys.c
+_l = repository_blobs.c
+_b = deleted_manifest_blobs.c
+_m = kms_keys.c
+_IS_SEALED: Final = _o.encoding == text("'sealed'")
+_IS_SHREDDED: Final = _o.state == text("'shredded'")
+_HAS_WRAP: Final = exists().where(_k.object_id == _o.id, _k.wrapped_data_key.is_not(None))
+_IS_REFERRED: Final = or_(
+    exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
+)
+
+
+class ObjectFault(NamedTuple):
+    """An object for which something holds that never should."""
+
+    object_id: str
+    digest: str
+    kms_key_id: str | None
+
+
+class StoredWrap(NamedTuple):
+    """A wrapped data key of an object, under a KMS key that is enabled."""
+
+    object_id: str
+    kms_key_id: str
+    account_id: str
+    digest: str
+    size: int
+    stored_id: str
+    is_inline: bool
+    wrapped_data_key: bytes
+
+
+def _faulty_uses(uses: Table) -> Statement:
+    """Return a query for links or tombstones whose key does not fit their object."""
+    u = uses.c
+    has_wrap = exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
+    return _faults(
+        select(_o.id, _o.digest, u.kms_key_id)
+        .select_from(uses)
+        .join(blob_objects, _o.id == u.object_id)
+        .where(
+            or_(
+                and_(_IS_SEALED, u.kms_key_id.is_(None)),
+                and_(~_IS_SEALED, u.kms_key_id.is_not(None)),
+                and_(u.kms_key_id.is_not(None), ~has_wrap),
+            )
+        )
+    )
+
+
+def _faulty_objects(*where: ColumnElement[bool]) -> Statement:
+    none: ColumnElement[Any] = literal_column("NULL")
+    return _faults(select(_o.id, _o.digest, none).where(*where))
+
+
+def _faulty_wraps(*where: ColumnElement[bool]) -> Statement:
+    wraps = select(_o.id, _o.digest, _k.kms_key_id).select_from(blob_object_keys)
+    return _faults(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
+
+
+def _faults(query: Select[Any]) -> Statement:
+    return Statement(page(query))
+
+
+_FAULTS: Final[Mapping[str, Statement]] = {
+    "a link does not name a key that opens its object, or names one of a plain object": (
+        _faulty_uses(repository_blobs)
+    ),
+    "a deleted image does not name a key that opens its object, or names one of a plain object": (
+        _faulty_uses(deleted_manifest_blobs)
+    ),
+    "it is sealed, and no wrapped data key is left": _faulty_objects(
+        _IS_SEALED, ~_IS_SHREDDED, ~_HAS_WRAP
+    ),
+    "it is plain, and has a wrapped data key": _faulty_wraps(~_IS_SEALED),
+    "it has a data key wrapped under a key that nothing reads it through": _faulty_wraps(
+        _IS_REFERRED,
+        ~exists().where(_l.object_id == _o.id, _l.kms_key_id == _k.kms_key_id),
+        ~exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
+    ),
+    "it is shredded, and still has bytes, a data key or the place of a whole one": _faulty_objects(
+        _IS_SHREDDED,
+        or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > literal_column("0")),
+    ),
+    "it is shredded, and its row is left though nothing needs it": _faulty_objects(
+        _IS_SHREDDED, ~_IS_REFERRED
+    ),
+}
+_UNERASED: Final = Statement(
+    page(
+        select(_o.id, _o.digest, _k.kms_key_id)
+        .select_from(kms_keys)
+        .join(blob_object_keys, _k.kms_key_id == _m.id)
+        .join(blob_objects, _o.id == _k.object_id)
+        .where(text("kms_keys.state = 'deleted'"), _k.wrapped_data_key.is_not(None))
+    )
+)
+_WRAPS: Final = Statement(
+    page(
+        select(
+            _k.object_id,
+            _k.kms_key_id,
+            _k.account_id,
+            _o.digest,
+            _o.size,
+            _o.stored_id,
+            _o.is_inline,
+            _k.wrapped_data_key,
+        )
+        .join(blob_objects, _o.id == _k.object_id)
+        .join(kms_keys, _m.id == _k.kms_key_id)
+        .where(
+            tuple_(_k.object_id, _k.kms_key_id)
+            > tuple_(bindparam("after_object"), bindparam("after_key")),
+            _k.wrapped_data_key.is_not(None),
+            _m.state == text("'enabled'"),
+        )
+        .order_by(_k.object_id, _k.kms_key_id)
+    )
+)
+_IS_WRAP: Final = Statement(
+    select(_k.object_id)
+    .join(blob_objects, _o.id == _k.object_id)
+    .where(
+        _k.object_id == bindparam("object_id"),
+        _k.kms_key_id == bindparam("kms_key_id"),
+        _k.wrapped_data_key == bindparam("wrapped"),
+        _o.stored_id == bindparam("stored_id"),
+    )
+)
+
+
+def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
+    """Return what is wrong, and with which objects; up to `limit` of each fault."""
+    return {
+        (problem, ObjectFault(*row))
+        for problem, statement in _FAULTS.items()
+        for row in tx.rows(statement, limit=limit)
+    }
+
+
+def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
+    """Return up to `limit` objects with a wrap under a deleted key that is still to be erased."""
+    return [ObjectFault(*row) for row in tx.rows(_UNERASED, limit=limit)]
+
+
+def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:
+    """Return a page of wraps under enabled keys, by object and key, after those of `after`."""
+    rows = tx.rows(_WRAPS, after_object=after[0], after_key=after[1], limit=limit)
+    return [StoredWrap(*row)._replace(wrapped_data_key=bytes(row[7])) for row in rows]
+
+
+def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
+    """Return True if the wrap still stands, for the same bytes."""
+    return (
+        tx.row(
+            _IS_WRAP,
+            object_id=wrap.object_id,
+            kms_key_id=wrap.kms_key_id,
+            wrapped=wrap.wrapped_data_key,
+            stored_id=wrap.stored_id,
+        )
+        is not None
+    )
