@@ -19,7 +19,7 @@ from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.postgresql import free_port
 
-LAYER: Final = b"layer" * 1000
+LAYER: Final = b"layer" * 10_000
 MOST_MODULES: Final = 1100
 """Of Python 3.11, its packages and ours, 1053 are loaded by `dev`."""
 
