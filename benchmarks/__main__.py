@@ -21,7 +21,7 @@ from benchmarks.load import Measurement, measure
 from benchmarks.processes import machine
 from benchmarks.report import Outcome
 from benchmarks.rows import Row
-from benchmarks.servers import KINDS, ROOT, Server, UnavailableError
+from benchmarks.servers import KINDS, ROOT, Server, UnavailableError, kind_of
 from benchmarks.target import DISK_BYTES, GIB, Target
 from benchmarks.wire import ExchangeFailedError
 
@@ -37,7 +37,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "targets",
         nargs="*",
         default=["entrepot", "docker-registry"],
-        help=f"{', '.join(KINDS)} (started here) or NAME=URL[=PID] (running already); "
+        help=f"{', '.join(KINDS)} (started here; with settings, as entrepot:INLINE_MAX_BYTES:0) "
+        "or NAME=URL[=PID] (running already); "
         "the first is compared with each of the others",
     )
     parser.add_argument("--full", action="store_true", help="all rows, longer (about 40 minutes)")
@@ -73,10 +74,11 @@ def make_targets(options: argparse.Namespace) -> list[Target]:
             url, _, pid = rest.partition("=")
             target.base_url, target.known_pid = url.rstrip("/"), int(pid) if pid else None
         else:
-            kind = KINDS[text]
-            folder = options.data / f"data-{os.getpid()}-{name}"
+            kind, settings = kind_of(text)
+            folder = options.data / f"data-{os.getpid()}-{len(found)}"
             target.notes = f"{kind.version()}; {kind.notes}"
-            target.server = Server(kind, folder.resolve(), options.workers)
+            target.server = Server(kind, folder.resolve(), options.workers, settings)
+            target.server.repositories = target.repository, target.tagged_repository
         found.append(target)
     return found
 
@@ -106,7 +108,7 @@ def run_once(row: Row, target: Target, seconds: float, *, check: bool) -> Measur
     plan = row.plan(target)
     if row.writes:
         os.sync()
-    result = measure(target.url, target.pid, plan, row.seconds(seconds))
+    result = measure(target.connection, target.pids, plan, row.seconds(seconds))
     if check and not result.errors:
         plan.check()
     if row.stores:

@@ -58,8 +58,8 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 class _Clients:
     """The threads of one measurement; they start together."""
 
-    def __init__(self, url: str, plan: Plan, seconds: float) -> None:
-        self.url = url
+    def __init__(self, connect: Callable[[], Connection], plan: Plan, seconds: float) -> None:
+        self._new_connection = connect
         self.seconds = seconds
         self.latencies: list[float] = []
         self.payload_bytes = 0
@@ -99,7 +99,7 @@ class _Clients:
         return received
 
     def _connect(self) -> Connection:
-        connection = Connection(self.url)
+        connection = self._new_connection()
         read(connection, "/v2/")
         return connection
 
@@ -146,10 +146,15 @@ class _Clients:
         connection.close()
 
 
-def measure(url: str, pid: int | None, plan: Plan, seconds: float) -> Measurement:
-    """Run `plan` for about `seconds` against the server at `url`, whose main process is `pid`."""
-    watch = Watch(pid) if pid is not None else None
-    clients = _Clients(url, plan, seconds)
+def measure(
+    connect: Callable[[], Connection], pids: Sequence[int], plan: Plan, seconds: float
+) -> Measurement:
+    """Run `plan` for about `seconds` against the server that `connect` connects to.
+
+    `pids` are its main processes: its own, and its database's; none if unknown.
+    """
+    watch = Watch(pids) if pids else None
+    clients = _Clients(connect, plan, seconds)
     if watch:
         watch.start()
     client_cpu = -time.process_time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,9 +50,9 @@ def memory_bytes(pid: int) -> dict[str, int]:
 
 @dataclass
 class Watch:
-    """The cost of a process tree from `start` to `stop`."""
+    """The cost of some process trees from `start` to `stop`."""
 
-    root: int
+    roots: Sequence[int]
     pids: list[int] = field(default_factory=list)
     cpu_seconds: float = 0.0
     peak_worker_bytes: int = 0  # VmHWM of the largest process
@@ -60,7 +61,7 @@ class Watch:
 
     def start(self) -> None:
         """Read the counters; reset the peaks of memory if the kernel allows it."""
-        self.pids = process_tree(self.root)
+        self.pids = [pid for root in self.roots for pid in process_tree(root)]
         for pid in self.pids:
             try:
                 Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)

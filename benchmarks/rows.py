@@ -14,10 +14,11 @@ from benchmarks.polling import Request
 from benchmarks.target import GIB, KIB, MIB, TAG_COUNT, Target
 from benchmarks.wire import Connection, ExchangeFailedError
 
-SIZES = (4 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
+SIZES = (4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
 CLIENTS = (1, 4, 16)
 BULK_BESIDE = 4
 MEMORY_CLIENTS = 16
+RANGES = 8
 
 
 class Unit(Enum):
@@ -64,7 +65,7 @@ class Row:
 
 def select(*, full: bool) -> list[Row]:
     """Return the rows of the full or the quick run, reads before writes."""
-    reads = [*_pulls(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
+    reads = [*_pulls(), *_ranges(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
     rows = [*reads, *_writes(), *_pushes(), _memory("push")]
     return [row for row in rows if full or row.quick]
 
@@ -108,6 +109,31 @@ def _pull(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
 def _blob_requests(target: Target, size_bytes: int, first: int) -> Iterator[Request]:
     paths = [f"/v2/{target.repository}/blobs/{digest}" for digest in target.blobs(size_bytes)]
     return _in_turn(target, "GET", [(path, size_bytes) for path in paths], first)
+
+
+def _ranges() -> Iterator[Row]:
+    name = f"blob GET 1 GiB in {RANGES} ranges x{RANGES}"
+    yield Row(name, Unit.MEGABYTES, _ranges_plan, least_bytes=GIB)
+
+
+def _ranges_plan(target: Target) -> Plan:
+    """Plan clients that each pull a part of one blob."""
+    path = f"/v2/{target.repository}/blobs/{target.blobs(GIB)[0]}"
+    part = GIB // RANGES
+    with target.connect() as connection:
+        requests = [
+            Request(
+                connection.request("GET", path, f"Range: bytes={first}-{first + part - 1}"),
+                206,
+                part,
+            )
+            for first in range(0, GIB, part)
+        ]
+    return Plan([_again(request) for request in requests])
+
+
+def _again(request: Request) -> exchanges.Exchange:
+    return lambda connection: exchanges.pull(connection, request)
 
 
 def _in_turn(
@@ -249,9 +275,7 @@ def _push_plan(size_bytes: int, clients: int, *, whole: bool) -> Callable[[Targe
     def plan(target: Target) -> Plan:
         target.maker.prepare(size_bytes)
         pushed: list[str] = []
-        how = exchanges.push_streamed
-        if whole:
-            how = exchanges.push_post if target.takes_post() else exchanges.push_put
+        how = target.push_whole() if whole else exchanges.push_streamed
 
         def push(connection: Connection) -> int:
             pushed.append(how(connection, target.repository, target.maker, size_bytes))

@@ -13,14 +13,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.exchanges import read
+from benchmarks.signed_in import Bearers, initialize
 from benchmarks.wire import Connection, ExchangeFailedError
 
 ROOT = Path(__file__).resolve().parent.parent
+ACCOUNT = "dev"  # so that the names of repositories are those of `entrepot dev`
 READY_SECONDS = 20
 STOP_SECONDS = 35
 
@@ -36,23 +39,38 @@ class Kind:
     notes: str  # its settings, for the report
     command: Callable[[Path, int, int], list[str]]  # data folder, port, workers
     version: Callable[[], str]  # raises UnavailableError
+    settings: Mapping[str, str] = field(default_factory=dict)  # of ours, without ENTREPOT_
+    signs_in: bool = False
+    on_postgresql: bool = False  # with a server of its own
 
 
 class Server:
     """A registry over `folder`, which listens at `url` once started."""
 
-    def __init__(self, kind: Kind, folder: Path, workers: int) -> None:
+    def __init__(
+        self, kind: Kind, folder: Path, workers: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.kind = kind
         self.folder = folder
         self.workers = workers
-        self._process: subprocess.Popen[bytes] | None = None
+        self.repositories: Sequence[str] = ()
+        """Those that a client who signs in may use."""
         self.url = ""
+        self._settings = {**kind.settings, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._database = ExitStack()
+        self._database_pids: list[int] = []
+        self._bearers: Bearers | None = None
 
     @property
-    def pid(self) -> int:
-        """Return the id of its main process."""
+    def pids(self) -> list[int]:
+        """Return the ids of its main process and of its database's."""
         assert self._process is not None
-        return self._process.pid
+        return [self._process.pid, *self._database_pids]
+
+    def connection(self) -> Connection:
+        """Return a new connection, signed in if that is needed."""
+        return Connection(self.url, *([self._bearers.header()] if self._bearers else []))
 
     def start(self) -> None:
         """Start it with an empty folder, and wait until it is ready."""
@@ -61,16 +79,20 @@ class Server:
         data.mkdir(parents=True)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
+        environment = self._environment()
+        secrets = initialize(data, ACCOUNT, environment) if self.kind.signs_in else ()
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 self.kind.command(data, port, self.workers),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env=environment,
                 start_new_session=True,
             )
         self._wait_ready()
+        if secrets:
+            self._bearers = Bearers(self.url, secrets, self.repositories)
 
     def stop(self) -> None:
         """Stop it and delete its folder."""
@@ -82,7 +104,19 @@ class Server:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
             self._process = None
+        self._database.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of its processes; start its database if it needs one."""
+        settings = {f"ENTREPOT_{name}": value for name, value in self._settings.items()}
+        if self.kind.on_postgresql:
+            from benchmarks.scale_stores import postgresql  # noqa: PLC0415 - others need no driver
+
+            database = self._database.enter_context(postgresql())
+            self._database_pids = [database.pid]
+            settings["ENTREPOT_DATABASE_URL"] = database.create("bench").url
+        return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **settings}
 
     def _wait_ready(self) -> None:
         assert self._process is not None
@@ -90,7 +124,7 @@ class Server:
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
                 connection = Connection(self.url)
-                read(connection, "/v2/")
+                read(connection, "/readyz" if self.kind.signs_in else "/v2/")
                 connection.close()
             except (OSError, ExchangeFailedError):
                 time.sleep(0.05)
@@ -109,8 +143,16 @@ def free_port() -> int:
 
 
 def _entrepot_command(data: Path, port: int, workers: int) -> list[str]:
+    return _ours("dev", data, port, workers)
+
+
+def _serve_command(data: Path, port: int, workers: int) -> list[str]:
+    return _ours("serve", data, port, workers)
+
+
+def _ours(command: str, data: Path, port: int, workers: int) -> list[str]:
     options = ["--port", str(port), "--data", str(data), "--workers", str(workers)]
-    return [sys.executable, "-m", "registry", "dev", *options]
+    return [sys.executable, "-m", "registry", command, *options]
 
 
 def _entrepot_version() -> str:
@@ -152,9 +194,44 @@ KINDS = {
         _entrepot_command,
         _entrepot_version,
     ),
+    "entrepot-plain": Kind(
+        "`entrepot serve`: SQLite, plain blobs, bearers, access log and audit log on",
+        _serve_command,
+        _entrepot_version,
+        {"SEALING": "off"},
+        signs_in=True,
+    ),
+    "entrepot-sealed": Kind(
+        "`entrepot serve`: SQLite, sealed blobs, bearers, access log and audit log on",
+        _serve_command,
+        _entrepot_version,
+        signs_in=True,
+    ),
+    "entrepot-postgresql": Kind(
+        "`entrepot dev`: PostgreSQL, filesystem store, no sign-in, access log on",
+        _entrepot_command,
+        _entrepot_version,
+        on_postgresql=True,
+    ),
+    "entrepot-sealed-postgresql": Kind(
+        "`entrepot serve`: PostgreSQL, sealed blobs, bearers, access log and audit log on",
+        _serve_command,
+        _entrepot_version,
+        signs_in=True,
+        on_postgresql=True,
+    ),
     "docker-registry": Kind(
         "filesystem store, in-memory descriptor cache, access log off, log level warn",
         _docker_registry_command,
         _docker_registry_version,
     ),
 }
+
+
+def kind_of(text: str) -> tuple[Kind, dict[str, str]]:
+    """Return the kind that a word of the command line names, and the settings behind it.
+
+    They are those of ours without their prefix, as in ``entrepot:INLINE_MAX_BYTES:0``.
+    """
+    name, *rest = text.split(":")
+    return KINDS[name], dict(zip(rest[::2], rest[1::2], strict=True))

@@ -15,7 +15,9 @@ from benchmarks.wire import Connection, ExchangeFailedError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-BLOB_COUNTS = {4 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
+BLOB_COUNTS = {4 * KIB: 64, 16 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
+SMALL_BYTES = 16 * KIB
+"""Size up to which blobs to pull are pushed whole: ours may keep such ones in its database."""
 MANIFEST_COUNT = 64
 TAG_COUNT = 10_000
 SEEDING_CLIENTS = 4
@@ -56,9 +58,11 @@ class Target:
         return self.server.url if self.server else self.base_url
 
     @property
-    def pid(self) -> int | None:
-        """Return the id of its main process, or None if unknown."""
-        return self.server.pid if self.server else self.known_pid
+    def pids(self) -> list[int]:
+        """Return the ids of its main processes, its own and its database's; none if unknown."""
+        if self.server:
+            return self.server.pids
+        return [] if self.known_pid is None else [self.known_pid]
 
     @property
     def repository(self) -> str:
@@ -72,15 +76,20 @@ class Target:
 
     def connect(self) -> closing[Connection]:
         """Return a new connection that is closed at the end of a ``with`` block."""
-        return closing(Connection(self.url))
+        return closing(self.connection())
+
+    def connection(self) -> Connection:
+        """Return a new connection, signed in if that is needed."""
+        return self.server.connection() if self.server else Connection(self.url)
 
     def blobs(self, size_bytes: int) -> list[str]:
         """Return the digests of stored blobs of one size; store and verify them first."""
         if size_bytes not in self._blobs:
             self.progress(f"{self.name}: storing and verifying blobs of {size_bytes} bytes")
             with self.connect() as connection:
+                push = self.push_whole() if size_bytes <= SMALL_BYTES else exchanges.push_streamed
                 self._blobs[size_bytes] = [
-                    exchanges.push_streamed(connection, self.repository, self.maker, size_bytes)
+                    push(connection, self.repository, self.maker, size_bytes)
                     for _ in range(BLOB_COUNTS[size_bytes])
                 ]
                 for digest in self._blobs[size_bytes]:
@@ -144,6 +153,10 @@ class Target:
         if failures:
             raise failures[0]
         self._tagged = True
+
+    def push_whole(self) -> Callable[[Connection, str, BodyMaker, int], str]:
+        """Return the exchange that pushes a blob in as few requests as it takes."""
+        return exchanges.push_post if self.takes_post() else exchanges.push_put
 
     def takes_post(self) -> bool:
         """Return True if it takes a blob in one POST (end-4b is optional)."""

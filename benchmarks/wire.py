@@ -62,11 +62,13 @@ def parse_head(raw: bytes) -> Head:
 class Connection:
     """A blocking connection to the server at `url`, for one thread at a time."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *headers: str) -> None:
+        """Connect; `headers` are part of every request."""
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None:
             raise ValueError(f"only plain http can be measured, not {url}")
         self.host = parts.netloc
+        self._headers = headers
         self.received_bytes = 0
         self.socket = socket.create_connection((parts.hostname, parts.port or 80))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -88,7 +90,14 @@ class Connection:
 
     def request(self, method: str, target: str, *headers: str) -> bytes:
         """Return the bytes of a request head, which may be sent many times."""
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}", *headers, "", ""]
+        lines = [
+            f"{method} {target} HTTP/1.1",
+            f"Host: {self.host}",
+            *self._headers,
+            *headers,
+            "",
+            "",
+        ]
         return "\r\n".join(lines).encode()
 
     def send(self, data: bytes, *, more: bool = False) -> None:

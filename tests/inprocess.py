@@ -249,6 +249,9 @@ def _add_immutable(
     tx.execute(_EXCLUDE, id_=made.id, patterns=json.dumps(exclusions))
 
 
+IN_FILES: Final = Limits(inline_max_bytes=0)
+
+
 @asynccontextmanager
 async def open_registry(
     url: str,
@@ -260,7 +263,10 @@ async def open_registry(
     around: Callable[[Database], Database] = lambda database: database,
     leases: Leases | None = None,
 ) -> AsyncIterator[Registry]:
-    """Open a registry over a migrated database and a store; `around` may wrap the database."""
+    """Open a registry over a migrated database and a store; `around` may wrap the database.
+
+    Without `limits`, small blobs are in the store too, where tests look for them.
+    """
     clock = clock or ManualClock()
     opened = open_database(url)
     try:
@@ -273,7 +279,7 @@ async def open_registry(
             writer=store,
             clock=clock,
             new_id=lambda: uuid7(clock()),
-            limits=limits or Limits(),
+            limits=limits or IN_FILES,
             pulls=pulls,
             registry_host=RegistryHost("local", "registry.example"),
             leases=leases or Leases(uuid7()),

@@ -38,6 +38,10 @@ _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
+
+
 class SettingsError(Exception):
     """A setting is unknown, or its value is invalid."""
 
@@ -51,6 +55,8 @@ class Limits:
     max_open_uploads: int = 5000
     """Maximum of open upload sessions of an account."""
     max_open_uploads_per_repository: int = 1000
+    inline_max_bytes: int = MOST_INLINE_BYTES
+    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
 
@@ -335,6 +341,7 @@ _RANGES: Final = {
     "port": (0, 65535),
     "workers": (1, 1000),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
+    "inline_max_bytes": (0, MOST_INLINE_BYTES),
 }
 _GROUPS: Final = {"limits": Limits, "delays": Delays, "scrubbing": Scrubbing}
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}

@@ -65,7 +65,7 @@ def push_image(url: str) -> None:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the data of a registry that was used and stopped."""
     data = tmp_path_factory.mktemp("fsck") / "data"
-    registry = start_registry(data)
+    registry = start_registry(data, env={"ENTREPOT_INLINE_MAX_BYTES": "0"})
     try:
         push_image(registry.url)
         beside = fsck(data)

@@ -13,34 +13,62 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from sqlalchemy import bindparam
 
 from cloudcore.db.base import Database
+from cloudcore.db.statement import Statement
 from registry.blobstore.base import ObjectChanged
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.metadata.blobs.inline import read_body
+from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.settings import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
-from tests.tenants import URL, Install
+from tests.tenants import URL, open_install
 
 pytestmark = on_both_databases
 
 DATA = b"a layer of some hundred bytes. " * 100
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_CHANGE = Statement(
+    inline_bytes.update()
+    .where(inline_bytes.c.stored_id == bindparam("of"))
+    .values(body=bindparam("changed"))
+)
 DISABLED = {"reason": "kms_key_disabled"}
 
 
-@pytest.fixture
-async def world(install: Install) -> AsyncIterator[SealedWorld]:
+@pytest.fixture(params=[0, 4096], ids=["in the store", "inline"])
+async def world(metadata_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
     """Return an install that seals blobs."""
-    async with install.connect() as docker:
+    limits = Limits(inline_max_bytes=request.param)
+    async with open_install(metadata_url, limits=limits) as install, install.connect() as docker:
         yield await make_sealed_world(install, docker)
 
 
-def stored(world: SealedWorld) -> dict[str, bytes]:
-    """Return the objects of the store by id."""
+async def stored(world: SealedWorld, stored_id: str) -> bytes:
+    """Return the stored bytes of an object."""
+    if world.install.ctx.limits.inline_max_bytes:
+        body = await world.install.database.read(read_body, stored_id)
+        assert body is not None
+        return body
+    return _files(world)[stored_id]
+
+
+async def change(world: SealedWorld, stored_id: str, stored_bytes: bytes) -> None:
+    """Change the stored bytes of an object."""
+    if world.install.ctx.limits.inline_max_bytes:
+        of = {"of": stored_id, "changed": stored_bytes}
+        await world.install.database.write(lambda tx: tx.execute(_CHANGE, **of))
+    else:
+        _files(world)[stored_id] = stored_bytes
+
+
+def _files(world: SealedWorld) -> dict[str, bytes]:
     store = world.install.ctx.reader
     assert isinstance(store, MemoryStore)
     return store.files.objects
@@ -65,7 +93,7 @@ async def test_a_pushed_blob_is_sealed_under_the_platform_key(world: SealedWorld
     key = await world.platform_key()
     assert list(await world.wraps(object_id)) == [key.id]
     assert await world.link("red", DATA) == (object_id, key.id)
-    assert DATA[:30] not in stored(world)[stored_id]
+    assert DATA[:30] not in await stored(world, stored_id)
     answer = await world.pull("red", DATA)
     assert (answer.status_code, answer.content) == (200, DATA)
     part = await world.pull("red", DATA, Range="bytes=100-199")
@@ -207,9 +235,9 @@ async def test_changed_bytes_are_damaged_and_healed_by_a_push(
     key = await world.make_bound_key("blue", "blue")
     await world.mount("blue", DATA, "red")
     ((object_id, stored_id, *_),) = await world.objects(DATA)
-    changed = bytearray(stored(world)[stored_id])
+    changed = bytearray(await stored(world, stored_id))
     changed[at] ^= 1
-    stored(world)[stored_id] = bytes(changed)
+    await change(world, stored_id, bytes(changed))
     with suppress(ObjectChanged):  # the head of the answer was sent
         assert (await world.pull("red", DATA)).status_code == 404
     assert (await world.pull("red", DATA)).status_code == 404

@@ -35,7 +35,7 @@ from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 from tests.collecting import AT_ONCE, collect
-from tests.inprocess import Answer, Client, ManualClock
+from tests.inprocess import IN_FILES, Answer, Client, ManualClock
 from tests.property.collector_keys import YardKeys
 from tests.property.collector_ledger import Ledger
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
@@ -77,6 +77,7 @@ class Yard:
 
     database: OneConnection | StatementDatabase
     delays: Delays = AT_ONCE
+    limits: Limits = IN_FILES
     rng: random.Random = field(default_factory=random.Random)
     tally: Counter[str] = field(default_factory=Counter)
     """What happened, in all runs."""
@@ -95,7 +96,7 @@ class Yard:
             writer=self.store,
             clock=self.clock,
             new_id=self._new_id,
-            limits=Limits(),
+            limits=self.limits,
             pulls=PullLog(self.database, self.clock),
             registry_host=RegistryHost("local", "registry.example"),
             delays=self.delays,
@@ -240,6 +241,10 @@ class Yard:
         self.tally[f"key {key_state}"] += 1
         assert answer.status == (404 if key_state == "deleted" else 403), answer.body
 
+    def bodies(self) -> dict[str, bytes]:
+        """Return the bytes of inline objects by stored id."""
+        return dict(self.query("SELECT stored_id, body FROM inline_bytes"))
+
     def settle(self) -> None:
         """Let every time run out and collect twice; then nothing is left that nobody needs."""
         self.clock.advance(40 * DAY)
@@ -251,7 +256,10 @@ class Yard:
         self.check()
         held = "SELECT stored_id FROM blob_objects WHERE state <> 'shredded'"
         objects = {row[0] for row in self.query(held)}
-        assert set(self.store.bytes.files.objects) == objects, "bytes leak"
+        files, bodies = set(self.store.bytes.files.objects), set(self.bodies())
+        assert files | bodies == objects, "bytes leak"
+        assert not files & bodies
+        self.tally["inline"] += len(bodies)
         assert not self.store.bytes.files.staged, "staged bytes leak"
         assert not self.store.bytes.files.held, "bytes are held for ever"
         assert not self.query("SELECT id FROM quarantined_objects")

@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,6 +21,7 @@ from benchmarks.load import Measurement, Plan, measure, percentile
 from benchmarks.polling import Request
 from benchmarks.report import Outcome, comparison, document, findings, number, ratio, table
 from benchmarks.rows import Row, Unit, select, size_name
+from benchmarks.servers import KINDS, kind_of
 from benchmarks.wire import Connection, ExchangeFailedError, parse_head
 
 
@@ -294,7 +296,7 @@ def request(method: str = "GET", status: int = 200, length: int = 10000) -> Requ
 
 def test_clients_repeat_their_exchange_and_the_costs_are_seen(fixed_answers: str) -> None:
     plan = Plan([lambda connection: pull(connection, request())] * 2)
-    measured = measure(fixed_answers, os.getpid(), plan, seconds=0.1)
+    measured = measure(partial(Connection, fixed_answers), [os.getpid()], plan, seconds=0.1)
     assert measured.errors == []
     assert measured.exchanges == len(measured.latencies_ms) >= 2
     assert measured.payload_bytes == measured.exchanges * 10000
@@ -304,10 +306,27 @@ def test_clients_repeat_their_exchange_and_the_costs_are_seen(fixed_answers: str
     assert measured.peak_worker_bytes > 1 << 20
 
 
+def test_a_kind_has_settings_behind_it() -> None:
+    kind, settings = kind_of("entrepot:INLINE_MAX_BYTES:0:SEALING:off")
+    assert kind is KINDS["entrepot"]
+    assert settings == {"INLINE_MAX_BYTES": "0", "SEALING": "off"}
+
+
+def test_headers_of_a_connection_are_in_every_request() -> None:
+    server = Answers(b"HTTP/1.1 204 No Content\r\n\r\n")
+    connection = Connection(server.url, "Authorization: Bearer x")
+    request = connection.request("GET", "/v2/", "Accept: y")
+    assert request.endswith(b"\r\nAuthorization: Bearer x\r\nAccept: y\r\n\r\n")
+    connection.send(request)
+    connection.head()
+    connection.close()
+    server.join()
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_polled_clients_repeat_their_requests(fixed_answers: str, method: str) -> None:
     plan = Plan(requests=[itertools.repeat(request(method)) for _ in range(3)])
-    measured = measure(fixed_answers, None, plan, seconds=0.1)
+    measured = measure(partial(Connection, fixed_answers), [], plan, seconds=0.1)
     assert measured.errors == []
     assert measured.exchanges >= 3
     assert measured.server_cpu_seconds is None
@@ -315,7 +334,15 @@ def test_polled_clients_repeat_their_requests(fixed_answers: str, method: str) -
 
 @pytest.mark.parametrize("wrong", [request(status=206), request(length=9999)])
 def test_a_wrong_answer_is_an_error(fixed_answers: str, wrong: Request) -> None:
-    polled = measure(fixed_answers, None, Plan(requests=[itertools.repeat(wrong)]), seconds=0.1)
+    polled = measure(
+        partial(Connection, fixed_answers),
+        [],
+        Plan(requests=[itertools.repeat(wrong)]),
+        seconds=0.1,
+    )
     assert "200 of 10000 bytes" in polled.errors[0]
     plan = Plan([lambda connection: pull(connection, wrong)])
-    assert "200 of 10000 bytes" in measure(fixed_answers, None, plan, seconds=0.1).errors[0]
+    assert (
+        "200 of 10000 bytes"
+        in measure(partial(Connection, fixed_answers), [], plan, seconds=0.1).errors[0]
+    )

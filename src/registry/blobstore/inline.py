@@ -7,7 +7,7 @@ bytes as a file of the object would have, plain or sealed under its data key.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
@@ -25,9 +25,6 @@ from registry.blobstore.sealed_object import StoredBytes, unseal
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of
-
-MOST_INLINE_BYTES: Final = 16 * 1024
-"""Size of the largest blob that may be inline, whatever the setting."""
 
 
 def store_inline(
@@ -50,6 +47,19 @@ def store_inline(
     body = sealed_bytes(data, data_key, object_id)
     checksum = blake3(body).hexdigest()
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
+
+
+def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
+    """Check the stored bytes of an inline object by presence and size.
+
+    Raises:
+        ObjectUnknown: they are lost.
+        ObjectDamaged: there are more or fewer than `stored_size`.
+
+    """
+    if body is None:
+        raise ObjectUnknown(stored_id)
+    check_size(len(body), stored_size)
 
 
 def open_inline(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from cloudcore.serving.body import Receive, Scope, Sink, receive_into
+from cloudcore.serving.body import Receive, Scope, Sink, read_body, receive_into
+from cloudcore.serving.body_budget import BODIES
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
@@ -75,3 +76,14 @@ class DataPlaneRequest:
     async def body(self, sink: Sink, finish: Callable[[bool], T]) -> T:
         """Move the body to `sink`; see `cloudcore.serving.body.receive_into`."""
         return await receive_into(self.scope, self.receive, sink, finish)
+
+    async def read_small(self, limit: int) -> bytes | None:
+        """Return a whole body of at most `limit` bytes, or None if the client left before its end.
+
+        Raises:
+            BodyTooLarge: it is longer.
+            NoRoom: too many bodies are arriving at once.
+
+        """
+        with BODIES.hold() as hold:
+            return await read_body(hold.metered(self.receive), limit)

@@ -98,7 +98,7 @@ def _span(request: DataPlaneRequest) -> uploads.Span | None:
 
 
 def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploads.Chunk:
-    return uploads.Chunk(request.body, request.content_length, span)
+    return uploads.Chunk(request.body, request.content_length, span, request.read_small)
 
 
 def _upload_id(request: DataPlaneRequest) -> str:

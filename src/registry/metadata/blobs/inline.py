@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, exists, func, select, text
+from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -43,7 +44,9 @@ class StrayBody(NamedTuple):
 
 
 _ADD: Final = Statement(
-    inline_bytes.insert().values(stored_id=bindparam("stored_id"), body=bindparam("body"))
+    insert(inline_bytes)
+    .values(stored_id=bindparam("stored_id"), body=bindparam("body"))
+    .on_conflict_do_nothing()
 )
 _READ: Final = Statement(select(_b.body).where(_b.stored_id == bindparam("stored_id")))
 _MEASURE: Final = Statement(
@@ -75,7 +78,10 @@ _STRAYS: Final = Statement(
 
 
 def add_body(tx: Connection, stored_id: str, body: bytes) -> None:
-    """Insert the stored bytes of an inline object, whose row the same transaction writes."""
+    """Insert the stored bytes of an inline object, whose row the same transaction writes.
+
+    Do nothing if they are there: stored bytes never change, and the transaction was repeated.
+    """
     tx.execute(_ADD, stored_id=stored_id, body=body)
 
 

@@ -21,6 +21,7 @@ from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
     digest_aliases,
+    inline_bytes,
     repositories,
     repository_blobs,
 )
@@ -59,6 +60,8 @@ class Link(NamedTuple):
     """None: the object is plain, or the wrap was erased with its KMS key."""
     key_state: KeyState | None
     """Of the KMS key."""
+    body: bytes | None = None
+    """The stored bytes, if they are in a row and `find_link` found them."""
 
 
 class Target(NamedTuple):
@@ -113,13 +116,14 @@ _LINK_COLUMNS: Final = (
 )
 _WRAP_OF_LINK: Final = and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id)
 _FIND: Final = Statement(
-    select(*_LINK_COLUMNS)
+    select(*_LINK_COLUMNS, inline_bytes.c.body)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
+    .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id))
     .where(
         accounts.c.handle == bindparam("handle"),
         repositories.c.name == bindparam("name"),

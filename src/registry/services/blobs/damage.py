@@ -43,6 +43,25 @@ async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> s
     return None
 
 
+def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
+    """Return what is wrong with the stored bytes of an inline object, or None; None: lost."""
+    if body is None:
+        return damage.ABSENT
+    return None if len(body) == stored_size else damage.SIZE
+
+
+async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
+    """Return what is wrong with the bytes of a link's object by presence and size, or None.
+
+    Raises:
+        StoreUnavailable: the store failed.
+
+    """
+    if link.is_inline:
+        return find_body_damage(link.body, link.stored_size)
+    return await find_damage(reader, link.stored_id, link.stored_size)
+
+
 async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """Mark a link's object as damaged; count and log the damage.
 

@@ -11,14 +11,16 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
+from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.keys import WrapBroken
 from registry.metadata.blobs import damage, wraps
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import KeptObject
 from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.encryption_bindings import effective_key
-from registry.services.blobs.damage import find_damage
+from registry.services.blobs.damage import find_body_damage, find_damage
 from registry.services.context import ServiceContext
 
 
@@ -41,10 +43,10 @@ async def see_kept_bytes(
     found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
     if found is None:
         return None
-    kept, kms_key_id, own = found
+    kept, kms_key_id, own, body = found
     seen = SeenBytes(kept.stored_id, None, kms_key_id)
     try:
-        found_damage = await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
+        found_damage = await _find_damage(ctx, kept, body)
     except StoreUnavailable:
         found_damage = damage.UNREADABLE
     if found_damage is not None:
@@ -54,7 +56,7 @@ async def see_kept_bytes(
     opened = await open_any(ctx, account_id, kept.stored_id, kms_key_id, own)
     if opened is None:
         return seen
-    if not await _is_sealed_with(ctx, kept, opened):
+    if not await _is_sealed_with(ctx, kept, body, opened):
         return seen._replace(damage=damage.DIGEST)
     wrapped = await wrap_again(ctx, account_id, kms_key_id, kept.stored_id, opened)
     return seen._replace(wrapped=wrapped)
@@ -87,9 +89,20 @@ async def wrap_again(
         return None
 
 
-async def _is_sealed_with(ctx: ServiceContext, kept: KeptObject, data_key: DataKey) -> bool:
+async def _find_damage(ctx: ServiceContext, kept: KeptObject, body: bytes | None) -> str | None:
+    if kept.is_inline:
+        return find_body_damage(body, kept.stored_size)
+    return await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
+
+
+async def _is_sealed_with(
+    ctx: ServiceContext, kept: KeptObject, body: bytes | None, data_key: DataKey
+) -> bool:
     """Return False if the header of a sealed object does not belong to its data key."""
     try:
+        if kept.is_inline:
+            open_inline(body, kept.stored_id, None, data_key)
+            return True
         opened = await ctx.reader.open(kept.stored_id, None, data_key)
     except (ObjectUnknown, ObjectDamaged, StoreUnavailable):
         return False
@@ -99,11 +112,13 @@ async def _is_sealed_with(ctx: ServiceContext, kept: KeptObject, data_key: DataK
 
 def _find_kept(
     tx: Connection, account_id: str, repository_id: str, digest: str
-) -> tuple[KeptObject, str, list[Wrap]] | None:
+) -> tuple[KeptObject, str, list[Wrap], bytes | None] | None:
+    """Return the kept object, the repository's KMS key, the wraps, and the body if it is inline."""
     kept = blobs.find_object(tx, account_id, digest)
     if kept is None:
         return None
+    body = read_body(tx, kept.stored_id) if kept.is_inline else None
     if kept.encoding == PLAIN:
-        return kept, "", []
+        return kept, "", [], body
     key = effective_key(tx, account_id, repository_id)
-    return kept, key.kms_key_id, wraps.find_wraps(tx, account_id, kept.id)
+    return kept, key.kms_key_id, wraps.find_wraps(tx, account_id, kept.id), body

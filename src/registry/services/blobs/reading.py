@@ -21,6 +21,7 @@ from registry.blobstore.base import (
     ObjectUnknown,
     OpenObject,
 )
+from registry.blobstore.inline import check_inline, open_inline
 from registry.errors import (
     BlobUnknown,
     KmsKeyDeleted,
@@ -34,7 +35,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.damage import find_damage, note_damage
+from registry.services.blobs.damage import find_link_damage, note_damage
 from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 
@@ -104,8 +105,11 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
 
     """
 
-    def look(found: FoundBlob) -> Awaitable[OpenObject]:
-        return ctx.reader.open(found.link.stored_id, found.link.size, found.data_key)
+    async def look(found: FoundBlob) -> OpenObject:
+        link = found.link
+        if link.is_inline:
+            return open_inline(link.body, link.stored_id, link.size, found.data_key)
+        return await ctx.reader.open(link.stored_id, link.size, found.data_key)
 
     return await _look(ctx, name, found, look)
 
@@ -118,8 +122,12 @@ async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
 
     """
 
-    def look(found: FoundBlob) -> Awaitable[None]:
-        return ctx.reader.check(found.link.stored_id, found.link.stored_size)
+    async def look(found: FoundBlob) -> None:
+        link = found.link
+        if link.is_inline:
+            check_inline(link.body, link.stored_id, link.stored_size)
+        else:
+            await ctx.reader.check(link.stored_id, link.stored_size)
 
     if not ctx.reader.check_cached(found.link.stored_id, found.link.stored_size):
         await _look(ctx, name, found, look)
@@ -144,8 +152,7 @@ async def _look(
         except ObjectUnknown:
             kind = damage.ABSENT
         except ObjectDamaged:
-            link = found.link
-            kind = await find_damage(ctx.reader, link.stored_id, link.stored_size) or damage.DIGEST
+            kind = await find_link_damage(ctx.reader, found.link) or damage.DIGEST
         if await note_damage(ctx, found.link, kind):
             break
         # Another request has marked it, or a push has healed it, since the link was read.
@@ -161,7 +168,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if await find_damage(ctx.reader, link.stored_id, link.stored_size) is not None:
+    if await find_link_damage(ctx.reader, link) is not None:
         return False
     seen = link.account_id, link.stored_id, link.verified_at, link.damage
     await ctx.database.write(damage.confirm, *seen, _NEVER_VERIFIED)

@@ -32,6 +32,7 @@ from registry.blobstore.base import PLAIN, Stored
 from registry.errors import KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
+from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
@@ -104,15 +105,21 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = 
         kept = await _record(ctx, new, lease)
     except KmsKeyDisabled:
         if lease is None:
-            await ctx.writer.remove_duplicate(stored.object_id)
+            await drop_stored(ctx, stored)
         raise
     if kept is None:
-        await ctx.writer.remove_duplicate(stored.object_id)
+        await drop_stored(ctx, stored)
         raise NameUnknown("the repository was deleted meanwhile")
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
     if kept.stored_id != stored.object_id:
+        await drop_stored(ctx, stored)
+
+
+async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
+    """Delete stored bytes whose row was not written; those of an inline object are nowhere."""
+    if stored.body is None:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
@@ -220,6 +227,8 @@ def _record_rows(
     if target is None:
         raise _NoRepositoryError
     result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
+    if stored.body is not None and result.stored_id == made.stored_id:
+        add_body(tx, made.stored_id, stored.body)
     blobs.link_object(
         tx, new.repository_id, account_id, stored.digest, object_id, stored.size, now, kms_key_id
     )
@@ -298,5 +307,6 @@ def new_object(stored: Stored) -> NewObject:
         stored.stored_size,
         stored.encoding,
         stored_id=stored.object_id,
+        is_inline=stored.body is not None,
         checksum=stored.checksum,
     )

@@ -8,13 +8,14 @@ it took the lease, and each of its transactions checks the lease's token.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
+from registry.blobstore.inline import store_inline
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
@@ -31,7 +32,7 @@ from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
-from registry.services.blobs.recording import NewBytes, record_blob
+from registry.services.blobs.recording import NewBytes, drop_stored, record_blob
 from registry.services.blobs.sealing import (
     Seal,
     check_writable,
@@ -69,6 +70,9 @@ class Body(Protocol):
         ...
 
 
+ReadBody = Callable[[int], Awaitable[bytes | None]]
+
+
 class Span(NamedTuple):
     """A chunk's position by its ``Content-Range``: offset of its first byte, and length."""
 
@@ -83,6 +87,29 @@ class Chunk(NamedTuple):
     declared_bytes: int | None
     """``Content-Length``, or None."""
     span: Span | None = None
+    read: ReadBody | None = None
+    """Reads the same body, of at most so many bytes, into memory; None if it ended early."""
+
+    def is_small(self, limit: int) -> bool:
+        """Return True if the body is known to have at most `limit` bytes, which is not 0."""
+        declared = self.declared_bytes
+        return self.read is not None and declared is not None and declared <= limit > 0
+
+    async def whole(self) -> bytes:
+        """Return the body, which is small.
+
+        Raises:
+            SizeInvalid: the client left before its end; or it is not as long as `span`.
+
+        """
+        assert self.read is not None
+        assert self.declared_bytes is not None
+        body = await self.read(self.declared_bytes)
+        if body is None:
+            raise _cut_short()
+        if self.span and self.span.length != len(body):
+            raise _unlike_its_span()
+        return body
 
 
 class _Progress(NamedTuple):
@@ -177,6 +204,9 @@ async def finish_upload(
 
     """
     async with _held(ctx, name, upload_id) as hold:
+        if not hold.upload.received_bytes and chunk.is_small(ctx.limits.inline_max_bytes):
+            await _finish_small(ctx, hold, expected, chunk)
+            return
         async with _opened(ctx, hold, chunk) as staged:
 
             def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
@@ -197,6 +227,26 @@ async def finish_upload(
     raise _cut_short()
 
 
+async def _finish_small(
+    ctx: ServiceContext, hold: UploadHold, expected: Digest, chunk: Chunk
+) -> None:
+    """Make the body of a session's only request an inline object.
+
+    If it ends early, nothing of it counts.
+    """
+    if chunk.span is not None and chunk.span.first:
+        raise UploadOutOfOrder(0)
+    hold.stage_id = ctx.new_id()
+    hold.seal = await _new_seal(ctx, hold)
+    data = await chunk.whole()
+    try:
+        stored = store_inline(data, expected, hold.stage_id, key_of(hold.seal))
+    except DigestMismatch:
+        await _end(ctx, hold)
+        raise
+    await _record(ctx, hold, stored)
+
+
 async def push_blob(
     ctx: ServiceContext, name: Name, rights: Rights, expected: Digest, chunk: Chunk
 ) -> None:
@@ -211,6 +261,10 @@ async def push_blob(
     repository, writing = await repository_and_key(ctx, name, rights)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
+    if chunk.is_small(ctx.limits.inline_max_bytes):
+        small = store_inline(await chunk.whole(), expected, stage_id, key_of(seal))
+        await record_blob(ctx, NewBytes(repository.id, repository.account_id, small, seal))
+        return
     staged = await ctx.writer.stage(stage_id, key_of(seal), expected.algorithm, is_fresh=True)
     async with aclosing(staged):
         sink = _limited(ctx, staged)
@@ -356,6 +410,8 @@ async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     A holder that lost the lease may have them open, or may have made them an object, or the store
     fails. Then leave them to the orphan scan.
     """
+    if hold.upload.lease_token == FIRST_TOKEN:
+        return  # nothing was staged before
     with suppress(StageBusy, StoreUnavailable):
         await ctx.writer.discard(hold.upload.stage_id)
 
@@ -404,7 +460,7 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
         raise
     except UploadLeaseLost:
         if hold.has_copy:
-            await ctx.writer.remove_duplicate(stored.object_id)
+            await drop_stored(ctx, stored)
         raise await ctx.database.read(_lost, hold, ctx.clock()) from None
     if hold.has_copy:
         await _drop_received(ctx, hold)

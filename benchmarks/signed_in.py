@@ -1,0 +1,66 @@
+"""Sign in to an ``entrepot serve`` that is measured: its first account, and bearers for pushes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+RENEW_SECONDS: Final = 200
+"""Age from which a bearer, which lives five minutes, is replaced."""
+
+
+def initialize(data: Path, account: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Run ``entrepot init``; return the id and secret of its access key."""
+    command = [sys.executable, "-m", "registry", "init", "--data", str(data)]
+    shown = subprocess.run(
+        [*command, "--account", account, "--admin-email", "a@example.org"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    labels = ("access key id", "secret access key")
+    return tuple(re.findall(rf"{label} +(\S+)", shown)[0] for label in labels)
+
+
+class Bearers:
+    """The bearers of one client, for pulls from and pushes to some repositories."""
+
+    def __init__(self, url: str, secrets: Sequence[str], repositories: Sequence[str]) -> None:
+        self._url = url
+        self._repositories = repositories
+        form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
+        access = self._call("POST", "/v1/oauth/token", form, _basic(*secrets))
+        headers = {"Authorization": f"Bearer {access['access_token']}"}
+        self._login = self._call("POST", "/v1/authorization-token", b"", headers)
+        self._bearer = ""
+        self._made_at = float("-inf")
+
+    def header(self) -> str:
+        """Return the header line with a bearer that is valid for some time."""
+        if time.monotonic() - self._made_at > RENEW_SECONDS:
+            scopes = [("scope", f"repository:{each}:pull,push") for each in self._repositories]
+            basic = _basic(self._login["username"], self._login["password"])
+            path = f"/v2/token?{urllib.parse.urlencode(scopes)}"
+            self._bearer = self._call("GET", path, None, basic)["token"]
+            self._made_at = time.monotonic()
+        return f"Authorization: Bearer {self._bearer}"
+
+    def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:  # noqa: ANN401
+        request = urllib.request.Request(self._url + path, body, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}

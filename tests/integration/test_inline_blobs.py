@@ -1,0 +1,400 @@
+"""Small blobs live in the database: pushed, pulled, deduplicated, damaged, healed and collected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import bindparam, select, text
+
+from cloudcore.db.statement import Statement
+from registry.blobstore.memory import MemoryStore
+from registry.errors import BlobUnknown, DigestMismatch
+from registry.gc.fsck import Report, check
+from registry.gc.pace import Pace
+from registry.gc.recovery import recover_blob
+from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
+from registry.metadata.blobs import inline
+from registry.metadata.repositories.live import find_repository
+from registry.metadata.tables import blob_objects, inline_bytes
+from registry.oci.digest import Digest, digest_of
+from registry.services.blobs.recording import VERIFIED_FOR
+from registry.settings import Delays, Limits
+from tests.collecting import at_once, collect
+from tests.databases import on_both_databases
+from tests.inprocess import Answer, Registry, hang_up, open_registry
+from tests.integration.damaged import account_id, marked
+
+pytestmark = on_both_databases
+
+LIMIT: Final = 4096
+SMALL: Final = os.urandom(LIMIT)
+DIGEST: Final = digest_of(SMALL)
+_OBJECTS: Final = Statement(
+    select(blob_objects.c.digest, blob_objects.c.stored_id, blob_objects.c.is_inline)
+)
+_BODIES: Final = Statement(select(inline_bytes.c.stored_id, inline_bytes.c.body))
+
+_CHANGE: Final = Statement(inline_bytes.update().values(body=bindparam("changed")))
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+async def registry(metadata_url: str, store: MemoryStore) -> AsyncIterator[Registry]:
+    async with open_registry(metadata_url, store, limits=Limits(inline_max_bytes=LIMIT)) as opened:
+        yield opened
+
+
+async def push(registry: Registry, data: bytes = SMALL, repository: str = "app") -> Answer:
+    """Push in one POST."""
+    path = f"/v2/dev/{repository}/blobs/uploads/?digest={digest_of(data)}"
+    return await registry.client.request("POST", path, data, {"content-length": str(len(data))})
+
+
+async def push_in_session(registry: Registry, data: bytes, *parts: bytes) -> Answer:
+    """Push by POST, a PATCH for each of `parts`, and PUT with `data`."""
+    session = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+    location = session.headers["location"]
+    for part in parts:
+        assert (await registry.client.request("PATCH", location, part)).status == 202
+    whole = digest_of(b"".join((*parts, data)))
+    return await registry.client.request("PUT", f"{location}?digest={whole}", data)
+
+
+async def pull(
+    registry: Registry, digest: str = DIGEST, method: str = "GET", **headers: str
+) -> Answer:
+    path = f"/v2/dev/app/blobs/{digest}"
+    return await registry.client.request(method, path, b"", headers)
+
+
+async def rows(registry: Registry, statement: Statement) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in await registry.ctx.database.read(lambda tx: tx.rows(statement))]
+
+
+async def bodies(registry: Registry) -> dict[str, bytes]:
+    return {row[0]: bytes(row[1]) for row in await rows(registry, _BODIES)}
+
+
+async def run(registry: Registry, sql: str) -> None:
+    await registry.ctx.database.write(lambda tx: tx.execute(Statement(text(sql))))
+
+
+async def flip(registry: Registry) -> None:
+    """Change one bit of the only body."""
+    ((_, body),) = (await bodies(registry)).items()
+    changed = body[:9] + bytes([body[9] ^ 1]) + body[10:]
+    await registry.ctx.database.write(lambda tx: tx.execute(_CHANGE, changed=changed))
+
+
+async def fsck(registry: Registry, store: MemoryStore) -> Report:
+    return await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+
+
+async def scrub(registry: Registry, store: MemoryStore) -> ScrubReport:
+    ctx = registry.ctx
+    return await scrub_all(ctx.database, store, ctx.clock, ScrubScope(), Pace(), lambda _: None)
+
+
+@pytest.mark.parametrize("size", [0, 1, LIMIT])
+async def test_a_small_blob_is_pushed_into_a_row(
+    registry: Registry, store: MemoryStore, size: int
+) -> None:
+    data = SMALL[:size]
+    assert (await push(registry, data)).status == 201
+    assert (store.files.objects, store.files.staged) == ({}, {})
+    ((digest, stored_id, is_inline),) = await rows(registry, _OBJECTS)
+    assert (digest, bool(is_inline)) == (digest_of(data), True)
+    assert await bodies(registry) == {stored_id: data}
+    answer = await pull(registry, digest_of(data))
+    assert (answer.status, answer.body) == (200, data)
+    assert (await fsck(registry, store)).violations == []
+
+
+async def test_a_larger_blob_is_not(registry: Registry, store: MemoryStore) -> None:
+    assert (await push(registry, bytes(LIMIT + 1))).status == 201
+    assert await bodies(registry) == {}
+    assert len(store.files.objects) == 1
+
+
+async def test_without_a_limit_no_blob_is(metadata_url: str, store: MemoryStore) -> None:
+    limits = Limits(inline_max_bytes=0)
+    async with open_registry(metadata_url, store, limits=limits) as registry:
+        for data in (b"", b"1"):
+            assert (await push(registry, data)).status == 201
+        assert await bodies(registry) == {}
+        assert len(store.files.objects) == 2
+
+
+async def test_a_session_whose_last_request_has_the_whole_blob(
+    registry: Registry, store: MemoryStore
+) -> None:
+    assert (await push_in_session(registry, SMALL)).status == 201
+    assert (store.files.objects, store.files.staged) == ({}, {})
+    assert list((await bodies(registry)).values()) == [SMALL]
+    assert (await pull(registry)).body == SMALL
+    assert (await fsck(registry, store)).violations == []
+
+
+async def test_a_range_and_a_head(registry: Registry) -> None:
+    await push(registry)
+    part = await pull(registry, range="bytes=5-99")
+    assert (part.status, part.body) == (206, SMALL[5:100])
+    assert part.headers["content-range"] == f"bytes 5-99/{LIMIT}"
+    head = await pull(registry, method="HEAD")
+    assert (head.status, head.headers["content-length"], head.body) == (200, str(LIMIT), b"")
+
+
+async def test_wrong_bytes_are_refused(registry: Registry) -> None:
+    path = f"/v2/dev/app/blobs/uploads/?digest={DIGEST}"
+    answer = await registry.client.request("POST", path, b"other")
+    assert (answer.status, answer.codes) == (400, ["DIGEST_INVALID"])
+    assert await rows(registry, _OBJECTS) == []
+
+
+async def test_wrong_bytes_end_a_session(registry: Registry) -> None:
+    session = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
+    location = session.headers["location"]
+    wrong = await registry.client.request("PUT", f"{location}?digest={DIGEST}", b"other")
+    assert (wrong.status, wrong.codes) == (400, ["DIGEST_INVALID"])
+    assert (await registry.client.request("GET", location)).status == 404
+
+
+async def test_another_algorithm_is_verified_and_known(registry: Registry) -> None:
+    digest = digest_of(SMALL, "sha512")
+    path = f"/v2/dev/app/blobs/uploads/?digest={digest}"
+    assert (await registry.client.request("POST", path, SMALL)).status == 201
+    for each in (digest, DIGEST):
+        assert (await pull(registry, each)).body == SMALL
+
+
+async def test_equal_bytes_are_kept_once(registry: Registry) -> None:
+    for repository in ("app", "app", "other"):
+        assert (await push(registry, repository=repository)).status == 201
+    assert (await push_in_session(registry, SMALL)).status == 201
+    mounted = await registry.client.request(
+        "POST", f"/v2/dev/third/blobs/uploads/?mount={DIGEST}&from=dev/app"
+    )
+    assert mounted.status == 201
+    assert list((await bodies(registry)).values()) == [SMALL]
+    assert len(await rows(registry, _OBJECTS)) == 1
+
+
+async def test_bytes_in_the_store_stay_there(metadata_url: str, store: MemoryStore) -> None:
+    async with open_registry(metadata_url, store, limits=Limits(inline_max_bytes=0)) as registry:
+        await push(registry)
+        limits = Limits(inline_max_bytes=LIMIT)
+        later = replace(registry, ctx=replace(registry.ctx, limits=limits))
+        assert (await push(later, repository="other")).status == 201
+        assert await bodies(registry) == {}
+        assert (await pull(registry)).body == SMALL
+
+
+LOST: Final = "DELETE FROM inline_bytes"
+CUT: Final = "UPDATE inline_bytes SET body = substr(body, 1, 9)"
+DAMAGES: Final = {"absent": LOST, "size": CUT}
+
+
+@pytest.fixture(params=list(DAMAGES))
+def damage(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_damage_is_marked_when_it_is_met(
+    registry: Registry, damage: str, method: str
+) -> None:
+    await push(registry)
+    await run(registry, DAMAGES[damage])
+    assert (await pull(registry, method=method)).status == 404
+    assert await marked(registry) == [(DIGEST, damage)]
+    answer = await pull(registry)
+    assert (answer.status, answer.codes) == (404, ["BLOB_UNKNOWN"])
+    assert b"push them again" in answer.body
+
+
+@pytest.mark.parametrize("repository", ["app", "other"])
+async def test_a_push_heals_what_was_not_met(
+    registry: Registry, store: MemoryStore, damage: str, repository: str
+) -> None:
+    await push(registry)
+    await run(registry, DAMAGES[damage])
+    assert (await push(registry, repository=repository)).status == 201
+    assert (await pull(registry)).body == SMALL
+    assert await marked(registry) == []
+    assert (await fsck(registry, store)).violations == []
+
+
+async def test_a_damaged_blob_is_no_source_of_a_mount(registry: Registry, damage: str) -> None:
+    await push(registry)
+    await run(registry, DAMAGES[damage])
+    path = f"/v2/dev/other/blobs/uploads/?mount={DIGEST}&from=dev/app"
+    assert (await registry.client.request("POST", path)).status == 202
+
+
+async def test_bytes_that_were_not_verified_for_long_are_replaced(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await push(registry)
+    (old,) = await bodies(registry)
+    registry.clock.advance(VERIFIED_FOR / 1_000_000 + 1)
+    assert (await push(registry)).status == 201
+    assert len(await bodies(registry)) == 2
+    ((_, stored_id, _),) = await rows(registry, _OBJECTS)
+    assert stored_id != old
+    assert (await fsck(registry, store)).violations == []
+    await remove_quarantined(registry, store)
+    assert list(await bodies(registry)) == [stored_id]
+
+
+async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
+    metadata_url: str, store: MemoryStore
+) -> None:
+    async with open_registry(metadata_url, store, limits=Limits(inline_max_bytes=0)) as registry:
+        await push(registry)
+        (old,) = store.files.objects
+        store.files.objects[old] = b"short"
+        limits = Limits(inline_max_bytes=LIMIT)
+        app = type(registry.app)(replace(registry.ctx, limits=limits), registry.app._access)
+        later = replace(registry, client=type(registry.client)(app))
+        assert (await push(later)).status == 201
+        assert list((await bodies(registry)).values()) == [SMALL]
+        assert (await pull(registry)).body == SMALL
+        await collect(at_once(registry.ctx), store, await account_id(registry))
+        assert store.files.objects == {}
+
+
+async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await push(registry)
+    await flip(registry)
+    (found,) = (await scrub(registry, store)).blobs
+    assert (found.digest, found.is_new) == (DIGEST, True)
+    assert await marked(registry) == [(DIGEST, "digest")]
+    assert (await pull(registry)).status == 404
+    assert (await push(registry)).status == 201
+    assert (await pull(registry)).body == SMALL
+    report = await scrub(registry, store)
+    assert (report.blobs, report.read_bytes) == ([], LIMIT)
+
+
+async def test_fsck_names_lost_bytes_and_bytes_of_no_blob(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await push(registry)
+    await push(registry, b"other")
+    await run(registry, "UPDATE inline_bytes SET stored_id = 'x' WHERE length(body) > 5")
+    found = [(each.invariant, each.subject) for each in (await fsck(registry, store)).violations]
+    assert found == [("I1, I5", f"blob {DIGEST}"), ("I6", "inline bytes x")]
+
+
+async def unlink(registry: Registry) -> None:
+    answer = await registry.client.request("DELETE", f"/v2/dev/app/blobs/{DIGEST}")
+    assert answer.status == 202
+
+
+async def test_the_collector_deletes_the_row(registry: Registry, store: MemoryStore) -> None:
+    await push(registry)
+    await unlink(registry)
+    done = await collect(at_once(registry.ctx), store, await account_id(registry))
+    assert done.counts["freed_bytes"] == LIMIT
+    assert await bodies(registry) == {}
+    assert await rows(registry, _OBJECTS) == []
+
+
+async def remove_quarantined(registry: Registry, store: MemoryStore) -> None:
+    ctx = replace(registry.ctx, delays=Delays(gc_quarantine_seconds=0))
+    await collect(ctx, store, await account_id(registry))
+
+
+async def swept(registry: Registry, store: MemoryStore) -> str:
+    """Push a blob and sweep it into the quarantine; return the account's id."""
+    await push(registry)
+    await unlink(registry)
+    account = await account_id(registry)
+    ctx = at_once(registry.ctx)
+    await collect(
+        replace(ctx, delays=replace(ctx.delays, gc_quarantine_seconds=60)), store, account
+    )
+    assert await rows(registry, _OBJECTS) == []
+    return account
+
+
+async def app_id(registry: Registry) -> str:
+    found = await registry.ctx.database.read(find_repository, "dev", "app")
+    assert found is not None
+    return found.id
+
+
+async def test_a_swept_blob_is_recovered(registry: Registry, store: MemoryStore) -> None:
+    account = await swept(registry, store)
+    assert len(await bodies(registry)) == 1
+    await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
+    assert (await pull(registry)).body == SMALL
+    assert (await fsck(registry, store)).violations == []
+
+
+async def test_a_swept_blob_that_was_changed_is_not(registry: Registry, store: MemoryStore) -> None:
+    account = await swept(registry, store)
+    await flip(registry)
+    with pytest.raises(DigestMismatch):
+        await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
+    await run(registry, LOST)
+    with pytest.raises(BlobUnknown):
+        await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
+
+
+async def test_a_push_beside_a_swept_blob_has_bytes_of_its_own(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await swept(registry, store)
+    assert (await push(registry)).status == 201
+    assert len(await bodies(registry)) == 2
+    await remove_quarantined(registry, store)
+    assert len(await bodies(registry)) == 1
+    assert (await pull(registry)).body == SMALL
+
+
+async def test_a_push_that_is_cut_short_leaves_nothing(
+    registry: Registry, store: MemoryStore
+) -> None:
+    path = f"/v2/dev/app/blobs/uploads/?digest={DIGEST}"
+    headers = {"content-length": str(LIMIT)}
+    await registry.client.request("POST", path, hang_up(SMALL[:100]), headers)
+    assert await rows(registry, _OBJECTS) == []
+    assert await bodies(registry) == {}
+    assert store.files.staged == {}
+
+
+async def test_a_manifest_of_inline_blobs(registry: Registry) -> None:
+    await push(registry, b"{}")
+    await push(registry)
+    body = (
+        b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",'
+        b'"config":{"mediaType":"application/json","digest":"%s","size":2},'
+        b'"layers":[{"mediaType":"application/x","digest":"%s","size":%d}]}'
+        % (digest_of(b"{}").encode(), DIGEST.encode(), LIMIT)
+    )
+    headers = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+    path = "/v2/dev/app/manifests/v1"
+    assert (await registry.client.request("PUT", path, body, headers)).status == 201
+    refused = await registry.client.request("DELETE", f"/v2/dev/app/blobs/{DIGEST}")
+    assert refused.status in (405, 409)
+    assert (await pull(registry, Digest(digest_of(b"{}")))).body == b"{}"
+
+
+async def test_the_bytes_of_a_quarantined_blob_belong_to_it(
+    registry: Registry, store: MemoryStore
+) -> None:
+    await swept(registry, store)
+    assert await registry.ctx.database.read(inline.stray_bodies, 9) == []
+    assert (await fsck(registry, store)).violations == []
