@@ -46,8 +46,8 @@ from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
-from registry.settings import Settings
-from tests.inprocess import ManualClock
+from registry.settings import Limits, Settings
+from tests.inprocess import IN_FILES, ManualClock
 
 REGION: Final = "local"
 HOST: Final = "registry.test"
@@ -276,6 +276,7 @@ async def open_install(
     clock: ManualClock | None = None,
     keyring: Keyring | None = None,
     issuer: str = URL,
+    limits: Limits | None = None,
     **settings: Any,  # noqa: ANN401 - those of `Settings`
 ) -> AsyncIterator[Install]:
     """Open an install over a migrated database, with other `settings` if they are given."""
@@ -288,7 +289,14 @@ async def open_install(
         database = open_database(url)
         resources.push_async_callback(database.close)
         registry = Registry(
-            Settings(data=Path(), public_url=issuer, region=REGION, founders="anyone", **settings),
+            Settings(
+                data=Path(),
+                public_url=issuer,
+                region=REGION,
+                founders="anyone",
+                limits=limits or IN_FILES,
+                **settings,
+            ),
             edition,
             database=database,
             store=MemoryStore(),
