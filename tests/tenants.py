@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
@@ -31,6 +31,7 @@ from cloudcore.identity.services import access_keys, policies, roles, service_ac
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
+from cloudcore.kms.family import KmsNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import Origin
 from registry.blobstore.memory import MemoryStore
@@ -111,6 +112,7 @@ class Install:
     keys: SigningKeys
     access_tokens: AccessTokens
     authenticator: BearerAuthenticator
+    kms: KmsNeeds
 
     def connect(self, port: int = 40_000, address: str = "192.0.2.7") -> httpx.AsyncClient:
         """Return a connection from an address and port."""
@@ -120,7 +122,13 @@ class Install:
     async def add_account(self, handle: str) -> Account:
         """Add an account with nobody in it."""
         account = Account(uuid7(), None, handle, "active", True, self.clock())
-        await self.database.write(add_account, account)
+        add_platform_key = await self.kms.maker.prepare_platform_key(account.id, self.clock())
+
+        def add(tx: Connection) -> None:
+            add_account(tx, account)
+            add_platform_key(tx)
+
+        await self.database.write(add)
         return account
 
     async def suspend_account(self, account: Account) -> None:
@@ -294,4 +302,5 @@ async def open_install(
             process.identity.keys,
             process.identity.tokens,
             cast("BearerAuthenticator", process.platform.authenticator),
+            process.kms,
         )

@@ -132,10 +132,6 @@ class KmsKeyDisabled(AccessDenied):
         super().__init__(message, reason="kms_key_disabled")
 
 
-class WrapBroken(Exception):
-    """A wrapped data key does not open: its row was changed. No client sees this."""
-
-
 class TagImmutable(Conflict):
     """The immutable tag points to another digest and may not move."""
 

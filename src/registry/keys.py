@@ -16,9 +16,13 @@ from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.sealing import CiphertextInvalid
 from cloudcore.kms.vault import LookedAt, Vault, Wrapped
 from registry.blobstore.base import DataKey
-from registry.errors import KmsKeyDeleted, KmsKeyDisabled, WrapBroken
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 
 _KEY_BYTES: Final = 32
+
+
+class WrapBroken(Exception):
+    """A wrapped data key does not open: its row was changed. No client sees this error."""
 
 
 class WrappedKey(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown
-from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable, WrapBroken
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
+from registry.keys import WrapBroken
 from registry.metadata.blobs import damage, wraps
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import KeptObject

@@ -18,7 +18,7 @@ from registry.services.repositories.locks import lock_named_repository
 from registry.services.repositories.names import name_unknown
 
 
-def find_link(tx: Connection, name: Name, digest: Digest) -> Link:
+def get_link(tx: Connection, name: Name, digest: Digest) -> Link:
     """Return the link of a blob in a repository.
 
     Raises:
@@ -45,7 +45,7 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 
     """
     repository = lock_named_repository(tx, name)
-    link = find_link(tx, name, digest)  # under the lock, or another who deletes it may be before us
+    link = get_link(tx, name, digest)  # under the lock, or another who deletes it may be before us
     lock_objects(tx, link.account_id, [link.object_id])
     if not blobs.unlink(tx, link.repository_id, link.digest):
         raise BlobReferenced(

@@ -27,16 +27,15 @@ from registry.errors import (
     KmsKeyDisabled,
     NameUnknown,
     StoreUnavailable,
-    WrapBroken,
 )
-from registry.keys import DataKeys, WrappedKey
+from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.damage import find_damage, note_damage
-from registry.services.blobs.links import find_link, unknown
+from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 
 T = TypeVar("T")
@@ -173,7 +172,7 @@ def _find_readable(
     tx: Connection, data_keys: DataKeys | None, name: Name, digest: Digest
 ) -> tuple[Link, LookedAt | None]:
     """Return the link of a blob, and its KMS key, found usable; None: plain, or a broken wrap."""
-    link = find_link(tx, name, digest)
+    link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
         return link, None
     check_key(name, link)

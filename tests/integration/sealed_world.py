@@ -1,0 +1,206 @@
+"""An install that seals blobs: KMS keys, bindings, and what lies in the store and the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+from sqlalchemy import bindparam, select
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.kms import services as kms
+from cloudcore.kms.rows import Key, find_platform_key
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    encryption_bindings,
+    repository_blobs,
+)
+from registry.oci.digest import digest_of
+from tests.tenants import ALLOW_ALL, Install, bearer
+
+_BIND: Final = Statement(
+    encryption_bindings.insert().values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        repository_id=bindparam("repository_id"),
+        kms_key_id=bindparam("kms_key_id"),
+        created_at=bindparam("now"),
+    )
+)
+_b = encryption_bindings.c
+_UNBIND: Final = Statement(
+    encryption_bindings.update()
+    .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
+    .values(ended_at=bindparam("now"))
+)
+_OBJECTS: Final = Statement(
+    select(
+        blob_objects.c.id,
+        blob_objects.c.stored_id,
+        blob_objects.c.encoding,
+        blob_objects.c.is_current,
+        blob_objects.c.state,
+    )
+    .where(blob_objects.c.digest == bindparam("digest"))
+    .order_by(blob_objects.c.id)
+)
+_WRAPS: Final = Statement(
+    select(blob_object_keys.c.kms_key_id, blob_object_keys.c.wrapped_data_key)
+    .where(blob_object_keys.c.object_id == bindparam("object_id"))
+    .order_by(blob_object_keys.c.kms_key_id)
+)
+_LINK: Final = Statement(
+    select(repository_blobs.c.object_id, repository_blobs.c.kms_key_id).where(
+        repository_blobs.c.repository_id == bindparam("repository_id"),
+        repository_blobs.c.digest == bindparam("digest"),
+    )
+)
+_AGE: Final = Statement(
+    blob_objects.update()
+    .where(blob_objects.c.digest == bindparam("of"))
+    .values(verified_at=bindparam("at"))
+)
+_SPOIL: Final = Statement(
+    blob_object_keys.update()
+    .where(
+        blob_object_keys.c.object_id == bindparam("object"),
+        blob_object_keys.c.kms_key_id == bindparam("key"),
+    )
+    .values(wrapped_data_key=bindparam("wrapped"))
+)
+
+
+@dataclass(frozen=True)
+class SealedWorld:
+    """One account with two repositories, ``red`` and ``blue``, and a client with every right."""
+
+    install: Install
+    docker: httpx.AsyncClient
+    account: Account
+    ids: dict[str, str]
+    """Of the repositories, by name."""
+
+    async def make_key(self, name: str) -> Key:
+        """Create a KMS key."""
+        maker, now = self.install.kms.maker, self.install.clock()
+        key, version = await maker.new_key(self.account.id, name, now)
+        return await self.install.database.write(kms.create_key, key, version)
+
+    async def platform_key(self) -> Key:
+        """Return the account's platform key."""
+        found = await self.install.database.read(find_platform_key, self.account.id)
+        assert found is not None
+        return found
+
+    async def bind(self, repository: str, key: Key | None) -> None:
+        """Let a repository write under a key, or under its account's again."""
+        repository_id, now = self.ids[repository], self.install.clock()
+
+        def change(tx: Connection) -> None:
+            tx.execute(_UNBIND, repository_id=repository_id, now=now)
+            if key is not None:
+                of = {"account_id": self.account.id, "repository_id": repository_id}
+                tx.execute(_BIND, id=uuid7(), **of, kms_key_id=key.id, now=now)
+
+        await self.install.database.write(change)
+
+    async def make_bound_key(self, name: str, repository: str) -> Key:
+        """Create a KMS key, and let a repository write under it."""
+        key = await self.make_key(name)
+        await self.bind(repository, key)
+        return key
+
+    async def disable(self, key: Key) -> None:
+        """Disable a key."""
+        await self.install.database.write(kms.disable_key, key, self.install.clock())
+
+    async def enable(self, key: Key) -> None:
+        """Enable a key."""
+        await self.install.database.write(kms.enable_key, key, self.install.clock())
+
+    async def schedule_deletion(self, key: Key) -> Key:
+        """Let a key be deleted in a week."""
+        write = self.install.database.write
+        return await write(kms.schedule_deletion, key, 7, self.install.clock())
+
+    async def delete(self, key: Key) -> None:
+        """Delete a key at once, as if its time had come."""
+        pending = await self.schedule_deletion(key)
+        assert pending.deletion_at is not None
+        write = self.install.database.write
+        await write(kms.delete_due_key, key.account_id, key.id, pending.deletion_at)
+
+    def blobs(self, repository: str) -> str:
+        """Return the path of a repository's blobs."""
+        return f"/v2/{self.account.handle}/{repository}/blobs"
+
+    async def push(self, repository: str, data: bytes) -> httpx.Response:
+        """Push a blob in one request."""
+        path = f"{self.blobs(repository)}/uploads/?digest={digest_of(data)}"
+        return await self.docker.post(path, content=data)
+
+    async def mount(self, repository: str, data: bytes, source: str) -> httpx.Response:
+        """Mount a blob from another repository."""
+        query = f"mount={digest_of(data)}&from={self.account.handle}/{source}"
+        return await self.docker.post(f"{self.blobs(repository)}/uploads/?{query}")
+
+    async def begin(self, repository: str) -> httpx.Response:
+        """Open an upload session."""
+        return await self.docker.post(f"{self.blobs(repository)}/uploads/")
+
+    async def pull(
+        self, repository: str, data: bytes, method: str = "GET", **headers: str
+    ) -> httpx.Response:
+        """Pull a blob, or a range of it."""
+        path = f"{self.blobs(repository)}/{digest_of(data)}"
+        return await self.docker.request(method, path, headers=headers)
+
+    async def objects(self, data: bytes) -> list[tuple[Any, ...]]:
+        """Return id, stored id, encoding, is_current and state of each object of these bytes."""
+        found = await self.install.database.read(
+            lambda tx: tx.rows(_OBJECTS, digest=str(digest_of(data)))
+        )
+        return [tuple(row) for row in found]
+
+    async def wraps(self, object_id: str) -> dict[str, bytes]:
+        """Return the wraps of an object by KMS key."""
+        found = await self.install.database.read(lambda tx: tx.rows(_WRAPS, object_id=object_id))
+        return {row[0]: row[1] for row in found}
+
+    async def age(self, data: bytes) -> None:
+        """Let these bytes be verified so long ago that the next push replaces them."""
+        of = {"of": str(digest_of(data)), "at": 0}
+        await self.install.database.write(lambda tx: tx.execute(_AGE, **of))
+
+    async def link(self, repository: str, data: bytes) -> tuple[str, str | None]:
+        """Return the object and the KMS key of a repository's link."""
+        of = {"repository_id": self.ids[repository], "digest": str(digest_of(data))}
+        row = await self.install.database.read(lambda tx: tx.row(_LINK, **of))
+        assert row is not None
+        return row[0], row[1]
+
+    async def spoil(self, object_id: str, key: Key, wrapped: bytes) -> None:
+        """Change a wrap in its row."""
+        of = {"object": object_id, "key": key.id, "wrapped": wrapped}
+        await self.install.database.write(lambda tx: tx.execute(_SPOIL, **of))
+
+
+async def make_sealed_world(install: Install, docker: httpx.AsyncClient) -> SealedWorld:
+    """Add an account with two repositories, and sign the client in."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    ids = {name: (await install.add_repository(account, name)) for name in ("red", "blue")}
+    scopes = [f"repository:acme/{name}:pull,push,delete" for name in ids]
+    docker.headers.update(bearer(await install.exchange(await install.login(program), *scopes)))
+    return SealedWorld(install, docker, account, ids)
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str, object]:
+    """Return status, code and detail of a refusal."""
+    (error,) = answer.json()["errors"]
+    return answer.status_code, error["code"], error["detail"]

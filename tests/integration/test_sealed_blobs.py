@@ -1,0 +1,299 @@
+"""Blobs are sealed under the key of their repository, and read through it, on both databases."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from cloudcore.db.base import Database
+from registry.blobstore.base import ObjectChanged
+from registry.blobstore.memory import MemoryStore
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from tests.databases import on_both_databases
+from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
+from tests.tenants import URL, Install
+
+pytestmark = on_both_databases
+
+DATA = b"a layer of some hundred bytes. " * 100
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
+DISABLED = {"reason": "kms_key_disabled"}
+
+
+@pytest.fixture
+async def world(install: Install) -> AsyncIterator[SealedWorld]:
+    """Return an install that seals blobs."""
+    async with install.connect() as docker:
+        yield await make_sealed_world(install, docker)
+
+
+def stored(world: SealedWorld) -> dict[str, bytes]:
+    """Return the objects of the store by id."""
+    store = world.install.ctx.reader
+    assert isinstance(store, MemoryStore)
+    return store.files.objects
+
+
+class CountingDatabase:
+    """A database; counts the transactions by kind."""
+
+    def __init__(self, database: Database, counted: Counter[str]) -> None:
+        self._database = database
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        self._counted[name] += 1
+        return getattr(self._database, name)
+
+
+async def test_a_pushed_blob_is_sealed_under_the_platform_key(world: SealedWorld) -> None:
+    assert (await world.push("red", DATA)).status_code == 201
+    ((object_id, stored_id, encoding, *_),) = await world.objects(DATA)
+    assert encoding == "sealed"
+    key = await world.platform_key()
+    assert list(await world.wraps(object_id)) == [key.id]
+    assert await world.link("red", DATA) == (object_id, key.id)
+    assert DATA[:30] not in stored(world)[stored_id]
+    answer = await world.pull("red", DATA)
+    assert (answer.status_code, answer.content) == (200, DATA)
+    part = await world.pull("red", DATA, Range="bytes=100-199")
+    assert (part.status_code, part.content) == (206, DATA[100:200])
+    assert (await world.pull("red", DATA, "HEAD")).headers["content-length"] == str(len(DATA))
+
+
+async def test_a_binding_decides_the_key(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    assert (await world.link("red", DATA))[1] == key.id
+    assert (await world.pull("red", DATA)).content == DATA
+
+
+async def test_known_bytes_are_wrapped_under_a_second_key(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    key = await world.make_bound_key("blue", "blue")
+    assert (await world.push("blue", DATA)).status_code == 201
+    ((object_id, *_),) = await world.objects(DATA)
+    platform = await world.platform_key()
+    assert set(await world.wraps(object_id)) == {platform.id, key.id}
+    assert await world.link("blue", DATA) == (object_id, key.id)
+    assert (await world.pull("blue", DATA)).content == DATA
+
+
+async def test_a_mount_is_wrapped_under_the_key_of_the_target(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    key = await world.make_bound_key("blue", "blue")
+    assert (await world.mount("blue", DATA, "red")).status_code == 201
+    ((object_id, *_),) = await world.objects(DATA)
+    assert await world.link("blue", DATA) == (object_id, key.id)
+    assert (await world.pull("blue", DATA)).content == DATA
+
+
+async def test_a_push_after_a_new_binding_moves_the_link(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    before = await world.link("red", DATA)
+    key = await world.make_bound_key("mine", "red")
+    assert (await world.pull("red", DATA)).content == DATA  # still through the old one
+    await world.push("red", DATA)
+    assert await world.link("red", DATA) == (before[0], key.id)
+    assert set(await world.wraps(before[0])) == {key.id}  # nobody needs the other
+    assert (await world.pull("red", DATA)).content == DATA
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+async def test_a_key_that_is_disabled_refuses_use_until_it_is_enabled(
+    world: SealedWorld,
+    is_pending: bool,
+) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    location = (await world.begin("red")).headers["location"]
+    await (world.schedule_deletion(key) if is_pending else world.disable(key))
+    denied = (403, "DENIED", DISABLED)
+    assert error_of(await world.pull("red", DATA)) == denied
+    assert (await world.pull("red", DATA, "HEAD")).status_code == 403
+    assert error_of(await world.push("red", b"other")) == denied
+    assert error_of(await world.begin("red")) == denied
+    assert error_of(await world.mount("red", DATA, "red")) == denied
+    assert error_of(await world.docker.patch(location, content=b"x")) == denied
+    path = f"{location}?digest=sha256:{'0' * 64}"
+    assert error_of(await world.docker.put(path, content=b"x")) == denied
+    if not is_pending:
+        await world.enable(key)
+        assert (await world.pull("red", DATA)).content == DATA
+        assert (await world.docker.patch(location, content=b"x")).status_code == 202
+
+
+async def test_a_deleted_key_leaves_nothing_readable(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    await world.delete(key)
+    status, code, detail = error_of(await world.pull("red", DATA))
+    assert (status, code) == (404, "BLOB_UNKNOWN")
+    assert isinstance(detail, dict)
+    assert detail["reason"] == "kms_key_not_found"
+    gone = (404, "DENIED", {"reason": "kms_key_not_found"})
+    assert error_of(await world.push("red", DATA)) == gone
+    assert error_of(await world.begin("red")) == gone
+
+
+async def test_a_key_that_nobody_can_use_fails_no_push_of_others(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    await world.disable(key)
+    assert (await world.mount("blue", DATA, "red")).status_code == 202  # upload it
+    assert (await world.push("blue", DATA)).status_code == 201
+    old, new = await world.objects(DATA)
+    assert [old[3], new[3]] == [False, True]
+    assert (await world.link("red", DATA))[0] == old[0]
+    assert (await world.link("blue", DATA))[0] == new[0]
+    assert (await world.pull("blue", DATA)).content == DATA
+    await world.enable(key)
+    assert (await world.pull("red", DATA)).content == DATA
+    await world.push("red", DATA)  # moves its link to the current object
+    assert (await world.link("red", DATA)) == (new[0], key.id)
+    states = {each[0]: each[4] for each in await world.objects(DATA)}
+    assert states == {old[0]: "condemned", new[0]: "live"}
+    assert (await world.pull("red", DATA)).content == DATA
+
+
+async def test_a_push_after_a_deleted_key_is_readable_again(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    await world.delete(key)
+    await world.bind("red", None)
+    assert (await world.push("red", DATA)).status_code == 201
+    assert (await world.pull("red", DATA)).content == DATA
+
+
+async def test_a_broken_wrap_is_told_once_and_healed_by_a_push(
+    world: SealedWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = await world.platform_key()
+    await world.push("red", DATA)
+    ((object_id, *_),) = await world.objects(DATA)
+    wrapped = (await world.wraps(object_id))[key.id]
+    for spoiled in (wrapped[:-1] + bytes([wrapped[-1] ^ 1]), b"", wrapped + b"x"):
+        await world.spoil(object_id, key, spoiled)
+        caplog.clear()
+        for _ in range(2):
+            status, code, _ = error_of(await world.pull("red", DATA))
+            assert (status, code) == (404, "BLOB_UNKNOWN")
+        assert (await world.pull("red", DATA, "HEAD")).status_code == 404
+        assert (await world.push("red", DATA)).status_code == 201
+        assert (await world.pull("red", DATA)).content == DATA
+        errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
+        assert len(errors) <= 1
+        object_id = (await world.link("red", DATA))[0]
+
+
+@pytest.mark.parametrize("at", [20, 70, 90, -1])
+async def test_changed_bytes_are_damaged_and_healed_by_a_push(
+    world: SealedWorld,
+    at: int,
+) -> None:
+    await world.push("red", DATA)
+    key = await world.make_bound_key("blue", "blue")
+    await world.mount("blue", DATA, "red")
+    ((object_id, stored_id, *_),) = await world.objects(DATA)
+    changed = bytearray(stored(world)[stored_id])
+    changed[at] ^= 1
+    stored(world)[stored_id] = bytes(changed)
+    with suppress(ObjectChanged):  # the head of the answer was sent
+        assert (await world.pull("red", DATA)).status_code == 404
+    assert (await world.pull("red", DATA)).status_code == 404
+    assert (await world.pull("blue", DATA, "HEAD")).status_code == 404
+    assert (await world.push("red", DATA)).status_code == 201
+    ((same, other_id, *_),) = await world.objects(DATA)
+    assert same == object_id
+    assert other_id != stored_id
+    assert (await world.link("blue", DATA))[1] == key.id
+    for repository in ("red", "blue"):
+        assert (await world.pull(repository, DATA)).content == DATA
+
+
+async def test_a_replacement_that_a_key_forbids_retires_the_object(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    key = await world.make_bound_key("blue", "blue")
+    await world.mount("blue", DATA, "red")
+    await world.disable(key)
+    await world.age(DATA)
+    assert (await world.push("red", DATA)).status_code == 201
+    old, new = await world.objects(DATA)
+    assert (await world.link("blue", DATA)) == (old[0], key.id)
+    assert (await world.link("red", DATA))[0] == new[0]
+    assert (await world.pull("red", DATA)).content == DATA
+    await world.enable(key)
+    assert (await world.pull("blue", DATA)).content == DATA
+
+
+async def test_a_session_is_sealed_and_resumed(world: SealedWorld) -> None:
+    data = os.urandom(3_000_000)
+    location = (await world.begin("red")).headers["location"]
+    for start in range(0, len(data), 700_000):
+        part = data[start : start + 700_000]
+        answer = await world.docker.patch(location, content=part)
+        assert answer.status_code == 202, answer.text
+        location = answer.headers["location"]
+        await world.bind("red", await world.make_key(f"key-{start}"))
+    answer = await world.docker.put(f"{location}?digest={digest_of(data)}")
+    assert answer.status_code == 201, answer.text
+    ((object_id, _, encoding, *_),) = await world.objects(data)
+    assert encoding == "sealed"
+    assert list(await world.wraps(object_id)) == [(await world.link("red", data))[1]]
+    assert (await world.pull("red", data)).content == data
+    ranged = await world.pull("red", data, Range="bytes=1048570-2097160")
+    assert ranged.content == data[1048570:2097161]
+
+
+async def test_a_manifest_needs_keys_that_are_not_deleted(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    layer = {"mediaType": OCI_LAYER, "digest": str(digest_of(DATA)), "size": len(DATA)}
+    config = layer | {"mediaType": "application/vnd.oci.image.config.v1+json"}
+
+    async def put(tag: str) -> int:
+        document = {"schemaVersion": 2, "config": config, "layers": [layer], "annotations": {}}
+        document["annotations"] = {"tag": tag}
+        path = f"/v2/acme/red/manifests/{tag}"
+        answer = await world.docker.put(
+            path, content=json.dumps(document), headers={"Content-Type": OCI_MANIFEST}
+        )
+        return answer.status_code
+
+    assert await put("enabled") == 201
+    await world.disable(key)
+    assert await put("disabled") == 201
+    await world.delete(key)
+    assert await put("deleted") == 404
+    for tag in ("enabled", "disabled"):  # manifests need no key
+        assert (await world.docker.get(f"/v2/acme/red/manifests/{tag}")).status_code == 200
+
+
+async def test_a_pull_reads_once_and_a_push_writes_once(world: SealedWorld) -> None:
+    await world.push("red", b"warm")
+    await world.pull("red", b"warm")
+    counted = Counter[str]()
+    database = world.install.ctx.database
+    plane = DataPlane(
+        replace(world.install.ctx, database=cast("Database", CountingDatabase(database, counted))),
+        OpenAccess("acme"),
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
+        counting = replace(world, docker=docker)
+        assert (await counting.push("red", DATA)).status_code == 201
+        assert counted == {"read": 1, "write": 1}
+        counted.clear()
+        assert (await counting.pull("red", DATA)).content == DATA
+        assert counted == {"read": 1}
