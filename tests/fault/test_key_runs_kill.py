@@ -42,6 +42,7 @@ def kill(*arguments: str) -> None:
         env=program_environment(),
         check=False,
         capture_output=True,
+        timeout=60,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
