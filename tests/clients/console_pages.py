@@ -185,6 +185,8 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/settings/keys",
+        f"/console/settings/keys/{key_of(world)}",
         "/console/audit",
         "/console/service-accounts",
         "/console/policies",
@@ -208,6 +210,11 @@ def pages_of(world: World) -> list[str]:
         f"{base}/images/{sbom_of(world)}",
         f"{base}/images/{sbom_of(world)}/attachment",
     ]
+
+
+def key_of(world: World) -> str:
+    """Return the id of the newest key."""
+    return str(world.pusher.call("GET", "/v1/keys")["keys"][-1]["id"])
 
 
 def sbom_of(world: World) -> str:
@@ -244,6 +251,9 @@ def questions_of(world: World) -> list[Question]:
         Question(f"{base}/images/delete", {}),
         Question(f"{base}/settings/public", {}),
         Question(f"{base}/settings/private", {}),
+        Question(f"{base}/settings/encryption", {"kms_key": "nobodys"}, 404),
+        Question(f"/console/settings/keys/{key_of(world)}/delete", {}),
+        Question(f"/console/settings/keys/{key_of(world)}/delete", {"confirmed": "yes"}, 400),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),
         Question(f"/console/service-accounts/{owner}/keys", {"description": "shown once"}),

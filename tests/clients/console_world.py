@@ -331,6 +331,11 @@ class World:
         ):
             rule = {"topic": topic, "event_types": types, "repository_prefix": prefix}
             call("POST", "/v1/event-rules", rule)
+        key = {"name": "shop", "description": "Seals what the shop and all of its parts store."}
+        call("POST", "/v1/keys", key)
+        bound = f"/v1/repositories/{self.frontend}/encryption-binding"
+        for name in ("platform", "shop"):
+            call("PUT", bound, {"kms_key": name})
         self.pusher.fill_stages("shop/api")
 
     def leave_traces(self) -> None:

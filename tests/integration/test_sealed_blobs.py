@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any, cast
 
+import httpx
 import pytest
 from sqlalchemy import bindparam
 
+from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import ObjectChanged
 from registry.blobstore.memory import MemoryStore
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
 from registry.settings import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
-from tests.tenants import open_install
+from tests.tenants import URL, open_install
 
 pytestmark = on_both_databases
 
 DATA = b"a layer of some hundred bytes. " * 100
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
 _CHANGE = Statement(
     inline_bytes.update()
     .where(inline_bytes.c.stored_id == bindparam("of"))
@@ -62,6 +72,18 @@ def _files(world: SealedWorld) -> dict[str, bytes]:
     store = world.install.ctx.reader
     assert isinstance(store, MemoryStore)
     return store.files.objects
+
+
+class CountingDatabase:
+    """A database; counts the transactions by kind."""
+
+    def __init__(self, database: Database, counted: Counter[str]) -> None:
+        self._database = database
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        self._counted[name] += 1
+        return getattr(self._database, name)
 
 
 async def test_a_pushed_blob_is_sealed_under_the_platform_key(world: SealedWorld) -> None:
@@ -261,3 +283,45 @@ async def test_a_session_is_sealed_and_resumed(world: SealedWorld) -> None:
     assert (await world.pull("red", data)).content == data
     ranged = await world.pull("red", data, Range="bytes=1048570-2097160")
     assert ranged.content == data[1048570:2097161]
+
+
+async def test_a_manifest_needs_keys_that_are_not_deleted(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    layer = {"mediaType": OCI_LAYER, "digest": str(digest_of(DATA)), "size": len(DATA)}
+    config = layer | {"mediaType": "application/vnd.oci.image.config.v1+json"}
+
+    async def put(tag: str) -> int:
+        document = {"schemaVersion": 2, "config": config, "layers": [layer], "annotations": {}}
+        document["annotations"] = {"tag": tag}
+        path = f"/v2/acme/red/manifests/{tag}"
+        answer = await world.docker.put(
+            path, content=json.dumps(document), headers={"Content-Type": OCI_MANIFEST}
+        )
+        return answer.status_code
+
+    assert await put("enabled") == 201
+    await world.disable(key)
+    assert await put("disabled") == 201
+    await world.delete(key)
+    assert await put("deleted") == 404
+    for tag in ("enabled", "disabled"):  # manifests need no key
+        assert (await world.docker.get(f"/v2/acme/red/manifests/{tag}")).status_code == 200
+
+
+async def test_a_pull_reads_once_and_a_push_writes_once(world: SealedWorld) -> None:
+    await world.push("red", b"warm")
+    await world.pull("red", b"warm")
+    counted = Counter[str]()
+    database = world.install.ctx.database
+    plane = DataPlane(
+        replace(world.install.ctx, database=cast("Database", CountingDatabase(database, counted))),
+        OpenAccess("acme"),
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
+        counting = replace(world, docker=docker)
+        assert (await counting.push("red", DATA)).status_code == 201
+        assert counted == {"read": 1, "write": 1}
+        counted.clear()
+        assert (await counting.pull("red", DATA)).content == DATA
+        assert counted == {"read": 1}

@@ -239,7 +239,8 @@ class Staged(Protocol):
         Also allowed, to 0, right after `BlobWriter.stage`.
 
         `digests` is what `flush` returned at this offset; `algorithm` and `data_key` are what
-        `BlobWriter.stage` was given.
+        `BlobWriter.stage` was given. Resumed bytes may begin anew, at 0, with another data key or
+        none.
 
         Raises:
             ObjectUnknown: there are fewer bytes than `offset`; or they are sealed, and do not open.

@@ -365,7 +365,10 @@ class MemoryStaged(BlockingStaged):
         """Cut the bytes off at `offset`; if they are an object, make them staged bytes again."""
         if self._state is not State.OPENED:
             self._check_held()
-        self._take_key(data_key)
+        if offset == 0 and self._state is State.OPENED:
+            self._begin_anew(data_key)
+        else:
+            self._take_key(data_key)
         if not 0 <= offset <= self.offset:
             raise ObjectUnknown(self._upload_id)
         if self._is_object:
@@ -376,6 +379,13 @@ class MemoryStaged(BlockingStaged):
         del self._data[offset:]
         self._algorithm = algorithm
         self._state = State.HELD
+
+    def _begin_anew(self, data_key: DataKey | None) -> None:
+        """Drop what is staged; other bytes may be sealed with another key, or none."""
+        del self._data[:]
+        self._files.keys.pop(self._upload_id, None)
+        if data_key is not None:
+            self._files.keys[self._upload_id] = data_key
 
     def _take_key(self, data_key: DataKey | None) -> None:
         """Unseal an object that is taken back; check the key of staged bytes."""

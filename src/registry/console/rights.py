@@ -15,6 +15,7 @@ _REPOSITORY: Final = tuple(
     f"registry:{name}"
     for name in (
         "CreateRepository",
+        "DeleteEncryptionBinding",
         "DeleteImage",
         "DeleteImagePin",
         "DeleteLifecyclePolicy",
@@ -29,6 +30,7 @@ _REPOSITORY: Final = tuple(
         "GetRepositoryPolicy",
         "PullImage",
         "PushImage",
+        "PutEncryptionBinding",
         "PutImagePin",
         "PutLifecyclePolicy",
         "PutRepositoryPolicy",
@@ -50,6 +52,16 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "registry-settings": ("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
     "topic": ("notifications:Publish",),
+    "key": (
+        "kms:CancelKeyDeletion",
+        "kms:CreateKey",
+        "kms:DescribeKeys",
+        "kms:DisableKey",
+        "kms:EnableKey",
+        "kms:RotateKey",
+        "kms:ScheduleKeyDeletion",
+        "kms:UseKey",
+    ),
     "service-account": (
         "iam:CreateAccessKey",
         "iam:CreateServiceAccount",
@@ -86,7 +98,7 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 """The actions that pages ask about, by the type of resource."""
 _GLOBAL: Final = frozenset({"service-account", "role", "policy", "account", "user"})
 """Types whose CRNs have no region, and the service ``iam``."""
-_SERVICES: Final = {"topic": "notifications", "event": "audit"}
+_SERVICES: Final = {"topic": "notifications", "event": "audit", "key": "kms"}
 """Services of regional types that are not the registry's."""
 _MOST: Final = 100
 """The most resources of one request."""

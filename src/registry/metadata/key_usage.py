@@ -167,7 +167,7 @@ def count_wrapped_blobs(
     return WrappedBlobs(*map(int, row))
 
 
-def count_images(
+def count_key_images(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> tuple[int, bool]:
     """Count the images of live repositories with blobs read through a key.
@@ -179,10 +179,10 @@ def count_images(
     return int(row[1]), int(row[0]) >= most
 
 
-def list_images(
+def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
-    """Return up to `limit` of the images that `count_images` counts, by repository."""
+    """Return up to `limit` of the images that `count_key_images` counts, by repository."""
     rows = tx.rows(
         _LIST_IMAGES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
     )

@@ -42,7 +42,7 @@ def key_usage(
     key = get_key(tx, account_id, region, key_id)
     repository_count = rows.count_bound_repositories(tx, account_id, key.id, most)
     blobs = rows.count_wrapped_blobs(tx, account_id, key.id, most)
-    image_count, are_images_cut = rows.count_images(tx, account_id, key.id, most)
+    image_count, are_images_cut = rows.count_key_images(tx, account_id, key.id, most)
     return KeyUsage(
         key=key,
         is_account_default=rows.is_account_default(tx, account_id, key.id),
@@ -50,6 +50,6 @@ def key_usage(
         repositories=rows.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most),
         blobs=blobs,
         image_count=image_count,
-        images=rows.list_images(tx, account_id, key.id, MOST_LISTED, most),
+        images=rows.list_key_images(tx, account_id, key.id, MOST_LISTED, most),
         is_partial=are_images_cut or max(repository_count, blobs.total) >= most,
     )

@@ -11,7 +11,8 @@ from litestar import get, post
 from cloudcore.errors import Conflict
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.refusals import is_outdated
+from registry.console.pages.encryption import read_card, save_card
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of, is_outdated
 from registry.console.pages.repository_paths import api_path, path_of, read_repository
 from registry.console.paths import REPOSITORY
 
@@ -48,6 +49,17 @@ async def save_settings(page: InjectedPage) -> PageResponse:
             raise
         return await _page(page, 400, error.sentence)
     return page.go(path_of(page).tab("settings"), "settings-saved")
+
+
+@post(f"{_PATH}/encryption")
+async def save_encryption(page: InjectedPage) -> PageResponse:
+    """Bind the repository to a key, or to none of its own."""
+    try:
+        await save_card(page, api_path(page))
+    except Refused as error:
+        complaint = complaint_of(error)
+        return await _page(page, complaint.status, card_complaint=complaint)
+    return page.go(path_of(page).tab("settings"), "encryption-saved")
 
 
 @post(f"{_PATH}/public")
@@ -136,7 +148,13 @@ async def _read_policy(page: PageRequest) -> dict[str, Any] | None:
     return found
 
 
-async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
+async def _page(
+    page: PageRequest,
+    status: int = 200,
+    complaint: str = "",
+    *,
+    card_complaint: Complaint = NO_COMPLAINT,
+) -> PageResponse:
     repository = await read_repository(page)
     written = page.form.get("description")
     return page.show(
@@ -145,6 +163,7 @@ async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> Pa
         repository=repository,
         description=(repository["description"] or "") if written is None else written,
         complaint=complaint,
+        encryption=await read_card(page, api_path(page), card_complaint),
     )
 
 
@@ -152,4 +171,4 @@ def _written(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-HANDLERS: Final = (show_settings, save_settings, make_public, make_private)
+HANDLERS: Final = (show_settings, save_settings, save_encryption, make_public, make_private)

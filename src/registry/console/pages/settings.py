@@ -9,6 +9,9 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.encryption import FIELD, read_card, save_card
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint
+from registry.console.pages.refusals import complaint_of as complaint_about
 from registry.console.paths import SETTINGS
 
 _API: Final = "/v1/registry-settings"
@@ -45,6 +48,17 @@ async def save_settings(page: InjectedPage) -> PageResponse:
     return page.go(SETTINGS, "settings-saved")
 
 
+@post(f"{SETTINGS}/encryption")
+async def save_encryption(page: InjectedPage) -> PageResponse:
+    """Bind the repositories without a key of their own to a key, or to none."""
+    try:
+        await save_card(page, "/v1")
+    except Refused as error:
+        complaint = complaint_about(error)
+        return await _page(page, complaint.status, card_complaint=complaint)
+    return page.go(SETTINGS, "encryption-saved")
+
+
 def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
     """Return the refused field of the form, and the reason as a sentence.
 
@@ -61,10 +75,15 @@ def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
 
 
 async def _page(
-    page: PageRequest, status: int = 200, field: str = "", complaint: str = ""
+    page: PageRequest,
+    status: int = 200,
+    field: str = "",
+    complaint: str = "",
+    *,
+    card_complaint: Complaint = NO_COMPLAINT,
 ) -> PageResponse:
     settings = (await page.api.get(_API))["registry_settings"]
-    form = page.form
+    form = {} if FIELD in page.form else page.form
     return page.show(
         "settings.html",
         status,
@@ -75,7 +94,8 @@ async def _page(
         lets_keys_log_in=_KEYS in form if form else settings[_KEYS],
         field=field,
         complaint=complaint,
+        encryption=await read_card(page, "/v1", card_complaint),
     )
 
 
-HANDLERS: Final = (show_settings, save_settings)
+HANDLERS: Final = (show_settings, save_settings, save_encryption)

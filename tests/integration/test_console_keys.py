@@ -1,0 +1,131 @@
+"""Keys on the console, and the cards that bind the account and a repository to one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.console_access import hidden
+from tests.integration.console_shop import Shop, open_shop
+
+KEYS = "/console/settings/keys"
+SETTINGS = "/console/settings"
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path_factory.mktemp("keys") / "data") as shop:
+        yield shop
+
+
+async def send(shop: Shop, path: str, **fields: str) -> httpx.Response:
+    return await shop.browser.post(path, data={"csrf": "csrf", **fields})
+
+
+async def told(shop: Shop, path: str, **fields: str) -> str:
+    """Send a form, and return the page to which the change has led."""
+    sent = await send(shop, path, **fields)
+    assert sent.status_code == 303, sent.text
+    return (await shop.browser.get(sent.headers["location"])).text
+
+
+async def make(shop: Shop, name: str) -> str:
+    """Create a key by the form; return the path of its page."""
+    once = hidden((await shop.browser.get(KEYS)).text, "once")
+    fields = {"name": name, "description": "Of <web>."}
+    made = await send(shop, KEYS, once=once, **fields)
+    assert made.status_code == 303, made.text
+    again = await send(shop, KEYS, once=once, **fields)
+    assert again.headers["location"] == made.headers["location"]
+    return str(made.headers["location"])
+
+
+async def record(shop: Shop, path: str) -> dict[str, Any]:
+    """Return a key by the path of its page."""
+    there = f"/v1/keys/{path.rpartition('/')[2]}"
+    answer = await shop.served.ask("GET", there, token=shop.served.acme.program_token)
+    return dict(answer.json()["key"])
+
+
+async def test_a_key_is_made_rotated_disabled_enabled_deleted_and_kept(shop: Shop) -> None:
+    path = await make(shop, "life")
+    assert "Of &lt;web&gt;." in (await shop.browser.get(path)).text
+    assert "platform" in (await shop.browser.get(KEYS)).text
+    refused = await send(shop, KEYS, name="Upper")
+    assert (refused.status_code, "1 to 63 of" in refused.text) == (400, True)
+    assert "new material" in await told(shop, f"{path}/rotate")
+    assert (await record(shop, path))["current_version"] == 2
+    assert "can be neither pulled nor pushed" in await told(shop, f"{path}/disable")
+    refused = await send(shop, f"{path}/rotate")
+    assert (refused.status_code, 'role="alert"' in refused.text) == (409, True)
+    assert "The key is enabled." in await told(shop, f"{path}/enable")
+    for days in ("6", "31", "x", ""):
+        refused = await send(shop, f"{path}/delete", confirmed="yes", days=days)
+        assert (refused.status_code, "from 7 to 30" in refused.text) == (400, True)
+    assert (await record(shop, path))["state"] == "enabled"
+    assert "until then" in await told(shop, f"{path}/delete", confirmed="yes", days="7")
+    assert (await record(shop, path))["state"] == "pending_deletion"
+    assert "The key stays." in await told(shop, f"{path}/cancel-deletion")
+    assert (await record(shop, path))["state"] == "disabled"
+
+
+async def test_a_deletion_names_what_it_would_shred(shop: Shop) -> None:
+    path = await make(shop, "holder")
+    assert "Saved." in await shop.told("/settings/encryption", kms_key="holder")
+    image = await shop.image("sealed", "sealed")
+    asked = (await send(shop, f"{path}/delete")).text
+    assert "Delete holder?" in asked
+    assert image["digest"] in asked
+    assert re.search(r"Blobs that no other key opens</dt><dd>2,", asked)
+    assert (await record(shop, path))["state"] == "enabled"
+    assert "Saved." in await shop.told("/settings/encryption", kms_key="")
+
+
+async def test_the_repository_and_the_account_are_bound_to_keys(shop: Shop) -> None:
+    await make(shop, "team")
+    assert "sealed under" in await shop.see("/settings")
+    await shop.told("/settings/encryption", kms_key="team")
+    assert "its own binding" in await shop.see("/settings")
+    assert (await shop.call("GET", ""))["repository"]["encryption"]["kms_key"]["name"] == "team"
+    for _ in range(2):  # the second has nothing to end
+        await shop.told("/settings/encryption", kms_key="")
+    seen = await shop.see("/settings")
+    assert "(the account&#39;s default)" in seen
+    assert "What was bound" in seen
+    refused = await shop.send("/settings/encryption", kms_key="nobodys")
+    assert (refused.status_code, "there is no such key" in refused.text.lower()) == (404, True)
+
+    assert "Saved." in await told(shop, f"{SETTINGS}/encryption", kms_key="team")
+    assert ">team</a> (the account&#39;s default)" in (await shop.browser.get(SETTINGS)).text
+    refused = await send(shop, f"{SETTINGS}/encryption", kms_key="nobodys")
+    assert refused.status_code == 404
+    assert 'name="undelete_days"' in refused.text
+    await told(shop, f"{SETTINGS}/encryption", kms_key="")
+    assert "nothing is bound to another" in (await shop.browser.get(SETTINGS)).text
+    assert "nothing is bound to another" in await shop.see("/settings")
+
+
+async def test_a_disabled_key_is_told_on_the_card(shop: Shop) -> None:
+    path = await make(shop, "sleeper")
+    await shop.told("/settings/encryption", kms_key="sleeper")
+    await told(shop, f"{path}/disable")
+    assert "The key is disabled, or its deletion is pending" in await shop.see("/settings")
+    await shop.told("/settings/encryption", kms_key="")
+
+
+async def test_who_may_less_is_shown_less(shop: Shop) -> None:
+    path = await make(shop, "watched")
+    async with shop.browser_that_may("kms:DescribeKeys") as browser:
+        listed = (await browser.get(KEYS)).text
+        assert "watched" in listed
+        assert "New key" not in listed
+        shown = (await browser.get(path)).text
+        assert "You may not read that" in shown
+        for form in ("rotate", "disable", "delete"):
+            assert f"{path}/{form}" not in shown
+        refused = await browser.post(f"{path}/delete", data={"csrf": "csrf"})
+        assert refused.status_code == 403
