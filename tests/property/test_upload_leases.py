@@ -91,8 +91,7 @@ def test_nor_does_any_order_on_a_disk(
 def test_a_holder_that_went_on_in_place_would_be_found(
     database: OneConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_place = uploads._open_in_place
-    monkeypatch.setattr(uploads, "_copy", lambda ctx, hold: in_place(ctx, hold.upload))
+    monkeypatch.setattr(uploads, "_copy", uploads._open_in_place)
     # KeyError: of the store in memory, where two holders take back the same object.
     with pytest.raises((AssertionError, KeyError, ObjectUnknown)):
         explore(database, in_memory, 2000)
