@@ -46,6 +46,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.rewrapping import KIND, rewrap_kind, start_rewrap
 from registry.services.context import ServiceContext
+from registry.settings import Limits
 from tests.inprocess import Client, Registry, open_registry
 from tests.jobs import until
 from tests.kms_world import KEYRING, KmsWorld
@@ -248,9 +249,14 @@ class KeyedRegistry:
 
 
 @asynccontextmanager
-async def open_keyed_registry(url: str, store: BlobStore) -> AsyncIterator[KeyedRegistry]:
-    """Open a registry whose account ``dev`` has a platform key."""
-    async with open_registry(url, store) as registry:
+async def open_keyed_registry(
+    url: str, store: BlobStore, limits: Limits | None = None
+) -> AsyncIterator[KeyedRegistry]:
+    """Open a registry whose account ``dev`` has a platform key.
+
+    Without `limits`, small blobs are in the store too.
+    """
+    async with open_registry(url, store, limits=limits) as registry:
         ctx = registry.ctx
         account = await ctx.database.read(find_account, "dev")
         assert account is not None

@@ -30,6 +30,7 @@ from registry.metadata.collector.plain_objects import (
     next_plain,
 )
 from registry.oci.digest import digest_of
+from registry.settings import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.damaged import DAMAGES, file_of, marked
@@ -117,7 +118,14 @@ async def test_blobs_of_deleted_images_are_sealed_and_restored(keyed: KeyedRegis
 
 
 @on_both_databases
-async def test_inline_blobs_are_sealed_where_they_are(keyed: KeyedRegistry, blobs: Path) -> None:
+async def test_inline_blobs_are_sealed_where_they_are(
+    metadata_url: str, store: FilesystemStore, blobs: Path
+) -> None:
+    async with open_keyed_registry(metadata_url, store, Limits()) as keyed:
+        await _seal_inline_blobs(keyed, blobs)
+
+
+async def _seal_inline_blobs(keyed: KeyedRegistry, blobs: Path) -> None:
     small = digest_of(b"a small secret")
     await push_image(keyed.registry, b"a small secret", "v1")
     await push_image(keyed.registry, b"a damaged secret", "v2")

@@ -1,0 +1,100 @@
+"""A process that is killed in the middle of an upgrade, a seal run or a rewrap.
+
+``python -m tests.fault.key_run_worker migrate URL NUMBER`` dies at that change of the schema;
+``… seal URL FOLDER STEP`` and ``… rewrap URL FOLDER RUN STEP`` at a step. It kills itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from alembic import op
+
+from cloudcore.jobs.running import running
+from cloudcore.jobs.worker import JobPace, JobWorker
+from registry.blobstore.filesystem import FilesystemStore
+from registry.gc.sealing import object_sealing
+from registry.metadata.database import migrate
+from registry.services.blobs import rewrapping
+from tests.keyed_registry import open_keyed_registry
+
+PORTION = 3
+"""Uses that a transaction of the killed rewrap moves."""
+
+
+def _die(*_arguments: object, **_options: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_at(number: int, call: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+    """Return `call`, which kills this process the `number`-th time."""
+    left = number
+
+    def counted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        nonlocal left
+        left -= 1
+        if left == 0 and not after:
+            _die()
+        result = call(*arguments, **options)
+        if left == 0:
+            _die()
+        return result
+
+    return counted
+
+
+def _migrate(url: str, number: int) -> None:
+    counted = _die_at(number, lambda: None)
+
+    def counting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            counted()
+            return call(*arguments, **options)
+
+        return wrapped
+
+    for name in ("add_column", "execute", "create_index", "create_table", "create_foreign_key"):
+        setattr(op, name, counting(getattr(op, name)))
+    migrate(url)
+
+
+async def _seal(url: str, folder: Path, step: str) -> None:
+    place = {
+        "in a copy": ("_next", False, 2),
+        "after a copy": ("_copy", True, 2),
+        "before the rows": ("_switch", False, 2),
+        "after the rows": ("_switch", True, 2),
+    }[step]
+    name, after, number = place
+    setattr(object_sealing, name, _die_at(number, getattr(object_sealing, name), after=after))
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(url, store) as keyed:
+            await keyed.seal()
+
+
+async def _rewrap(url: str, folder: Path, step: str) -> None:
+    rewrapping.PORTION = PORTION  # type: ignore[misc]
+    write = rewrapping._write
+    rewrapping._write = _die_at(2, write, after=step == "after the rows")
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(url, store) as keyed:
+            pace = JobPace(lease_seconds=0.5, poll_seconds=0.05)
+            kind = rewrapping.rewrap_kind(keyed.ctx)
+            async with running(JobWorker(keyed.database, [kind], pace=pace)):
+                await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    what, url_, *rest = sys.argv[1:]
+    if what == "migrate":
+        _migrate(url_, int(rest[0]))
+    else:
+        run = {"seal": _seal, "rewrap": _rewrap}[what]
+        asyncio.run(run(url_, Path(rest[0]), rest[1]))

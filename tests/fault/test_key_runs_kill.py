@@ -1,0 +1,136 @@
+"""Upgrades, seal runs and rewraps whose processes are killed: all is whole, and they go on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from alembic import command
+
+from cloudcore.jobs.runs import Run
+from registry.blobstore.filesystem import FilesystemStore
+from registry.gc.fsck import check
+from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan
+from registry.metadata.collector.plain_objects import count_plain
+from registry.metadata.database import migrate, migration_connection
+from registry.metadata.migrations import configuration
+from registry.oci.digest import digest_of
+from registry.services.blobs import rewrapping
+from tests.collecting import at_once, collect
+from tests.databases import program, program_environment
+from tests.fault import key_run_worker
+from tests.integration.stored_forms import push_image
+from tests.keyed_registry import KeyedRegistry, open_keyed_registry
+
+DAY: Final = 24 * 3600
+SECRET: Final = b"a layer that nobody may find "
+LAYERS: Final = [SECRET + b"%d" % number * 60_000 for number in range(4)]
+BEFORE: Final = "0024"
+"""The revision before sealing."""
+SEAL_STEPS: Final = ("in a copy", "after a copy", "before the rows", "after the rows")
+
+
+def kill(*arguments: str) -> None:
+    """Let a process die by itself."""
+    ended = subprocess.run(
+        program("tests.fault.key_run_worker", *arguments),
+        env=program_environment(),
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+async def fill(keyed: KeyedRegistry) -> None:
+    for number, layer in enumerate(LAYERS):
+        await push_image(keyed.registry, layer, f"v{number}", "app" if number else "other")
+    image = await push_image(keyed.registry, LAYERS[1], "gone", "other")
+    gone = await keyed.registry.client.request("DELETE", f"/v2/dev/other/manifests/{image}")
+    assert gone.status == 202
+
+
+async def check_all(keyed: KeyedRegistry) -> None:
+    report = await check(keyed.database, keyed.store, lambda _: None, clock=keyed.ctx.clock)
+    assert report.violations == []
+    for number, layer in enumerate(LAYERS):
+        repository = "app" if number else "other"
+        assert await keyed.pull(digest_of(layer), repository) == (200, layer)
+
+
+async def check_ends_sealed(keyed: KeyedRegistry, store: FilesystemStore, folder: Path) -> None:
+    """Seal the rest, and find no plain byte once the collector and the orphan scan have run."""
+    await keyed.seal()
+    assert (await keyed.database.read(count_plain)).object_count == 0
+    await check_all(keyed)
+    scan = OrphanScan(keyed.ctx, store)
+    for _ in range(3):
+        keyed.registry.clock.advance(EVERY_SECONDS + 1)
+        await scan.turn()
+    keyed.registry.clock.advance(8 * DAY)
+    await scan.turn()
+    await collect(at_once(keyed.ctx), store, keyed.account_id)
+    await check_all(keyed)
+    assert await asyncio.to_thread(files_with, folder, SECRET) == []
+
+
+def files_with(folder: Path, secret: bytes) -> list[Path]:
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    return [each for each in files if secret in each.read_bytes()]
+
+
+@pytest.mark.parametrize("steps", [SEAL_STEPS])
+async def test_an_upgrade_and_a_seal_run_that_are_killed(
+    bare_url: str, tmp_path: Path, steps: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "blobs"
+    await asyncio.to_thread(migrate, bare_url)
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(bare_url, store) as keyed:
+            await fill(keyed)
+    with migration_connection(bare_url) as connection:
+        command.downgrade(configuration(connection), BEFORE)
+    for number in (1, 4, 8, 12):
+        await asyncio.to_thread(kill, "migrate", bare_url, str(number))
+    await asyncio.to_thread(migrate, bare_url)
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(bare_url, store) as keyed:
+            await check_all(keyed)
+            plain = (await keyed.database.read(count_plain)).object_count
+            for step in steps:
+                await asyncio.to_thread(kill, "seal", bare_url, str(folder), step)
+                await check_all(keyed)
+            assert 0 < (await keyed.database.read(count_plain)).object_count < plain
+            await check_ends_sealed(keyed, store, folder)
+
+
+@pytest.mark.parametrize("step", ["before the rows", "after the rows"])
+async def test_a_rewrap_that_is_killed(metadata_url: str, tmp_path: Path, step: str) -> None:
+    folder = tmp_path / "blobs"
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(metadata_url, store) as keyed:
+            contents = [b"blob %d" % number for number in range(10)]
+            for content in contents:
+                target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(content)}"
+                assert (await keyed.client.request("POST", target, content)).status == 201
+            old, new = await keyed.platform_key(), await keyed.make_key("new")
+            await keyed.bind(new)
+            run: Run = await keyed.start_rewrap()
+            await asyncio.to_thread(kill, "rewrap", metadata_url, str(folder), step)
+            keys = sorted((await keyed.link_keys()).values(), key=str)
+            moved = key_run_worker.PORTION
+            assert keys == sorted([new.id] * moved + [old.id] * (10 - moved))
+            keyed.registry.clock.advance(3600 * 24 * 365 * 2)  # the dead worker's lease is over
+            ended = await keyed.finish(run)
+            assert (ended.state, ended.counts["moved"], ended.done) == ("succeeded", 10, 10)
+            assert ended.total == 10
+            assert set((await keyed.link_keys()).values()) == {new.id}
+            for content in contents:
+                assert await keyed.pull(digest_of(content)) == (200, content)
+                assert await keyed.wraps_of(digest_of(content)) == [new.id]
+            assert rewrapping.PORTION == 100
