@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,22 +14,39 @@ from registry.blobstore import (
     sealed_format,
     sealed_frames,
     sealed_growing,
+    sealed_layout,
     sealed_object,
     sealed_staged,
+    sealed_table,
 )
 from registry.blobstore.base import DataKey
 from registry.blobstore.sealed_format import OVERHEAD
 
 SMALL_BYTES: Final = 256
 KEY: Final = DataKey(bytes(range(32)), b"an account")
+PACKED_KEY: Final = DataKey(bytes(range(1, 33)), b"an account")
+"""The key of bytes that a store which compresses should compress (`compressible`)."""
 _MODULES: Final = (
     sealed_format,
     sealed_frames,
     sealed_growing,
+    sealed_layout,
     sealed_object,
     sealed_staged,
+    sealed_table,
     copying,
 )
+
+
+def compressible(rng: random.Random, size: int) -> bytes:
+    """Return bytes of which most pieces of `SMALL_BYTES` can be compressed, and the first can."""
+    pieces = [b"%08d" % rng.randrange(10**8) * (SMALL_BYTES // 8)]
+    for _ in range(size // SMALL_BYTES):
+        if rng.random() < 0.4:
+            pieces.append(rng.randbytes(SMALL_BYTES))
+        else:
+            pieces.append(rng.randbytes(8) * (SMALL_BYTES // 8))
+    return b"".join(pieces)[:size]
 
 
 @contextmanager
