@@ -18,6 +18,7 @@ from registry.blobstore import (
     sealed_object,
     sealed_staged,
     sealed_table,
+    sealed_whole,
 )
 from registry.blobstore.base import DataKey
 from registry.blobstore.sealed_format import OVERHEAD
@@ -34,6 +35,7 @@ _MODULES: Final = (
     sealed_object,
     sealed_staged,
     sealed_table,
+    sealed_whole,
     copying,
 )
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
@@ -54,6 +54,7 @@ class DiskFiles:
 
     def __init__(self, root: Path, *, compresses: bool = False) -> None:
         """Open the folders; with `compresses`, compress what is sealed if that pays."""
+        self.compresses: Final = compresses
         self._folders = Folders(root)
         self._shared = Shared(compresses=compresses)
 

@@ -153,10 +153,12 @@ def resumable_at(descriptor: int, received: int) -> int:
     whole = min(number, layout.before(size))
     if whole < number:
         return whole * FRAME_BYTES
-    if not count or size >= layout.start(number) + layout.entry_bytes + OVERHEAD + count:
+    if not count:
         return received
-    is_there = is_packed and any(
-        record.length >= count for record in layout.in_place(descriptor, number, size)
+    room = partial(layout, number, 1, count).end if is_packed else layout.record(number, count).end
+    is_there = size >= room or any(
+        record.length >= count and record.end <= size
+        for record in layout.in_place(descriptor, number, size)
     )
     return received if is_there else whole * FRAME_BYTES
 

@@ -91,7 +91,7 @@ def read_table(
     return packed, claimed
 
 
-def claimed_size(stored: memoryview) -> int:
+def claimed_size(stored: bytes) -> int:
     """Return the size that the stored bytes of a packed object claim, whether or not it is true."""
     return int.from_bytes(stored[-SIZE_BYTES:], "big")
 
