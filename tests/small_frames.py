@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from registry.blobstore import (
+    compression,
     copying,
     sealed_format,
     sealed_frames,
@@ -62,4 +63,5 @@ def small_frames() -> Iterator[None]:
             ):
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
+        patch.setattr(compression, "_LEAST_BYTES", 0)
         yield

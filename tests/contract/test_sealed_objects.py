@@ -92,7 +92,7 @@ async def test_frames_of_full_size(store: BlobStore, size: int) -> None:
         assert await read(store, stored.object_id, start, stop) == data[start:stop]
 
 
-@pytest.mark.parametrize("size", [3000, FRAME_BYTES, FRAME_BYTES + 1, len(MIXED)])
+@pytest.mark.parametrize("size", [5000, FRAME_BYTES, FRAME_BYTES + 1, len(MIXED)])
 async def test_compressed_frames(store: BlobStore, size: int) -> None:
     data = MIXED[:size]
     stored = await put(store, data)

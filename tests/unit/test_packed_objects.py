@@ -63,8 +63,10 @@ def framed(key: FrameCipher, kind: FrameKind, number: int, payload: bytes) -> by
     ("piece", "expected"),
     [
         (TEXT, True),
-        (TEXT[:2000], True),
-        (b'{"mediaType": "application/json", "size": 0}' * 9, True),
+        (TEXT[:5000], True),
+        (TEXT[:4096], False),  # it needs a block of the disk anyway
+        (b'{"mediaType": "application/json", "size": 0}' * 99, True),
+        (NOISE[:5000], False),
         (NOISE, False),
         (b"", False),
         (b"a few bytes", False),

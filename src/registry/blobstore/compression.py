@@ -18,6 +18,8 @@ _MOST_OF_PIECE: Final = 15 / 16
 """A piece of it is stored compressed if it becomes smaller than this part."""
 _EXTRA_BYTES: Final = 52
 """What a packed object of one frame has more than another: the frame's entry, and the table."""
+_LEAST_BYTES: Final = 4096
+"""A file of up to so many bytes has one block of the disk, however small it is."""
 _SAMPLES: Final = 4
 _SAMPLE_BYTES: Final = 16 * 1024
 _WINDOW_BYTES: Final = 1 << 20
@@ -49,7 +51,7 @@ def pays(piece: memoryview) -> bool:
 
     Four samples of the piece tell, since the first bytes of a tar are always compressible.
     """
-    if bytes(piece[:8]).startswith(_COMPRESSED):
+    if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False
     samples = piece
     if len(piece) > _SAMPLES * _SAMPLE_BYTES:
