@@ -250,18 +250,25 @@ class SealedBytes(StagedBytes):
         self._file.cut(self._kept.end)
 
     def _store_table(self) -> None:
-        """Store the table of packed frames behind the last, as the end of the file."""
+        """Store the table of packed frames behind the last, as the end of the file.
+
+        If it is there already, who wrote it may have died before the flush.
+        """
         packed, kept = self._layout, self._kept
         if not isinstance(packed, Packed):
             return
         assert self._cipher is not None
         assert kept is not None
         packed.add(kept)
-        if not self._has_table(self._cipher, packed):
+        try:
+            if self._has_table(self._cipher, packed):
+                self._file.is_durable = False
+                return
             table = memoryview(sealed_table(self._cipher, packed, self.length))
-            self._file.write_all(table, kept.end)
-            self._file.cut(kept.end + len(table))
-        packed.cut(self._number)
+        finally:
+            packed.cut(self._number)
+        self._file.write_all(table, kept.end)
+        self._file.cut(kept.end + len(table))
 
     def _has_table(self, cipher: FrameCipher, packed: Packed) -> bool:
         """Return True if the file has the table of these frames already."""
