@@ -1,11 +1,13 @@
-"""Measure the blob store alone, plain beside sealed: rate and processor time.
+"""Measure the blob store alone, plain beside sealed and compressed: rate and processor time.
 
     python -m benchmarks.sealed_store                       # 256 MiB, in a temporary folder
     python -m benchmarks.sealed_store --data /dev/shm       # without the disk
+    python -m benchmarks.sealed_store --content layer.tar   # bytes that can be compressed
 
 Large objects are written in units of 256 KiB, as a server does, flushed and committed; then read
 whole, and in ranges of 64 KiB. Small ones of 4 KiB are staged and committed, then opened and read.
-Plain and sealed take turns; the values are medians of the rounds.
+"compressed" is sealed by a store that compresses what it can; of random bytes, that is nothing.
+All take turns; the values are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,19 +47,34 @@ class Measured(NamedTuple):
 
 
 class Bench:
-    """Operations on one store, with bytes of its own."""
+    """Operations on one store."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self._store = DiskFiles(folder)
-        data = random.Random(8).randbytes(size)
+    def __init__(self, folder: Path, data: bytes, *, compresses: bool) -> None:
+        self._store = DiskFiles(folder, compresses=compresses)
         self._data = memoryview(data)
         self._digest = digest_of(data)
         self._small = random.Random(9).randbytes(SMALL)
         self._large = ""
 
+    @property
+    def stored_share(self) -> float:
+        """Return the size on disk of the large object, as a part of its own."""
+        sizes = {each.object_id: each.stored_size for each in self._store.list_objects()}
+        return sizes[self._large] / len(self._data)
+
     def close(self) -> None:
         """Release the store."""
         self._store.close()
+
+    def operations(self) -> dict[str, Callable[[DataKey | None], float]]:
+        """Return what is measured, by its name."""
+        return {
+            "write, MB/s": self.write,
+            "read, MB/s": self.read,
+            "ranges of 64 KiB/s": self.ranges,
+            "write 4 KiB/s": self.write_small,
+            "read 4 KiB/s": self.read_small,
+        }
 
     def write(self, key: DataKey | None) -> float:
         """Write a large object; return its size in 10⁶ bytes."""
@@ -119,31 +136,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sealed_store", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder to work in (default: a temporary one)")
     parser.add_argument("--mebibytes", type=int, default=256, help="size of the large object")
+    parser.add_argument("--content", type=Path, help="file of the large object's bytes")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(argv)
-    keys = {"plain": None, "sealed": DataKey(os.urandom(32), b"an account")}
+    size = options.mebibytes * MIB
+    data = random.Random(8).randbytes(size)
+    if options.content:
+        with options.content.open("rb") as file:
+            data = file.read(size)
+    key = DataKey(os.urandom(32), b"an account")
+    keys = {"plain": None, "sealed": key, "compressed": key}
     runs: dict[tuple[str, str], list[Measured]] = {}
-    with (
-        tempfile.TemporaryDirectory(dir=options.data) as folder,
-        closing(Bench(Path(folder), options.mebibytes * MIB)) as bench,
-    ):
-        operations = {
-            "write, MB/s": bench.write,
-            "read, MB/s": bench.read,
-            "ranges of 64 KiB/s": bench.ranges,
-            "write 4 KiB/s": bench.write_small,
-            "read 4 KiB/s": bench.read_small,
+    shares: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(dir=options.data) as folder, ExitStack() as stack:
+        benches = {
+            name: stack.enter_context(
+                closing(Bench(Path(folder) / name, data, compresses=name == "compressed"))
+            )
+            for name in keys
         }
         for _ in range(options.rounds):
-            for encoding, key in keys.items():
-                for name, operation in operations.items():
-                    runs.setdefault((name, encoding), []).append(measure(operation, key))
-    line = "{:<22}{:<10}{:>12}{:>16}\n"
+            for encoding, bench in benches.items():
+                for name, operation in bench.operations().items():
+                    found = measure(operation, keys[encoding])
+                    runs.setdefault((name, encoding), []).append(found)
+        shares = {name: bench.stored_share for name, bench in benches.items()}
+    line = "{:<22}{:<12}{:>10}{:>16}\n"
     sys.stdout.write(line.format("", "", "rate", "CPU s / 1,000"))
-    for (name, encoding), found in sorted(runs.items()):
-        rate = statistics.median(each.amount / each.seconds for each in found)
-        cpu = statistics.median(each.cpu_seconds / each.amount for each in found)
+    for (name, encoding), every in sorted(runs.items()):
+        rate = statistics.median(each.amount / each.seconds for each in every)
+        cpu = statistics.median(each.cpu_seconds / each.amount for each in every)
         sys.stdout.write(line.format(name, encoding, f"{rate:,.0f}", f"{cpu * 1000:.3f}"))
+    for encoding, share in shares.items():
+        sys.stdout.write(f"{'size on disk':<22}{encoding:<12}{share:>10.3f}\n")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,26 +10,46 @@ from typing import Final
 import pytest
 
 from registry.blobstore import (
+    compression,
     copying,
     sealed_format,
     sealed_frames,
     sealed_growing,
+    sealed_layout,
     sealed_object,
     sealed_staged,
+    sealed_table,
+    sealed_whole,
 )
 from registry.blobstore.base import DataKey
 from registry.blobstore.sealed_format import OVERHEAD
 
 SMALL_BYTES: Final = 256
 KEY: Final = DataKey(bytes(range(32)), b"an account")
+PACKED_KEY: Final = DataKey(bytes(range(1, 33)), b"an account")
+"""The key of bytes that a store which compresses should compress (`compressible`)."""
 _MODULES: Final = (
     sealed_format,
     sealed_frames,
     sealed_growing,
+    sealed_layout,
     sealed_object,
     sealed_staged,
+    sealed_table,
+    sealed_whole,
     copying,
 )
+
+
+def compressible(rng: random.Random, size: int) -> bytes:
+    """Return bytes of which most pieces of `SMALL_BYTES` can be compressed, and the first can."""
+    pieces = [b"%08d" % rng.randrange(10**8) * (SMALL_BYTES // 8)]
+    for _ in range(size // SMALL_BYTES):
+        if rng.random() < 0.4:
+            pieces.append(rng.randbytes(SMALL_BYTES))
+        else:
+            pieces.append(rng.randbytes(8) * (SMALL_BYTES // 8))
+    return b"".join(pieces)[:size]
 
 
 @contextmanager
@@ -42,4 +63,5 @@ def small_frames() -> Iterator[None]:
             ):
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
+        patch.setattr(compression, "_LEAST_BYTES", 0)
         yield

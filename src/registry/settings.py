@@ -165,6 +165,8 @@ class Settings:
     """ARN, id or alias of the key in AWS KMS."""
     kms_aws_endpoint: str = ""
     """URL of AWS KMS; empty: AWS's own in the key's region."""
+    compression: Literal["on", "off"] = "on"
+    """Whether new sealed blobs are compressed where that pays."""
     catalog_file: str = ""
     """JSON file of the regions and prices in ``/v1/regions`` and ``/v1/prices``; empty: the
     packaged file."""
@@ -192,6 +194,8 @@ class Settings:
             raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
         if self.kms_provider not in ("embedded", "aws"):
             raise SettingsError(f"kms_provider is embedded or aws, not {self.kms_provider!r}")
+        if self.compression not in ("on", "off"):
+            raise SettingsError(f"compression is on or off, not {self.compression!r}")
         if self.kms_provider == "aws" and not self.kms_aws_key:
             raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
         if self.founders not in get_args(Founders):

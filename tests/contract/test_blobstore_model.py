@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import random
 import shutil
 import tempfile
 import uuid
@@ -25,7 +26,7 @@ from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.sealed_format import sealed_size
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
-from tests.small_frames import KEY, SMALL_BYTES, small_frames
+from tests.small_frames import KEY, PACKED_KEY, SMALL_BYTES, compressible, small_frames
 
 ALGORITHM = st.sampled_from(ALGORITHMS)
 WORKER = st.integers(0, 1)
@@ -154,15 +155,17 @@ class BlobStoreModel(RuleBasedStateMachine):
         self.check_lists(self.workers[worker])
 
     def check_lists(self, store: BlockingStore) -> None:
-        objects = {name: self.stored_size(data) for name, data in self.objects.items()}
+        sizes = {name: self.stored_size(data) for name, data in self.objects.items()}
         staged = {
             name: len(each.data) for name, each in self.uploads.items() if not each.is_committed
         }
-        assert dict(store.list_objects()) == objects
+        objects = dict(store.list_objects())
+        assert set(objects) == set(sizes)
+        assert all(objects[name] == size for name, size in sizes.items() if size is not None)
         found = dict(store.list_staged())
         assert set(found) == set(staged) if self.key else found == staged
 
-    def stored_size(self, data: bytes) -> int:
+    def stored_size(self, data: bytes) -> int | None:
         return sealed_size(len(data)) if self.key else len(data)
 
     @invariant()
@@ -217,6 +220,23 @@ class SealedModel(FilesystemModel):
             self.frames.__exit__(None, None, None)
 
 
+class PackedModel(SealedModel):
+    """The same with bytes that can be compressed."""
+
+    key = PACKED_KEY
+
+    @initialize()
+    def start(self) -> None:
+        self.workers = list(_filesystem_workers(compresses=True))
+
+    @rule(upload_id=BlobStoreModel.ids, seed=st.integers(0, 9), size=st.integers(1, 900))
+    def write_compressible(self, upload_id: str, seed: int, size: int) -> None:
+        self.write(upload_id, compressible(random.Random(seed), size))
+
+    def stored_size(self, data: bytes) -> int | None:
+        return None
+
+
 class MemoryModel(BlobStoreModel):
     """One store; memory has no second worker."""
 
@@ -226,11 +246,11 @@ class MemoryModel(BlobStoreModel):
 
 
 @cache
-def _filesystem_workers() -> tuple[DiskFiles, DiskFiles]:
+def _filesystem_workers(*, compresses: bool = False) -> tuple[DiskFiles, DiskFiles]:
     """Return stores that all examples share, for their 256 folders take time to make."""
     folder = Path(tempfile.mkdtemp(prefix="blobs-"))
     atexit.register(shutil.rmtree, folder)
-    return DiskFiles(folder), DiskFiles(folder)
+    return DiskFiles(folder, compresses=compresses), DiskFiles(folder)
 
 
 def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - made by Hypothesis
@@ -241,4 +261,5 @@ def _case(model: type[BlobStoreModel], examples: int) -> Any:  # noqa: ANN401 - 
 
 TestFilesystem = _case(FilesystemModel, 60)
 TestSealed = _case(SealedModel, 40)
+TestPacked = _case(PackedModel, 40)
 TestMemory = _case(MemoryModel, 100)

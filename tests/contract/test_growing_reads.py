@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, closing
@@ -16,7 +17,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from tests.sealing_store import SealingStore
-from tests.small_frames import KEY, SMALL_BYTES, small_frames
+from tests.small_frames import KEY, SMALL_BYTES, compressible, small_frames
 
 UPLOAD = str(uuid.UUID(int=7))
 NEVER = 3600.0
@@ -180,13 +181,18 @@ async def test_another_process_sees_the_bytes_grow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("look_seconds", [NEVER, 0])
-async def test_sealed_bytes_are_seen_by_frames(tmp_path: Path, look_seconds: float) -> None:
+@pytest.mark.parametrize("compresses", [False, True])
+async def test_sealed_bytes_are_seen_by_frames(
+    tmp_path: Path, look_seconds: float, *, compresses: bool
+) -> None:
     """Whole ones as they are stored; the rest when it is flushed first, or committed."""
-    data = bytes(range(251)) * 6
+    data = compressible(random.Random(5), 6 * SMALL_BYTES)
     first, second, third = SMALL_BYTES + 20, 3 * SMALL_BYTES + 90, 4 * SMALL_BYTES + 9
     with (
         small_frames(),
-        closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as ours,
+        closing(
+            FilesystemStore(tmp_path / "blobs", look_seconds=NEVER, compresses=compresses)
+        ) as ours,
         closing(FilesystemStore(tmp_path / "blobs", look_seconds=0)) as other,
     ):
         reader = ours if look_seconds else other
@@ -218,10 +224,15 @@ async def test_sealed_bytes_are_seen_by_frames(tmp_path: Path, look_seconds: flo
             assert await middle.end() == data[SMALL_BYTES - 5 : third - 3]
 
 
-async def test_sealed_bytes_that_are_dropped_end_their_reader(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compresses", [False, True])
+async def test_sealed_bytes_that_are_dropped_end_their_reader(
+    tmp_path: Path, *, compresses: bool
+) -> None:
     with (
         small_frames(),
-        closing(FilesystemStore(tmp_path / "blobs", look_seconds=NEVER)) as store,
+        closing(
+            FilesystemStore(tmp_path / "blobs", look_seconds=NEVER, compresses=compresses)
+        ) as store,
     ):
         staged = await store.stage(UPLOAD, KEY)
         async with aclosing(staged), aclosing(await store.open_staged(UPLOAD, KEY)) as opened:

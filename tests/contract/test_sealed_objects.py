@@ -17,10 +17,14 @@ from registry.blobstore.base import BlobStore, DataKey, ObjectDamaged, ObjectUnk
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
 from registry.blobstore.sealed_format import FRAME_BYTES, sealed_size
+from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from tests.small_frames import KEY
 
 DATA: Final = random.Random(12).randbytes(2 * FRAME_BYTES + 700)
+TEXT: Final = random.Random(13).randbytes(FRAME_BYTES // 2).hex().encode()
+MIXED: Final = TEXT + DATA[:FRAME_BYTES] + TEXT + DATA[:300] + TEXT[:900]
+"""Whole frames that can be compressed and one that cannot, and a last one that can."""
 OTHERS: Final = (
     replace(KEY, plaintext=bytes(32)),
     replace(KEY, context=b"another account"),
@@ -33,11 +37,13 @@ def new_id() -> str:
 
 @pytest.fixture(params=["filesystem", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
+    """Return a store that compresses what it can, which `DATA` is not."""
     with ExitStack() as stack:
         if request.param == "memory":
-            yield MemoryStore()
+            yield MemoryStore(compresses=True)
         else:
-            yield stack.enter_context(closing(FilesystemStore(tmp_path / "blobs")))
+            store = FilesystemStore(tmp_path / "blobs", compresses=True)
+            yield stack.enter_context(closing(store))
 
 
 def write(staged: Staged, data: bytes, unit: int = 256 * 1024) -> None:
@@ -86,6 +92,77 @@ async def test_frames_of_full_size(store: BlobStore, size: int) -> None:
         assert await read(store, stored.object_id, start, stop) == data[start:stop]
 
 
+@pytest.mark.parametrize("size", [5000, FRAME_BYTES, FRAME_BYTES + 1, len(MIXED)])
+async def test_compressed_frames(store: BlobStore, size: int) -> None:
+    data = MIXED[:size]
+    stored = await put(store, data)
+    assert stored.size == size
+    assert stored.stored_size < size * 0.9
+    for known in (size, None):
+        assert await read(store, stored.object_id, size=known) == data
+    edge = size // FRAME_BYTES * FRAME_BYTES
+    for start, stop in (
+        (0, 1),
+        (max(0, edge - 1), edge),
+        (edge, None),
+        (5, size - 3),
+        (size // 2, size // 2 + 10),
+        (size, size),
+    ):
+        assert await read(store, stored.object_id, start, stop) == data[start:stop]
+    for wrong in (size - 1, size + 1, 0, 2**63):
+        with pytest.raises(ObjectDamaged):
+            await store.open(stored.object_id, wrong, KEY)
+
+
+async def test_a_range_of_compressed_bytes_reads_its_frames_alone(tmp_path: Path) -> None:
+    with closing(FilesystemStore(tmp_path / "blobs", compresses=True)) as store:
+        stored = await put(store, MIXED)
+        path = tmp_path / "blobs" / "objects" / stored.object_id[-2:] / stored.object_id
+        with path.open("r+b") as file:
+            file.seek(1000)
+            file.write(b"damaged")
+        start, stop = FRAME_BYTES, len(MIXED)
+        assert await read(store, stored.object_id, start, stop, size=stop) == MIXED[start:stop]
+        with pytest.raises(StoreUnavailable):
+            await read(store, stored.object_id, 0, 1, size=stop)
+
+
+@pytest.mark.parametrize(
+    "begin", [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", DATA[:FRAME_BYTES]]
+)
+async def test_bytes_that_are_compressed_already_are_stored_as_they_are(
+    store: BlobStore, begin: bytes
+) -> None:
+    data = begin + TEXT
+    stored = await put(store, data)
+    assert stored.stored_size == sealed_size(len(data))
+
+
+async def test_a_store_that_does_not_compress_reads_and_goes_on_with_what_another_has(
+    tmp_path: Path,
+) -> None:
+    upload_id = new_id()
+    root = tmp_path / "blobs"
+    with (
+        closing(FilesystemStore(root, compresses=True)) as ours,
+        closing(FilesystemStore(root)) as other,
+    ):
+        for data in (MIXED, DATA):
+            async with aclosing(await ours.stage(upload_id, KEY)) as staged:
+                write(staged, data[: FRAME_BYTES + 7])
+                digests = staged.flush()
+            async with aclosing(await other.resume(upload_id)) as staged:
+                await staged.rewind(FRAME_BYTES + 7, digests, data_key=KEY)
+                write(staged, data[FRAME_BYTES + 7 :])
+                stored = staged.commit(digest_of(data))
+            assert (stored.stored_size < len(data)) == (data is MIXED)
+            for store in (ours, other):
+                assert await read(store, upload_id) == data
+            await ours.delete([upload_id])
+        assert (await put(other, MIXED)).stored_size == sealed_size(len(MIXED))
+
+
 @pytest.mark.parametrize("other", OTHERS)
 async def test_another_key_or_account_opens_nothing(store: BlobStore, other: DataKey) -> None:
     object_id = (await put(store, b"secret")).object_id
@@ -117,80 +194,98 @@ async def test_a_hold_stays_sealed_or_plain(store: BlobStore) -> None:
                 await staged.rewind(0, data_key=other)
 
 
+@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
 @pytest.mark.parametrize("source_key", [None, KEY])
 @pytest.mark.parametrize("data_key", [None, KEY, OTHERS[0]])
 @pytest.mark.parametrize("size", [1, FRAME_BYTES, FRAME_BYTES + 9])
 async def test_a_copy_has_its_own_key(
-    store: BlobStore, source_key: DataKey | None, data_key: DataKey | None, size: int
+    store: BlobStore,
+    source_key: DataKey | None,
+    data_key: DataKey | None,
+    size: int,
+    data: bytes,
 ) -> None:
-    source = (await put(store, DATA, source_key)).object_id
+    source = (await put(store, data, source_key)).object_id
     copy = await store.stage_copy(new_id(), source, size, data_key=data_key, source_key=source_key)
     async with aclosing(copy):
         assert copy.offset == size
-        write(copy, DATA[size:])
-        object_id = copy.commit(digest_of(DATA)).object_id
-    async with aclosing(await store.open(object_id, len(DATA), data_key)) as stored:
-        assert b"".join(map(bytes, stored.chunks())) == DATA
+        write(copy, data[size:])
+        object_id = copy.commit(digest_of(data)).object_id
+    async with aclosing(await store.open(object_id, len(data), data_key)) as stored:
+        assert b"".join(map(bytes, stored.chunks())) == data
 
 
 @pytest.mark.parametrize("cuts", [(), (0,), (300,), (300, 900), (FRAME_BYTES,), (FRAME_BYTES + 5,)])
 @pytest.mark.parametrize("is_same_process", [True, False])
+@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
 async def test_the_checksum_is_of_the_stored_bytes(
-    tmp_path: Path, cuts: tuple[int, ...], *, is_same_process: bool
+    tmp_path: Path, data: bytes, cuts: tuple[int, ...], *, is_same_process: bool
 ) -> None:
     """However many requests, on one worker or two."""
     upload_id = new_id()
     root = tmp_path / "blobs"
-    with closing(FilesystemStore(root)) as ours, closing(FilesystemStore(root)) as other:
+    with (
+        closing(FilesystemStore(root, compresses=True)) as ours,
+        closing(FilesystemStore(root, compresses=True)) as other,
+    ):
         staged = await ours.stage(upload_id, KEY)
         start = 0
-        for number, cut in enumerate((*cuts, len(DATA))):
-            write(staged, DATA[start:cut])
+        for number, cut in enumerate((*cuts, len(data))):
+            write(staged, data[start:cut])
             digests = staged.flush()
             await staged.aclose()
             store = ours if is_same_process or number % 2 else other
             staged = await store.resume(upload_id)
             await staged.rewind(cut, digests, data_key=KEY)
             start = cut
-        stored = staged.commit(digest_of(DATA))
+        stored = staged.commit(digest_of(data))
         await staged.aclose()
         content = (root / "objects" / upload_id[-2:] / upload_id).read_bytes()
         assert stored.checksum == blake3(content).hexdigest()
         assert stored.stored_size == len(content)
-        assert await read(ours, upload_id, size=len(DATA)) == DATA
+        assert await read(ours, upload_id, size=len(data)) == data
 
 
-async def test_a_checksum_is_not_believed_after_another_rewrote_frames(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
+async def test_a_checksum_is_not_believed_after_another_rewrote_frames(
+    tmp_path: Path, data: bytes
+) -> None:
     """Even if the bytes are the same: their nonces are not."""
     upload_id = new_id()
     root = tmp_path / "blobs"
-    with closing(FilesystemStore(root)) as ours, closing(FilesystemStore(root)) as other:
+    with (
+        closing(FilesystemStore(root, compresses=True)) as ours,
+        closing(FilesystemStore(root, compresses=True)) as other,
+    ):
         async with aclosing(await ours.stage(upload_id, KEY)) as staged:
-            write(staged, DATA)
+            write(staged, data)
             staged.flush()
         async with aclosing(await other.resume(upload_id)) as staged:
             await staged.rewind(0, data_key=KEY)  # the first worker's answer was lost
-            write(staged, DATA)
+            write(staged, data)
             digests = staged.flush()
         async with aclosing(await ours.resume(upload_id)) as staged:
-            await staged.rewind(len(DATA), digests, data_key=KEY)
-            stored = staged.commit(digest_of(DATA))
+            await staged.rewind(len(data), digests, data_key=KEY)
+            stored = staged.commit(digest_of(data))
         content = (root / "objects" / upload_id[-2:] / upload_id).read_bytes()
         assert stored.checksum == blake3(content).hexdigest()
 
 
-async def test_a_push_in_one_flushed_chunk_is_committed_without_a_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [DATA, MIXED], ids=["random", "mixed"])
+async def test_a_push_in_one_flushed_chunk_is_committed_without_a_write(
+    tmp_path: Path, data: bytes
+) -> None:
     """As clients push: all bytes in one request, the digest in the next."""
     upload_id = new_id()
     root = tmp_path / "blobs"
-    with closing(FilesystemStore(root)) as store:
+    with closing(FilesystemStore(root, compresses=True)) as store:
         async with aclosing(await store.stage(upload_id, KEY)) as staged:
-            write(staged, DATA)
+            write(staged, data)
             digests = staged.flush()
         flushed = (root / "uploads" / upload_id).read_bytes()
         async with aclosing(await store.resume(upload_id)) as staged:
-            await staged.rewind(len(DATA), digests, data_key=KEY)
-            staged.commit(digest_of(DATA))
+            await staged.rewind(len(data), digests, data_key=KEY)
+            staged.commit(digest_of(data))
         assert (root / "objects" / upload_id[-2:] / upload_id).read_bytes() == flushed
 
 

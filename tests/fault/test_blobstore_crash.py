@@ -22,7 +22,7 @@ from registry.blobstore.base import DataKey
 from registry.blobstore.disk_files import DiskFiles
 from tests.fault.operations import WATCHED, Operation, watched
 from tests.fault.uploads import Acknowledged, Plan, check_recovered, plans, upload
-from tests.small_frames import KEY, small_frames
+from tests.small_frames import KEY, PACKED_KEY, small_frames
 from tests.soak import times
 
 SEEDS = times(6)
@@ -52,7 +52,7 @@ class Killer:
         raise AssertionError
 
 
-@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+@pytest.fixture(params=[None, KEY, PACKED_KEY], ids=["plain", "sealed", "packed"])
 def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
     with small_frames():
         yield request.param
@@ -63,7 +63,7 @@ def store() -> Iterator[DiskFiles]:
     memory = Path("/dev/shm")  # a kill leaves the page cache whole, so no disk is needed
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder,
-        closing(DiskFiles(Path(folder))) as filesystem,
+        closing(DiskFiles(Path(folder), compresses=True)) as filesystem,
     ):
         yield filesystem
 

@@ -25,7 +25,7 @@ from registry.errors import StoreUnavailable
 from tests.fault.operations import Operation, watched
 from tests.fault.uploads import Acknowledged, check_recovered, plans, read, upload
 from tests.live import ROOT
-from tests.small_frames import KEY, small_frames
+from tests.small_frames import KEY, PACKED_KEY, small_frames
 from tests.tools import require_tool
 
 UNDOING = frozenset({"unlink", "ftruncate", "rename"})
@@ -52,11 +52,11 @@ class Breaker:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[DiskFiles]:
-    with closing(DiskFiles(tmp_path)) as filesystem:
+    with closing(DiskFiles(tmp_path, compresses=True)) as filesystem:
         yield filesystem
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+@pytest.mark.parametrize("key", [None, KEY, PACKED_KEY], ids=["plain", "sealed", "packed"])
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_a_failure_at_any_operation_is_never_answered_with_success(

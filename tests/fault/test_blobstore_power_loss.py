@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 import pytest
@@ -19,13 +20,13 @@ from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import disk_errors
 from registry.blobstore.folders import object_path
-from registry.blobstore.sealed_frames import marked_size
+from registry.blobstore.sealed_layout import marked_size
 from registry.blobstore.sealed_staged import SealedBytes
 from registry.blobstore.staged_file import StagedFile
 from tests.fault.operations import watched
 from tests.fault.power_loss import Disk, materialise
 from tests.fault.uploads import Plan, check_recovered, plans, upload
-from tests.small_frames import KEY, small_frames
+from tests.small_frames import KEY, PACKED_KEY, compressible, small_frames
 
 
 class MutantStore(DiskFiles):
@@ -36,11 +37,11 @@ class MutantStore(DiskFiles):
     def stage(
         self, upload_id: str, algorithm: str | None = None, data_key: DataKey | None = None
     ) -> StagedFile:
-        return self.staged_type.create(self._folders, self._caches, upload_id, algorithm, data_key)
+        return self.staged_type.create(self._folders, self._shared, upload_id, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
         with disk_errors():
-            return self.staged_type.take_up(self._folders, self._caches, upload_id)
+            return self.staged_type.take_up(self._folders, self._shared, upload_id)
 
 
 class WithoutFileFlush(StagedFile):
@@ -88,7 +89,7 @@ class WithCarelessTakeBack(StagedFile):
         self._is_object = False
 
 
-@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
+@pytest.fixture(params=[None, KEY, PACKED_KEY], ids=["plain", "sealed", "packed"])
 def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
     with small_frames():
         yield request.param
@@ -96,7 +97,7 @@ def key(request: pytest.FixtureRequest) -> Iterator[DataKey | None]:
 
 @pytest.fixture
 def recovery(tmp_path: Path) -> Iterator[DiskFiles]:
-    with closing(DiskFiles(tmp_path / "after")) as store:
+    with closing(DiskFiles(tmp_path / "after", compresses=True)) as store:
         yield store
 
 
@@ -127,7 +128,7 @@ def test_no_legal_state_loses_what_was_acknowledged(
     tmp_path: Path, recovery: DiskFiles, key: DataKey | None
 ) -> None:
     count = 0
-    with closing(DiskFiles(tmp_path / "before")) as store:
+    with closing(DiskFiles(tmp_path / "before", compresses=True)) as store:
         for plan in (plan for seed in range(3) for plan in plans(seed, key)):
             disk = record(store, tmp_path / "before", plan)
             assert disk.rows.committed == {plan.upload_id}
@@ -149,7 +150,7 @@ def test_a_store_that_lacks_a_flush_is_found_out(
     tmp_path: Path, recovery: DiskFiles, mutant: type[StagedFile], key: DataKey | None
 ) -> None:
     plan = plans(0, key)[2]
-    with closing(MutantStore(tmp_path / "before")) as store:
+    with closing(MutantStore(tmp_path / "before", compresses=True)) as store:
         store.staged_type = mutant
         disk = record(store, tmp_path / "before", plan)
     with pytest.raises((AssertionError, ObjectUnknown, ObjectDamaged)):
@@ -162,7 +163,7 @@ def unpin_without_a_flush(staged: SealedBytes) -> None:
 
 
 def mark_without_a_flush(staged: SealedBytes, length: int) -> None:
-    staged._file.truncate(marked_size(staged._number, length))
+    staged._file.truncate(marked_size(staged._layout, staged._number, length))
 
 
 def keep_nothing_apart(staged: SealedBytes) -> None:
@@ -170,7 +171,7 @@ def keep_nothing_apart(staged: SealedBytes) -> None:
 
 
 def store_partial_in_one_place(staged: SealedBytes, _: int, count: int) -> None:
-    store_partial(staged, staged._number + 1, count)
+    store_partial(staged, 1, count)
 
 
 store_partial = SealedBytes._store_partial
@@ -184,25 +185,35 @@ def finish_without_a_flush(staged: SealedBytes) -> None:
     staged._file.cut(staged._kept.end)
 
 
+MUTANTS: Final = (
+    ("_unpin", unpin_without_a_flush),
+    ("_keep_apart", keep_nothing_apart),
+    ("_store_partial", store_partial_in_one_place),
+    ("_finish_frame", finish_without_a_flush),
+)
+
+
 @pytest.mark.parametrize(
-    ("method", "mutant"),
+    ("sealing_key", "method", "mutant"),
     [
-        ("_unpin", unpin_without_a_flush),
-        ("_mark", mark_without_a_flush),
-        ("_keep_apart", keep_nothing_apart),
-        ("_store_partial", store_partial_in_one_place),
-        ("finish", finish_without_a_flush),
+        *((key, *mutant) for key in (KEY, PACKED_KEY) for mutant in MUTANTS),
+        (KEY, "_mark", mark_without_a_flush),
     ],
 )
 def test_a_store_that_seals_over_what_was_acknowledged_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, mutant: Callable[..., None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sealing_key: DataKey,
+    method: str,
+    mutant: Callable[..., None],
 ) -> None:
-    data = random.Random(5).randbytes(600)
-    plan = Plan(str(UUID(int=5)), data, (300, 30, 40, 200, 10), 100, "sha256", KEY)
+    rng = random.Random(5)
+    data = compressible(rng, 600) if sealing_key is PACKED_KEY else rng.randbytes(600)
+    plan = Plan(str(UUID(int=5)), data, (300, 30, 40, 200, 10), 100, "sha256", sealing_key)
     with (
         small_frames(),
-        closing(DiskFiles(tmp_path / "before")) as store,
-        closing(DiskFiles(tmp_path / "after")) as recovery,
+        closing(DiskFiles(tmp_path / "before", compresses=True)) as store,
+        closing(DiskFiles(tmp_path / "after", compresses=True)) as recovery,
     ):
         disk = record(store, tmp_path / "before", plan)
         check_every_state(disk, recovery, tmp_path / "after", plan)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.blocking import BlockingStore
 from registry.oci.digest import ALGORITHMS, Digest, digest_of
+from tests.small_frames import PACKED_KEY, compressible
 
 Acknowledge = Callable[[str, int, Mapping[str, str]], None]
 """Called with an upload id, its bytes, and their digests once they are safe; -1 for a commit."""
@@ -55,13 +56,14 @@ class Acknowledged:
 def plans(seed: int, key: DataKey | None = None) -> list[Plan]:
     """Return uploads of sizes that matter: nothing, one byte, several units, several requests.
 
-    They are sealed with `key`, if there is one.
+    They are sealed with `key`, if there is one; those of `PACKED_KEY` can be compressed.
     """
     rng = random.Random(seed)
     made = []
     for requests in ((0,), (1,), (300, 200), (rng.randrange(900), rng.randrange(1, 900), 0)):
         tail = min(1, sum(requests)) * 120  # for the last request, which commits too
-        data = rng.randbytes(sum(requests) + tail)
+        size = sum(requests) + tail
+        data = compressible(rng, size) if key is PACKED_KEY else rng.randbytes(size)
         name = str(uuid.UUID(int=rng.getrandbits(128)))
         made.append(
             Plan(name, data, requests, rng.randrange(100, 400), rng.choice(ALGORITHMS), key)

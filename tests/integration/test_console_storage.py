@@ -1,4 +1,4 @@
-"""The page of the account's storage names damaged blobs with the images they hit."""
+"""The page of the account's storage: damaged blobs with the images they hit, and savings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ _DAMAGE = Statement(
     blob_objects.update()
     .where(blob_objects.c.digest == bindparam("of"))
     .values(damage=bindparam("found"), damaged_at=bindparam("now"))
+)
+
+_STORED = Statement(
+    blob_objects.update()
+    .where(blob_objects.c.digest == bindparam("of"))
+    .values(stored_size=bindparam("stored"))
 )
 
 
@@ -38,3 +44,12 @@ async def test_damaged_blobs_are_shown_with_the_images_that_need_them(shop: Shop
     assert "its bytes changed" in page
     assert f'title="{image["digest"]}"' in page
     assert ">v1</a>" in page
+
+
+async def test_what_compression_saves_is_shown_if_it_is_something(shop: Shop) -> None:
+    await shop.image("damaged", "v1")
+    assert "saved by compression" not in (await shop.browser.get("/console/storage")).text
+    layer = digest_of(b"damaged")
+    await shop.served.database.write(lambda tx: tx.execute(_STORED, of=layer, stored=2))
+    page = (await shop.browser.get("/console/storage")).text
+    assert '<b title="5 bytes">5 B</b> more saved by compression' in page

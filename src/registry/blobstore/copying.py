@@ -11,8 +11,9 @@ from typing import Final
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.disk_io import check_room, disk_errors
 from registry.blobstore.folders import Folders, object_path
-from registry.blobstore.sealed_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
-from registry.blobstore.sealed_frames import Record, find_record, read_cipher, read_frame
+from registry.blobstore.sealed_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed_frames import find_record, read_cipher, read_frame, read_layout
+from registry.blobstore.sealed_layout import Layout
 
 _PART_BYTES: Final = 1024 * 1024
 _LOOKS: Final = 3
@@ -89,17 +90,21 @@ def _sealed_prefix(
     cipher = read_cipher(source, data_key, source_id)
     buffer = memoryview(bytearray(min(size, FRAME_BYTES)))
     whole, rest = divmod(size, FRAME_BYTES)
+    layout = read_layout(source, whole, is_packed=cipher.is_packed)
+    if layout.before(os.fstat(source).st_size) < whole:
+        raise SealBroken("there are fewer bytes")
     for number in range(whole):
-        record = Record(FrameKind.WHOLE, number, FRAME_BYTES)
-        yield read_frame(source, cipher, number, record, buffer)
+        yield read_frame(source, cipher, number, layout.record(number, FRAME_BYTES), buffer)
     if rest:
-        yield _sealed_rest(source, cipher, whole, rest)
+        yield _sealed_rest(source, cipher, layout, whole, rest)
 
 
-def _sealed_rest(source: int, cipher: FrameCipher, number: int, count: int) -> memoryview:
+def _sealed_rest(
+    source: int, cipher: FrameCipher, layout: Layout, number: int, count: int
+) -> memoryview:
     buffer = memoryview(bytearray(FRAME_BYTES))
     for _ in range(_LOOKS):
-        if find_record(source, cipher, number, count, buffer) is not None:
+        if find_record(source, cipher, layout, number, count, buffer) is not None:
             return buffer[:count]
     raise SealBroken("there are fewer bytes")
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from registry.blobstore import generation_file, orphans
 from registry.blobstore.base import DataKey, ObjectUnknown, Orphan, StageBusy, StoredObject
@@ -22,10 +22,10 @@ from registry.blobstore.disk_io import (
 )
 from registry.blobstore.folders import SHARDS, Folders, object_path
 from registry.blobstore.growing_file import GrowingFile
-from registry.blobstore.sealed_frames import resumable_of
+from registry.blobstore.sealed_frames import resumable_at
 from registry.blobstore.sealed_growing import GrowingSealedFile
 from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
-from registry.blobstore.staged_file import Caches, StagedFile, open_held
+from registry.blobstore.staged_file import Shared, StagedFile, open_held
 from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.stored_file import (
     StoredFile,
@@ -52,9 +52,11 @@ class DiskFiles:
     in its row.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, compresses: bool = False) -> None:
+        """Open the folders; with `compresses`, compress what is sealed if that pays."""
+        self.compresses: Final = compresses
         self._folders = Folders(root)
-        self._caches = Caches()
+        self._shared = Shared(compresses=compresses)
 
     def close(self) -> None:
         """Release the folders; what was opened can still be read."""
@@ -131,18 +133,18 @@ class DiskFiles:
         with disk_errors():
             if self._has_object(name):
                 raise StageBusy(name)  # a commit would replace the object's bytes
-            return StagedFile.create(self._folders, self._caches, name, algorithm, data_key)
+            return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
     def resume(self, upload_id: str) -> StagedFile:
         """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
         name = canonical_id(upload_id)
         with disk_errors():
             try:
-                return StagedFile.take_up(self._folders, self._caches, name)
+                return StagedFile.take_up(self._folders, self._shared, name)
             except ObjectUnknown:
                 if not orphans.take_back(self._folders, name):
                     raise
-            return StagedFile.take_up(self._folders, self._caches, name)
+            return StagedFile.take_up(self._folders, self._shared, name)
 
     def resume_cached(self, upload_id: str) -> StagedFile | None:
         """Hold staged bytes again if their inode is in the kernel's memory; never block.
@@ -154,7 +156,7 @@ class DiskFiles:
 
         """
         with disk_errors():
-            return StagedFile.take_up_cached(self._folders, self._caches, canonical_id(upload_id))
+            return StagedFile.take_up_cached(self._folders, self._shared, canonical_id(upload_id))
 
     def stage_copy(
         self,
@@ -183,8 +185,9 @@ class DiskFiles:
         with disk_errors():
             for folder, path in (*places, places[0]):  # the file may move between two of these
                 with suppress(FileNotFoundError):
-                    size = os.stat(path, dir_fd=folder).st_size
-                    return resumable_of(size, received) if is_sealed else min(received, size)
+                    if is_sealed:
+                        return _resumable_at(folder, path, received)
+                    return min(received, os.stat(path, dir_fd=folder).st_size)
             if not orphans.take_back(self._folders, name):
                 return 0
         return self.resumable(name, received, is_sealed=is_sealed)
@@ -285,6 +288,14 @@ class DiskFiles:
         except FileNotFoundError:
             return False
         return True
+
+
+def _resumable_at(folder: int, path: str, received: int) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        return resumable_at(descriptor, received)
+    finally:
+        os.close(descriptor)
 
 
 def _is_locked(descriptor: int) -> bool:

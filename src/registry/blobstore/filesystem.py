@@ -21,9 +21,14 @@ class FilesystemStore(ThreadedStore):
     microseconds and does not wait; a thread would cost more than the rest of a small answer.
     """
 
-    def __init__(self, root: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
-        """Create the missing folders, and open all. Blocks."""
-        self.files: Final = DiskFiles(root)
+    def __init__(
+        self, root: Path, *, look_seconds: float = _LOOK_SECONDS, compresses: bool = False
+    ) -> None:
+        """Create the missing folders, and open all. Blocks.
+
+        With `compresses`, sealed objects are compressed if that pays.
+        """
+        self.files: Final = DiskFiles(root, compresses=compresses)
         super().__init__(self.files, in_thread, look_seconds)
 
     async def open(

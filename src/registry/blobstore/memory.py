@@ -27,8 +27,10 @@ from registry.blobstore.blocking import (
     BlockingStore,
     Growth,
 )
-from registry.blobstore.sealed_format import sealed_bytes, unsealed_size
+from registry.blobstore.sealed_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed_object import SealedObject, StoredBytes, unseal
+from registry.blobstore.sealed_table import claimed_size
+from registry.blobstore.sealed_whole import compressed_bytes
 from registry.blobstore.staging import (
     State,
     canonical_id,
@@ -50,15 +52,16 @@ _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
 class MemoryStore(ThreadedStore):
     """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
-    def __init__(self) -> None:
-        self.files: Final = MemoryFiles()
+    def __init__(self, *, compresses: bool = False) -> None:
+        self.files: Final = MemoryFiles(compresses=compresses)
         super().__init__(self.files, at_once, look_seconds=3600)  # there is no other process
 
 
 class MemoryFiles:
-    """Dictionaries of blobs, safe for threads."""
+    """Dictionaries of blobs, safe for threads; with `compresses`, as `DiskFiles` has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compresses: bool = False) -> None:
+        self.compresses: Final = compresses
         self.lock = threading.Lock()
         self.objects: dict[str, bytes] = {}
         self.staged: dict[str, bytearray] = {}
@@ -165,8 +168,8 @@ class MemoryFiles:
         """Return the offset at which an upload can continue (`BlobWriter.resumable`)."""
         self.take_back(upload_id)
         if upload_id in self.objects:
-            size = len(self.objects[upload_id])
-            return min(received, unsealed_size(size) if is_sealed else size)
+            found = self.objects[upload_id]
+            return min(received, _unsealed_size(found) if is_sealed else len(found))
         return min(received, len(self.staged.get(upload_id, b"")))
 
     def discard(self, upload_id: str) -> None:
@@ -417,7 +420,8 @@ class MemoryStaged(BlockingStaged):
         stored, encoding, checksum = bytes(self._data), PLAIN, None
         key = self._files.keys.get(self._upload_id)
         if key is not None:
-            stored, encoding = sealed_bytes(stored, key, self._upload_id), SEALED
+            seal = compressed_bytes if self._files.compresses else sealed_bytes
+            stored, encoding = seal(stored, key, self._upload_id), SEALED
             checksum = digest_of(stored, "blake3").partition(":")[2]
         with self._files.lock:
             if self._files.staged.pop(self._upload_id, None) is None:
@@ -452,6 +456,10 @@ class MemoryStaged(BlockingStaged):
         data = bytes(self._data)
         digests = (digest_of(data, name) for name in wanted_algorithms(algorithm))
         return {digest.algorithm: digest.partition(":")[2] for digest in digests}
+
+
+def _unsealed_size(stored: bytes) -> int:
+    return claimed_size(stored) if says_packed(stored) else unsealed_size(len(stored))
 
 
 if TYPE_CHECKING:

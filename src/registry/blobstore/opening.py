@@ -20,7 +20,11 @@ async def open_store(settings: Settings) -> AsyncIterator[BlobStore]:
         OSError: a folder cannot be created or opened.
 
     """
-    store = await in_thread(FilesystemStore, settings.blobs, undo=FilesystemStore.close)
+
+    def opened() -> FilesystemStore:
+        return FilesystemStore(settings.blobs, compresses=settings.compression == "on")
+
+    store = await in_thread(opened, undo=FilesystemStore.close)
     try:
         yield store
     finally:

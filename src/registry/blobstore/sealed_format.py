@@ -32,7 +32,10 @@ _MAGIC: Final = b"ENTREPOT"
 _VERSION: Final = 1
 _AES_256_GCM: Final = 1
 _NOT_COMPRESSED: Final = 0
+_ZSTD: Final = 1
 _FIXED: Final = _MAGIC + bytes((_VERSION, _AES_256_GCM, _NOT_COMPRESSED, 20))
+_FIXED_PACKED: Final = _MAGIC + bytes((_VERSION, _AES_256_GCM, _ZSTD, 20))
+_COMPRESSION_AT: Final = 10
 _SALT_BYTES: Final = 32
 _COMMITMENT_BYTES: Final = 32
 HEADER_BYTES: Final = len(_FIXED) + _SALT_BYTES + _COMMITMENT_BYTES
@@ -50,6 +53,12 @@ class FrameKind(IntEnum):
     """The end of an object: fewer than `FRAME_BYTES`."""
     PARTIAL = 3
     """The beginning of a frame of staged bytes; no object has one."""
+    WHOLE_ZSTD = 4
+    """As `WHOLE`, but compressed."""
+    LAST_ZSTD = 5
+    """As `LAST`, but compressed."""
+    TABLE = 6
+    """Where the frames of a packed object are (`registry.blobstore.sealed_table`)."""
 
 
 class SealBroken(Exception):
@@ -83,18 +92,21 @@ def unsealed_size(stored_size: int) -> int:
 class FrameCipher:
     """Seals and opens the frames of one object. May be used by several threads."""
 
-    __slots__ = ("_aead", "header")
+    __slots__ = ("_aead", "header", "is_packed")
 
     def __init__(self, header: bytes, frame_key: bytes) -> None:
         self.header: Final = header
+        self.is_packed: Final = says_packed(header)
+        """True if its frames may be compressed, and lie one behind the other."""
         self._aead = AESGCM(frame_key)
 
     @classmethod
-    def new(cls, data_key: DataKey, object_id: str) -> FrameCipher:
+    def new(cls, data_key: DataKey, object_id: str, *, is_packed: bool = False) -> FrameCipher:
         """Return the cipher of a new object, with a header of its own."""
+        fixed = _FIXED_PACKED if is_packed else _FIXED
         salt = os.urandom(_SALT_BYTES)
-        frame_key, commitment = _derive(data_key, object_id, salt)
-        return cls(_FIXED + salt + commitment, frame_key)
+        frame_key, commitment = _derive(data_key, object_id, fixed, salt)
+        return cls(fixed + salt + commitment, frame_key)
 
     @classmethod
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
@@ -105,15 +117,17 @@ class FrameCipher:
                 changed; or it is none, or of a version that is unknown here.
 
         """
-        if len(header) != HEADER_BYTES or not header.startswith(_FIXED):
+        if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")
-        salt = header[len(_FIXED) : len(_FIXED) + _SALT_BYTES]
-        frame_key, commitment = _derive(data_key, object_id, salt)
+        fixed, salt = header[: len(_FIXED)], header[len(_FIXED) : len(_FIXED) + _SALT_BYTES]
+        frame_key, commitment = _derive(data_key, object_id, fixed, salt)
         if not hmac.compare_digest(header[-_COMMITMENT_BYTES:], commitment):
             raise SealBroken("the header was made with another key or for another object")
         return cls(header, frame_key)
 
-    def seal(self, kind: FrameKind, number: int, plaintext: memoryview, out: memoryview) -> int:
+    def seal(
+        self, kind: FrameKind, number: int, plaintext: memoryview | bytes, out: memoryview
+    ) -> int:
         """Write the sealed frame to `out` under a new nonce; return its length."""
         end = len(plaintext) + OVERHEAD
         nonce = os.urandom(NONCE_BYTES)
@@ -141,8 +155,13 @@ class FrameCipher:
         return found
 
 
+def says_packed(header: bytes | bytearray) -> bool:
+    """Return True if a header says that the object is packed, whether or not that is true."""
+    return header[_COMPRESSION_AT : _COMPRESSION_AT + 1] == bytes((_ZSTD,))
+
+
 def sealed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
-    """Return the stored bytes of a small object."""
+    """Return the stored bytes of a small object, without compression."""
     cipher = FrameCipher.new(data_key, object_id)
     stored = bytearray(sealed_size(len(data)))
     stored[:HEADER_BYTES] = cipher.header
@@ -155,10 +174,10 @@ def sealed_bytes(data: bytes, data_key: DataKey, object_id: str) -> bytes:
     return bytes(stored)
 
 
-def _derive(data_key: DataKey, object_id: str, salt: bytes) -> tuple[bytes, bytes]:
+def _derive(data_key: DataKey, object_id: str, fixed: bytes, salt: bytes) -> tuple[bytes, bytes]:
     """Return the key of the frames, and the commitment to it."""
     context = len(data_key.context).to_bytes(2, "big") + data_key.context
-    info = _LABEL + _FIXED + context + object_id.encode("ascii")
+    info = _LABEL + fixed + context + object_id.encode("ascii")
     length = _KEY_BYTES + _COMMITMENT_BYTES
     derived = HKDF(SHA256(), length=length, salt=salt, info=info).derive(data_key.plaintext)
     return derived[:_KEY_BYTES], derived[_KEY_BYTES:]

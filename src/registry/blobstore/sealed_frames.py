@@ -8,17 +8,22 @@ crash at any moment because no write goes over the record that holds them:
 - as a partial frame in the place of frame `k + 1` or `k + 2`, alternately (later flushes);
 - as the beginning of a whole frame in its place (a later hold wrote it, and was not acknowledged).
 
-The length of a last frame is told by the size of the file. Before a partial frame is written behind
-it, the file is extended to a size that tells the length too (`marked_size`).
+The length of a last frame is told by the size of the file, or by its entry if the frames are packed
+(`registry.blobstore.sealed_layout`). Before a partial frame is written behind it, the file is
+extended to a size that tells the length too (`marked_size`).
+
+Of packed frames, the places of frames `k + 1` and `k + 2` are those that they have if none is
+compressed.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import Final, NamedTuple
+from typing import Final
 
 from registry.blobstore.base import DataKey
+from registry.blobstore.compression import compressed, decompress_into
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -27,38 +32,77 @@ from registry.blobstore.sealed_format import (
     FrameCipher,
     FrameKind,
     SealBroken,
-    frame_offset,
+    says_packed,
+)
+from registry.blobstore.sealed_layout import (
+    ENTRY_BYTES,
+    Layout,
+    Packed,
+    Record,
+    Slots,
+    entry_of,
+    partial,
 )
 from registry.blobstore.staged_io import read_exactly
 
-_PARTIAL_PLACES: Final = (1, 2)
+PARTIAL_PLACES: Final = (1, 2)
+_SMALLER: Final = {FrameKind.WHOLE: FrameKind.WHOLE_ZSTD, FrameKind.LAST: FrameKind.LAST_ZSTD}
 _local = threading.local()
 
 
-class Record(NamedTuple):
-    """A stored frame that holds acknowledged bytes."""
-
-    kind: FrameKind
-    place: int
-    """The number of the frame in whose place it is stored."""
-    length: int
-    """Bytes of its plaintext."""
-
-    @property
-    def end(self) -> int:
-        """Return where it ends in the file."""
-        return frame_offset(self.place) + OVERHEAD + self.length
-
-
-def scratch() -> memoryview:
+def scratch(name: str = "sealed") -> memoryview:
     """Return a buffer for a header and a frame that belongs to this thread.
 
-    It is used again by the next caller in the thread; new large buffers cost page faults.
+    It is used again by the next caller in the thread that gives this name; new large buffers cost
+    page faults.
     """
-    found: memoryview | None = getattr(_local, "scratch", None)
-    if found is None or len(found) < HEADER_BYTES + SLOT_BYTES:
-        found = _local.scratch = memoryview(bytearray(HEADER_BYTES + SLOT_BYTES))
+    needed = HEADER_BYTES + ENTRY_BYTES + SLOT_BYTES
+    found: memoryview | None = getattr(_local, name, None)
+    if found is None or len(found) < needed:
+        found = memoryview(bytearray(needed))
+        setattr(_local, name, found)
     return found
+
+
+def seal_frame(
+    cipher: FrameCipher, kind: FrameKind, number: int, piece: memoryview, out: memoryview
+) -> tuple[FrameKind, int]:
+    """Write a sealed frame to `out`, with its entry if the frames are packed.
+
+    Return its kind and its length. `kind` is that of a frame which is not compressed. A whole or
+    last one of packed frames is compressed if that makes it smaller.
+    """
+    if not cipher.is_packed:
+        return kind, cipher.seal(kind, number, piece, out)
+    payload: memoryview | bytes = piece
+    smaller = compressed(piece) if kind in _SMALLER else None
+    if smaller is not None:
+        kind, payload = _SMALLER[kind], smaller
+    out[:ENTRY_BYTES] = entry_of(kind, len(payload))
+    return kind, ENTRY_BYTES + cipher.seal(kind, number, payload, out[ENTRY_BYTES:])
+
+
+def open_frame(
+    cipher: FrameCipher, number: int, record: Record, stored: memoryview, out: memoryview
+) -> memoryview:
+    """Decrypt and decompress a stored frame into `out`; return the part of it that was written.
+
+    Raises:
+        SealBroken: it is another frame, or was changed. `out` may hold anything then.
+
+    """
+    if not cipher.is_packed:
+        return cipher.open(record.kind, number, stored, out)
+    sealed = stored[ENTRY_BYTES:]
+    if stored[:ENTRY_BYTES] != entry_of(record.kind, len(sealed) - OVERHEAD):
+        raise SealBroken(f"frame {number} has another entry")
+    if not record.is_compressed:
+        return cipher.open(record.kind, number, sealed, out)
+    payload = cipher.open(record.kind, number, sealed, scratch("payload"))
+    count = decompress_into(payload, out[: record.length])
+    if count is None or (record.is_whole and count < record.length):
+        raise SealBroken(f"frame {number} cannot be decompressed")
+    return out[:count]
 
 
 def read_cipher(descriptor: int, data_key: DataKey, object_id: str) -> FrameCipher:
@@ -73,6 +117,13 @@ def read_cipher(descriptor: int, data_key: DataKey, object_id: str) -> FrameCiph
     return FrameCipher.of_header(bytes(header) if is_whole else b"", data_key, object_id)
 
 
+def read_layout(descriptor: int, count: int, *, is_packed: bool) -> Layout:
+    """Return the layout of the first `count` frames of a file, or of fewer if it has fewer."""
+    if not is_packed:
+        return Slots()
+    return Packed.walk(descriptor, os.fstat(descriptor).st_size, count)
+
+
 def read_frame(
     descriptor: int, cipher: FrameCipher, number: int, record: Record, out: memoryview
 ) -> memoryview:
@@ -82,35 +133,43 @@ def read_frame(
         SealBroken: it is not there.
 
     """
-    sealed = scratch()[: record.length + OVERHEAD]
-    if not read_exactly(descriptor, sealed, frame_offset(record.place)):
+    stored = scratch()[: record.stored]
+    if not read_exactly(descriptor, stored, record.start):
         raise SealBroken("the file ends before the frame")
-    return cipher.open(record.kind, number, sealed, out)
+    return open_frame(cipher, number, record, stored, out)
 
 
-def marked_size(number: int, length: int) -> int:
-    """Return a size of the file which tells that the last frame, in its place, has `length` bytes.
-
-    It is beyond all places where a partial frame `number` may be.
-    """
-    return frame_offset(number + 3) + 1 + length
-
-
-def resumable_of(stored_size: int, received: int) -> int:
-    """Return how many of `received` acknowledged bytes a file of this size can hold.
+def resumable_at(descriptor: int, received: int) -> int:
+    """Return how many of `received` acknowledged bytes a file can hold.
 
     All of them if there is room for a record of those in the last frame; else those of whole
     frames. Whether the record opens, only its key tells.
     """
+    size = os.fstat(descriptor).st_size
     number, count = divmod(received, FRAME_BYTES)
-    needed = frame_offset(number) + (count + OVERHEAD if count else 0)
-    if stored_size >= needed or not received:
+    header = bytearray(HEADER_BYTES)
+    is_packed = read_exactly(descriptor, memoryview(header), 0) and says_packed(header)
+    layout = read_layout(descriptor, number, is_packed=is_packed)
+    whole = min(number, layout.before(size))
+    if whole < number:
+        return whole * FRAME_BYTES
+    if not count:
         return received
-    return min(number, max(0, stored_size - HEADER_BYTES) // SLOT_BYTES) * FRAME_BYTES
+    room = partial(layout, number, 1, count).end if is_packed else layout.record(number, count).end
+    is_there = size >= room or any(
+        record.length >= count and record.end <= size
+        for record in layout.in_place(descriptor, number, size)
+    )
+    return received if is_there else whole * FRAME_BYTES
 
 
 def find_record(
-    descriptor: int, cipher: FrameCipher, number: int, count: int, out: memoryview
+    descriptor: int,
+    cipher: FrameCipher,
+    layout: Layout,
+    number: int,
+    count: int,
+    out: memoryview,
 ) -> Record | None:
     """Find a record that holds the first `count` bytes of a frame, and decrypt it into `out`.
 
@@ -118,24 +177,22 @@ def find_record(
     partial frame is only written over after the whole one is durable.
     """
     size = os.fstat(descriptor).st_size
-    for record in _candidates(size, number, count):
-        if record.end <= size:
-            try:
-                read_frame(descriptor, cipher, number, record, out)
-            except SealBroken:
-                continue
-            return record
+    for record in _candidates(descriptor, layout, number, count, size):
+        try:
+            found = read_frame(descriptor, cipher, number, record, out)
+        except SealBroken:
+            continue
+        if len(found) >= count:
+            return record._replace(length=len(found))
     return None
 
 
-def _candidates(size: int, number: int, count: int) -> list[Record]:
-    last = size - frame_offset(number) - OVERHEAD
-    found = [Record(FrameKind.LAST, number, count)] if last == count else []
-    if not count:
-        return found
-    found += [Record(FrameKind.PARTIAL, number + each, count) for each in _PARTIAL_PLACES]
-    for length in (last, size - marked_size(number, 0)):
-        if count <= length < FRAME_BYTES:
-            found.append(Record(FrameKind.LAST, number, length))
-    found.append(Record(FrameKind.WHOLE, number, FRAME_BYTES))
-    return found
+def _candidates(
+    descriptor: int, layout: Layout, number: int, count: int, size: int
+) -> list[Record]:
+    in_place = layout.in_place(descriptor, number, size)
+    if not count:  # there is nothing to find, but an empty last frame spares cutting it off
+        return [each for each in in_place if (each.length, each.end) == (0, size)]
+    found = [partial(layout, number, place, count) for place in PARTIAL_PLACES]
+    found += [each for each in in_place if each.length >= count]
+    return [each for each in found if each.end <= size]

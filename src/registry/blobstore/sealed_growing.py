@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import DataKey, StagedDropped
 from registry.blobstore.blocking import BlockingGrowing, Growth
 from registry.blobstore.disk_io import disk_errors
 from registry.blobstore.growing_file import GrowingFile
-from registry.blobstore.sealed_format import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    OVERHEAD,
-    SLOT_BYTES,
-    FrameCipher,
-    FrameKind,
-    SealBroken,
-    frame_offset,
-)
-from registry.blobstore.sealed_frames import Record, read_cipher, read_frame
+from registry.blobstore.sealed_format import FRAME_BYTES, HEADER_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed_frames import read_cipher, read_frame
+from registry.blobstore.sealed_layout import Layout, Record, Slots, layout_of, slot_bytes
 
 _UNSURE: Final = 4
 """A file that reaches so many frames further has a whole frame in its place: partial ones, and the
@@ -36,12 +29,14 @@ class GrowingSealedFile(BlockingGrowing):
         self._upload_id = upload_id
         self._data_key = data_key
         self._cipher: FrameCipher | None = None
+        self._layout: Layout = Slots()
+        """The layout of the whole frames."""
         self._whole = 0
         self._rest = b""
         """The bytes of the last frame that was seen; its writer may be moving it."""
         self._plain = memoryview(bytearray(FRAME_BYTES))
-        self._held: Record | None = None
-        """The record that `_plain` has."""
+        self._held: tuple[Record, memoryview] | None = None
+        """The record that `_plain` has, and its bytes there."""
 
     def look(self) -> Growth:
         """Return the number of visible bytes, and whether they are all of an object."""
@@ -67,22 +62,23 @@ class GrowingSealedFile(BlockingGrowing):
 
     def _visible(self, size: int) -> int:
         if size < HEADER_BYTES:
+            self._layout.cut(0)
             self._whole, self._rest = 0, b""
             return 0
         if self._cipher is None:
             self._cipher = self._read_cipher()
+            self._layout = layout_of(is_packed=self._cipher.is_packed)
         before = self._whole
-        if size < frame_offset(before):
-            self._whole = (size - HEADER_BYTES) // SLOT_BYTES
-        while size >= frame_offset(self._whole + _UNSURE) or self._has(
-            size, Record(FrameKind.WHOLE, self._whole, FRAME_BYTES)
-        ):
+        if size < self._layout.start(before):
+            self._whole = self._layout.before(size)
+            self._layout.cut(self._whole)
+        while (record := self._seen(size, is_last=False)) is not None:
+            self._layout.add(record)
             self._whole += 1
-        start = frame_offset(self._whole) + OVERHEAD
-        last = Record(FrameKind.LAST, self._whole, size - start)
-        if self._has(size, last):
-            self._rest = bytes(self._read(last))
-        elif self._whole != before or size < start + len(self._rest):
+        last = self._seen(size, is_last=True)
+        if last is not None:
+            self._rest = bytes(self._read(self._whole, last))
+        elif self._whole != before or size < self._layout.start(self._whole) + len(self._rest):
             self._rest = b""
         return self._whole * FRAME_BYTES + len(self._rest)
 
@@ -92,30 +88,33 @@ class GrowingSealedFile(BlockingGrowing):
         except SealBroken as error:
             raise StagedDropped(f"the upload {self._upload_id} has another key") from error
 
-    def _has(self, size: int, record: Record) -> bool:
-        """Return True if the file has a record, now in `_plain`."""
-        if record.length < 0 or record.length > FRAME_BYTES or size < record.end:
-            return False
-        try:
-            self._read(record)
-        except SealBroken:
-            return False
-        return True
+    def _seen(self, size: int, *, is_last: bool) -> Record | None:
+        """Return the whole or the last frame behind those that were seen, if it is there."""
+        number = self._whole
+        certain = self._layout.start(number) + _UNSURE * slot_bytes(self._layout)
+        for record in self._layout.in_place(self._file.descriptor, number, size):
+            if record.is_last != is_last or record.end > size:
+                continue
+            if record.is_whole and size >= certain:
+                return record
+            with suppress(SealBroken):
+                self._read(number, record)
+                return record
+        return None
 
     def _frame(self, number: int) -> memoryview:
         """Return the bytes of a visible frame."""
         if number >= self._whole:
             return memoryview(self._rest if number == self._whole else b"")
         try:
-            return self._read(Record(FrameKind.WHOLE, number, FRAME_BYTES))
+            return self._read(number, self._layout.record(number, FRAME_BYTES))
         except SealBroken as error:
             raise StagedDropped(f"the upload {self._upload_id} was cut off") from error
 
-    def _read(self, record: Record) -> memoryview:
-        if self._held != record:
+    def _read(self, number: int, record: Record) -> memoryview:
+        if self._held is None or self._held[0] != record:
             assert self._cipher is not None
             self._held = None
-            found = self._file.descriptor
-            read_frame(found, self._cipher, record.place, record, self._plain)
-            self._held = record
-        return self._plain[: record.length]
+            found = read_frame(self._file.descriptor, self._cipher, number, record, self._plain)
+            self._held = record, found
+        return self._held[1]

@@ -14,14 +14,14 @@ from registry.blobstore.blocking import BlockingObject
 from registry.blobstore.sealed_format import (
     FRAME_BYTES,
     HEADER_BYTES,
-    OVERHEAD,
     FrameCipher,
-    FrameKind,
     SealBroken,
-    frame_offset,
+    says_packed,
     unsealed_size,
 )
-from registry.blobstore.sealed_frames import scratch
+from registry.blobstore.sealed_frames import open_frame, scratch
+from registry.blobstore.sealed_layout import Layout, Slots
+from registry.blobstore.sealed_table import read_table
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
@@ -46,11 +46,14 @@ class StoredBytes(BlockingObject, Protocol):
 class SealedObject(BlockingObject):
     """A sealed object over its stored bytes."""
 
-    __slots__ = ("_cipher", "_length", "_stored")
+    __slots__ = ("_cipher", "_layout", "_length", "_stored")
 
-    def __init__(self, stored: StoredBytes, cipher: FrameCipher, length: int) -> None:
+    def __init__(
+        self, stored: StoredBytes, cipher: FrameCipher, layout: Layout, length: int
+    ) -> None:
         self._stored = stored
         self._cipher = cipher
+        self._layout = layout
         self._length = length
 
     @property
@@ -82,8 +85,8 @@ class SealedObject(BlockingObject):
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
-        first, last = frame_offset(offset // FRAME_BYTES), frame_offset(-(-end // FRAME_BYTES))
-        self._stored.expect(first, last - first)
+        first = self._layout.start(offset // FRAME_BYTES)
+        self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
         if end == self._length and not end % FRAME_BYTES:
             self._checked(end // FRAME_BYTES, plain)
         while offset < end:
@@ -113,11 +116,14 @@ class SealedObject(BlockingObject):
     def _frame(self, number: int, plain: memoryview) -> memoryview:
         """Return the bytes of a frame, decrypted into `plain`."""
         last, rest = divmod(self._length, FRAME_BYTES)
-        kind, size = (FrameKind.LAST, rest) if number == last else (FrameKind.WHOLE, FRAME_BYTES)
-        stored = scratch()[: size + OVERHEAD]
-        if not self._stored.read_into(stored, frame_offset(number)):
+        record = self._layout.record(number, rest if number == last else FRAME_BYTES)
+        stored = scratch()[: record.stored]
+        if not self._stored.read_into(stored, record.start):
             raise StoreUnavailable("a stored object is shorter than it was")
-        return self._cipher.open(kind, number, stored, plain)
+        found = open_frame(self._cipher, number, record, stored, plain)
+        if len(found) != record.length:
+            raise SealBroken(f"frame {number} has another length")
+        return found
 
     def close(self) -> None:
         """Release the object; calling it again does nothing."""
@@ -136,10 +142,10 @@ def unseal(
         StoreUnavailable: the store failed.
 
     """
-    header = bytearray(HEADER_BYTES)
     with _closing_on_error(stored):
-        stored.read_into(memoryview(header), 0)
-        found = _unsealed(stored, header, object_id, size, data_key)
+        found = _unsealed(stored, object_id, size, data_key, wait=True)
+        if found is None:
+            raise SealBroken("there are fewer bytes")
         if size is None:
             found.check_end()
     return found
@@ -149,20 +155,35 @@ def unseal_cached(
     stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey
 ) -> SealedObject | None:
     """Do as `unseal`, or return None and close it if that might wait for the disk."""
-    header = bytearray(HEADER_BYTES)
-    with _closing_on_error(stored):
-        if size is not None and stored.read_into(memoryview(header), 0, wait=False):
-            return _unsealed(stored, header, object_id, size, data_key)
+    if size is not None:
+        with _closing_on_error(stored):
+            found = _unsealed(stored, object_id, size, data_key, wait=False)
+        if found is not None:
+            return found
     stored.close()
     return None
 
 
 def _unsealed(
-    stored: StoredBytes, header: bytearray, object_id: str, size: int | None, data_key: DataKey
-) -> SealedObject:
-    length = unsealed_size(stored.length)
-    check_size(length, size)
-    return SealedObject(stored, FrameCipher.of_header(bytes(header), data_key, object_id), length)
+    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey, *, wait: bool
+) -> SealedObject | None:
+    """Return the object, or None if there are fewer bytes, or without `wait`, it might wait."""
+
+    def read(view: memoryview, offset: int) -> bool:
+        return stored.read_into(view, offset, wait=wait)
+
+    header = bytearray(HEADER_BYTES)
+    if not read(memoryview(header), 0):
+        return None
+    is_packed = says_packed(header)
+    if not is_packed:
+        length = unsealed_size(stored.length)
+        check_size(length, size)
+    cipher = FrameCipher.of_header(bytes(header), data_key, object_id)
+    if not is_packed:
+        return SealedObject(stored, cipher, Slots(), length)
+    found = read_table(cipher, stored.length, size, read, wait=wait)
+    return None if found is None else SealedObject(stored, cipher, *found)
 
 
 @contextmanager

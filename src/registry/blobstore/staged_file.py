@@ -78,10 +78,15 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
         raise StageBusy(path)
 
 
-class Caches:
-    """What the staged files of a store leave for the next hold in this process."""
+class Shared:
+    """What the staged files of a store have in common.
 
-    def __init__(self) -> None:
+    The caches are what a hold leaves for the next in this process. With `compresses`, sealed bytes
+    are compressed if that pays.
+    """
+
+    def __init__(self, *, compresses: bool) -> None:
+        self.compresses: Final = compresses
         self.hashers: Final = HasherCache()
         self.checksums: Final = ChecksumCache()
 
@@ -111,10 +116,10 @@ class StagedFile(BlockingStaged):
     """
 
     def __init__(
-        self, folders: Folders, caches: Caches, upload_id: str, descriptor: int, state: State
+        self, folders: Folders, shared: Shared, upload_id: str, descriptor: int, state: State
     ) -> None:
         self._folders = folders
-        self._caches = caches
+        self._shared = shared
         self._upload_id = upload_id
         self._file = StagedIO(descriptor, self._condemn_new)
         self._state = state
@@ -131,7 +136,7 @@ class StagedFile(BlockingStaged):
     def create(
         cls,
         folders: Folders,
-        caches: Caches,
+        shared: Shared,
         upload_id: str,
         algorithm: str | None,
         data_key: DataKey | None,
@@ -141,21 +146,21 @@ class StagedFile(BlockingStaged):
             descriptor = open_held(folders.uploads, upload_id, os.O_CREAT | os.O_EXCL)
         except FileNotFoundError as error:  # deleted by another process before it was locked
             raise StageBusy(upload_id) from error
-        staged = cls(folders, caches, upload_id, descriptor, State.HELD)
+        staged = cls(folders, shared, upload_id, descriptor, State.HELD)
         staged._digests = RunningDigests.of_nothing(algorithm)
         staged._bytes = staged._bytes_with(data_key)
         staged._bytes.rewind(0)
         return staged
 
     @classmethod
-    def take_up(cls, folders: Folders, caches: Caches, upload_id: str) -> StagedFile:
+    def take_up(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile:
         """Open and lock the file in ``uploads``, or the object it has become."""
         # The file may move between two of these, but not twice: moving it needs the lock.
         for is_object in (False, True, False):
             folder = folders.objects if is_object else folders.uploads
             path = object_path(upload_id) if is_object else upload_id
             with suppress(FileNotFoundError):
-                staged = cls(folders, caches, upload_id, open_held(folder, path), State.OPENED)
+                staged = cls(folders, shared, upload_id, open_held(folder, path), State.OPENED)
                 try:
                     staged._is_object = is_object or staged._drop_second_name()
                 except BaseException:
@@ -165,7 +170,7 @@ class StagedFile(BlockingStaged):
         raise ObjectUnknown(upload_id)
 
     @classmethod
-    def take_up_cached(cls, folders: Folders, caches: Caches, upload_id: str) -> StagedFile | None:
+    def take_up_cached(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile | None:
         """Open and lock the file in ``uploads``, or return None: then call `take_up`.
 
         None if that might wait for the disk, or the file has two names or is an object.
@@ -180,7 +185,7 @@ class StagedFile(BlockingStaged):
         if os.fstat(descriptor).st_nlink != 1:
             os.close(descriptor)
             return None
-        return cls(folders, caches, upload_id, descriptor, State.OPENED)
+        return cls(folders, shared, upload_id, descriptor, State.OPENED)
 
     @property
     def offset(self) -> int:
@@ -240,7 +245,7 @@ class StagedFile(BlockingStaged):
         if not is_unchanged and offset:
             known = {}
         self._writeback_offset = self._acknowledged = offset
-        hashers = self._caches.hashers.take(self._upload_id, known)
+        hashers = self._shared.hashers.take(self._upload_id, known)
         self._digests = (
             RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
         )
@@ -329,7 +334,7 @@ class StagedFile(BlockingStaged):
     def close(self) -> None:
         """End the hold; keep the bytes, and their hashers for the next request."""
         if self._state is State.HELD and self._digests.hashers:
-            self._caches.hashers.put(self._upload_id, self._digests.hashers)
+            self._shared.hashers.put(self._upload_id, self._digests.hashers)
         if self._state is State.HELD and self._bytes is not None:
             with suppress(OSError):
                 self._bytes.close()
@@ -339,7 +344,13 @@ class StagedFile(BlockingStaged):
     def _bytes_with(self, data_key: DataKey | None) -> StagedBytes:
         if data_key is None:
             return PlainBytes(self._file)
-        return SealedBytes(self._file, self._upload_id, data_key, self._caches.checksums)
+        return SealedBytes(
+            self._file,
+            self._upload_id,
+            data_key,
+            self._shared.checksums,
+            compresses=self._shared.compresses,
+        )
 
     def _held(self) -> StagedBytes:
         if self._state is State.CONDEMNED:

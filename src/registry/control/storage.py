@@ -125,6 +125,8 @@ class StorageUsageAnswer(ResponseBody):
     """`logical_bytes` by `unique_bytes`."""
     stored_bytes: int
     """Bytes on disk of all its blobs."""
+    compression_saved_bytes: int
+    """Bytes on disk that compression saves, of `unique_bytes`."""
     restorable_bytes: int
     """The part of `stored_bytes` that only restorable images and repositories hold."""
     pending_sweep_bytes: int
@@ -198,6 +200,7 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
             unique_bytes=measured.unique_bytes,
             dedup_ratio=measured.dedup_ratio,
             stored_bytes=measured.stored_bytes,
+            compression_saved_bytes=measured.compression_saved_bytes,
             restorable_bytes=measured.restorable_bytes,
             pending_sweep_bytes=measured.pending_sweep_bytes,
             plain_blobs=plain.object_count,

@@ -68,7 +68,8 @@ class RepositoryStorage(NamedTuple):
 class StorageUsage(NamedTuple):
     """The storage of an account.
 
-    ``stored = live + restorable + pending``, where ``live`` is the size of `unique_bytes` on disk.
+    ``stored = live + restorable + pending``, where `live_bytes` is the size of `unique_bytes` on
+    disk.
     """
 
     logical_bytes: int
@@ -91,6 +92,16 @@ class StorageUsage(NamedTuple):
     def dedup_ratio(self) -> float:
         """Return `logical_bytes` divided by `unique_bytes`, or 1 for an empty account."""
         return round(self.logical_bytes / self.unique_bytes, 4) if self.unique_bytes else 1.0
+
+    @property
+    def live_bytes(self) -> int:
+        """Return the size on disk of the blobs that images need."""
+        return self.stored_bytes - self.restorable_bytes - self.pending_sweep_bytes
+
+    @property
+    def compression_saved_bytes(self) -> int:
+        """Return how many bytes fewer than `unique_bytes` are on disk; sealing takes a few more."""
+        return max(0, self.unique_bytes - self.live_bytes)
 
 
 def measure_image(

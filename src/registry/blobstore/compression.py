@@ -1,0 +1,93 @@
+"""Compress and decompress pieces of sealed objects by zstd, where it pays.
+
+A piece is compressed by itself, so that a range reads only its own. The functions may be called
+from any thread, and let other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+import zstandard
+
+_LEVEL: Final = 1
+_MOST_OF_OBJECT: Final = 0.9
+"""An object is compressed if its samples become smaller than this part of them."""
+_MOST_OF_PIECE: Final = 15 / 16
+"""A piece of it is stored compressed if it becomes smaller than this part."""
+_EXTRA_BYTES: Final = 52
+"""What a packed object of one frame has more than another: the frame's entry, and the table."""
+_LEAST_BYTES: Final = 4096
+"""A file of up to so many bytes has one block of the disk, however small it is."""
+_SAMPLES: Final = 4
+_SAMPLE_BYTES: Final = 16 * 1024
+_WINDOW_BYTES: Final = 1 << 20
+_COMPRESSED: Final = (
+    b"\x1f\x8b",  # gzip
+    b"\x28\xb5\x2f\xfd",  # zstd
+    b"\xfd7zXZ\x00",
+    b"BZh",
+    b"\x04\x22\x4d\x18",  # lz4
+    b"7z\xbc\xaf\x27\x1c",
+    b"PK\x03\x04",  # zip, jar, wheel
+    b"\x89PNG\r\n\x1a\n",
+    b"\xff\xd8\xff",  # JPEG
+    b"ENTREPOT",  # sealed bytes
+)
+"""How bytes begin that are compressed or encrypted already."""
+
+
+class _Codec(NamedTuple):
+    compressor: zstandard.ZstdCompressor
+    decompressor: zstandard.ZstdDecompressor
+
+
+_local = threading.local()
+
+
+def pays(piece: memoryview) -> bool:
+    """Return True if an object that begins with this piece should be compressed.
+
+    Four samples of the piece tell, since the first bytes of a tar are always compressible.
+    """
+    if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
+        return False
+    samples = piece
+    if len(piece) > _SAMPLES * _SAMPLE_BYTES:
+        step = (len(piece) - _SAMPLE_BYTES) // (_SAMPLES - 1)
+        starts = range(0, _SAMPLES * step, step)
+        samples = memoryview(b"".join(piece[at : at + _SAMPLE_BYTES] for at in starts))
+    found = _codec().compressor.compress(samples)
+    return len(found) + _EXTRA_BYTES < len(samples) * _MOST_OF_OBJECT
+
+
+def compressed(piece: memoryview) -> bytes | None:
+    """Return a piece as a zstd frame, or None if it is hardly smaller."""
+    found = _codec().compressor.compress(piece)
+    return found if len(found) < len(piece) * _MOST_OF_PIECE else None
+
+
+def decompress_into(frame: memoryview, out: memoryview) -> int | None:
+    """Decompress a zstd frame into `out`; return how many bytes were written.
+
+    Return None if it is no frame, or has more bytes than `out`. It takes no memory beyond `out` and
+    zstd's window of 1 MiB, whatever the frame says.
+    """
+    try:
+        with _codec().decompressor.stream_reader(frame) as reader:
+            count = reader.readinto(out)
+            return None if reader.read(1) else count
+    except zstandard.ZstdError:
+        return None
+
+
+def _codec() -> _Codec:
+    """Return the codec of this thread: making one costs more than a small piece."""
+    found: _Codec | None = getattr(_local, "codec", None)
+    if found is None:
+        found = _local.codec = _Codec(
+            zstandard.ZstdCompressor(level=_LEVEL),
+            zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES),
+        )
+    return found
