@@ -19,6 +19,7 @@ from cloudcore.kms.vault import Vault
 from registry.blobstore.sealed_format import frame_offset
 from registry.keys import DataKeys, WrappedKey
 from registry.oci.digest import digest_of
+from tests.live import start_registry
 from tests.live_signed_in import SignedIn, serving
 
 CANARY = b"not to be found anywhere on the disk. "
@@ -137,3 +138,25 @@ def test_a_changed_frame_ends_the_answer_and_a_push_heals_it(
     assert docker.head(path).status_code == 404
     push(docker, body)
     assert docker.get(path).content == body
+
+
+def test_a_session_goes_on_after_a_kill(tmp_path: Path) -> None:
+    data, body = tmp_path / "data", os.urandom(3_000_000)
+    with serving(data) as signed_in:
+        url = signed_in.registry.url
+        port = url.rpartition(":")[2]
+        scope = {"scope": "repository:acme/app:pull,push"}
+        answer = httpx.get(f"{url}/v2/token", params=scope, auth=("token", signed_in.acme.password))
+        headers = {"Authorization": f"Bearer {answer.json()['token']}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=30) as docker:
+            location = docker.post("/v2/acme/app/blobs/uploads/").headers["location"]
+            answer = docker.patch(location, content=body[:1_700_000])
+            location = answer.headers["location"]
+            signed_in.registry.process.kill()
+            signed_in.registry.process.wait()
+            again = start_registry(data, "--port", port, command="serve")
+            signed_in.registry.process = again.process
+            path = f"{location}?digest={digest_of(body)}"
+            answer = docker.put(path, content=body[1_700_000:])
+            assert answer.status_code == 201, answer.text
+            assert docker.get(f"/v2/acme/app/blobs/{digest_of(body)}").content == body
