@@ -98,7 +98,7 @@ def test_a_blob_goes_stage_by_stage_and_comes_back(world: World) -> None:
 
 
 def test_what_cannot_be_recovered_is_told(world: World) -> None:
-    digest = world.registry.push_blob("acme/app", blob(4096)).digest
+    digest = world.registry.push_blob("acme/app", blob(20_000)).digest
     for _ in range(2):
         let_a_day_pass(world)
         world.done("gc", "run", "--wait")
