@@ -275,9 +275,7 @@ def _push_plan(size_bytes: int, clients: int, *, whole: bool) -> Callable[[Targe
     def plan(target: Target) -> Plan:
         target.maker.prepare(size_bytes)
         pushed: list[str] = []
-        how = exchanges.push_streamed
-        if whole:
-            how = exchanges.push_post if target.takes_post() else exchanges.push_put
+        how = target.push_whole() if whole else exchanges.push_streamed
 
         def push(connection: Connection) -> int:
             pushed.append(how(connection, target.repository, target.maker, size_bytes))

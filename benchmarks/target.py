@@ -16,6 +16,8 @@ from benchmarks.wire import Connection, ExchangeFailedError
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 BLOB_COUNTS = {4 * KIB: 64, 16 * KIB: 64, 64 * KIB: 64, MIB: 16, 64 * MIB: 4, GIB: 1}
+SMALL_BYTES = 16 * KIB
+"""Size up to which blobs to pull are pushed whole: ours may keep such ones in its database."""
 MANIFEST_COUNT = 64
 TAG_COUNT = 10_000
 SEEDING_CLIENTS = 4
@@ -85,8 +87,9 @@ class Target:
         if size_bytes not in self._blobs:
             self.progress(f"{self.name}: storing and verifying blobs of {size_bytes} bytes")
             with self.connect() as connection:
+                push = self.push_whole() if size_bytes <= SMALL_BYTES else exchanges.push_streamed
                 self._blobs[size_bytes] = [
-                    exchanges.push_streamed(connection, self.repository, self.maker, size_bytes)
+                    push(connection, self.repository, self.maker, size_bytes)
                     for _ in range(BLOB_COUNTS[size_bytes])
                 ]
                 for digest in self._blobs[size_bytes]:
@@ -150,6 +153,10 @@ class Target:
         if failures:
             raise failures[0]
         self._tagged = True
+
+    def push_whole(self) -> Callable[[Connection, str, BodyMaker, int], str]:
+        """Return the exchange that pushes a blob in as few requests as it takes."""
+        return exchanges.push_post if self.takes_post() else exchanges.push_put
 
     def takes_post(self) -> bool:
         """Return True if it takes a blob in one POST (end-4b is optional)."""

@@ -134,8 +134,17 @@ def manifest_sizes(query: Query, account: str) -> dict[tuple[str, str], int]:
 
 
 def object_ids(query: Query) -> set[str]:
-    """Return the ids of all objects."""
-    return {row[0] for row in query("SELECT id FROM blob_objects")}
+    """Return the ids of all objects whose bytes are in the store; check those of all others."""
+    inline = {
+        row[0]
+        for row in query(
+            "SELECT stored_id FROM blob_objects WHERE is_inline AND state <> 'shredded'"
+        )
+    }
+    bodies = {row[0] for row in query("SELECT stored_id FROM inline_bytes")}
+    quarantined = query("SELECT stored_id FROM quarantined_objects WHERE is_inline")
+    assert bodies == inline | {row[0] for row in quarantined}
+    return {row[0] for row in query("SELECT id FROM blob_objects WHERE NOT is_inline")}
 
 
 def upload_ids(query: Query) -> set[str]:

@@ -47,7 +47,7 @@ from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
 from registry.settings import Limits, Settings
-from tests.inprocess import ManualClock
+from tests.inprocess import IN_FILES, ManualClock
 
 REGION: Final = "local"
 HOST: Final = "registry.test"
@@ -293,7 +293,7 @@ async def open_install(
                 public_url=issuer,
                 region=REGION,
                 founders="anyone",
-                limits=limits or Limits(),
+                limits=limits or IN_FILES,
             ),
             edition,
             database=database,

@@ -38,6 +38,10 @@ _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
+
+
 class SettingsError(Exception):
     """A setting is unknown, or its value is invalid."""
 
@@ -51,7 +55,7 @@ class Limits:
     max_open_uploads: int = 5000
     """Maximum of open upload sessions of an account."""
     max_open_uploads_per_repository: int = 1000
-    inline_max_bytes: int = 4096
+    inline_max_bytes: int = MOST_INLINE_BYTES
     """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
@@ -340,8 +344,6 @@ class Settings:
         return with_values(defaults, values)
 
 
-MOST_INLINE_BYTES: Final = 16 * 1024
-"""Most bytes of a blob in the database, whatever the setting."""
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 """A hundred years: a moment that much later is still a number of the database."""
 _RANGES: Final = {

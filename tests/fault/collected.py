@@ -14,6 +14,7 @@ from registry.blobstore.base import BlobStore
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans.scan import places_of, set_orphans_aside
+from registry.metadata.blobs.inline import inline_objects
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -118,7 +119,9 @@ async def check_clean(registry: Registry, store: BlobStore) -> None:
     await check_needed(registry, store)
     report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
     assert report.orphans == []
-    assert len([each async for each in store.list_objects()]) == 3  # a config and two layers
+    inline = await registry.ctx.database.read(inline_objects, "", 9)
+    files = [each async for each in store.list_objects()]
+    assert len(files) + len(inline) == 3  # a config and two layers
     assert [each async for each in store.list_staged()] == []
     await registry.ctx.database.write(_restore, registry.ctx.change_by(""))
     await check_image(registry, DELETED)

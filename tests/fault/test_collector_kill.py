@@ -20,10 +20,11 @@ from typing import NamedTuple
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
+from registry.settings import Limits
 from tests.fault.collected import check_clean, check_needed, clean, fill
 from tests.fault.operations import Operation, watched
 from tests.fault.seams import SteppingDatabase, Steps
-from tests.inprocess import START, ManualClock, Registry, open_registry
+from tests.inprocess import IN_FILES, START, ManualClock, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying
 
 HOUR = 3600 * 10**6
@@ -61,7 +62,14 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def play(data: Path, scenario: Scenario, steps: Steps | None = None, *, hours: int = 4) -> None:
+def play(
+    data: Path,
+    scenario: Scenario,
+    steps: Steps | None = None,
+    *,
+    hours: int = 4,
+    limits: Limits | None = None,
+) -> None:
     """Run a scenario over the rows and files of a folder, so many hours after the beginning."""
 
     async def run(store: FilesystemStore) -> None:
@@ -69,6 +77,7 @@ def play(data: Path, scenario: Scenario, steps: Steps | None = None, *, hours: i
             f"sqlite:///{data}/metadata.db",
             store,
             clock=ManualClock(START + hours * HOUR),
+            limits=limits,
             around=lambda database: SteppingDatabase(database, steps or Steps()),
         ) as registry:
             await scenario(registry, store)
@@ -129,9 +138,12 @@ def _files(data: Path) -> list[Path]:
 
 
 @pytest.mark.timeout(300)
-def test_a_kill_at_any_step_costs_nothing(migrated_file: Path, folder: Path) -> None:
+@pytest.mark.parametrize("limits", [IN_FILES, Limits()], ids=["files", "inline"])
+def test_a_kill_at_any_step_costs_nothing(
+    migrated_file: Path, folder: Path, limits: Limits
+) -> None:
     shutil.copy(migrated_file, folder / "metadata.db")
-    play(folder, fill, hours=0)
+    play(folder, fill, hours=0, limits=limits)
     copy = Copy.of(folder)
     kills = 0
     while collect_and_die(folder, kills):

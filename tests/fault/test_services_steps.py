@@ -24,8 +24,9 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.upload_leases import Leases
+from registry.settings import Limits
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
-from tests.inprocess import Answer, Client, Registry, open_registry
+from tests.inprocess import IN_FILES, Answer, Client, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying, upload_ids
 
 LAYER: Final = bytes(range(256)) * 3
@@ -134,13 +135,16 @@ class Push:
 
 
 @asynccontextmanager
-async def worker(url: str, folder: Path, steps: Steps | None = None) -> AsyncIterator[Registry]:
+async def worker(
+    url: str, folder: Path, limits: Limits, steps: Steps | None = None
+) -> AsyncIterator[Registry]:
     """Run a worker over rows and files that outlive it; it takes all others for dead."""
     steps = steps or Steps()
     with closing(FilesystemStore(folder)) as store:
         async with open_registry(
             url,
             SteppingStore(store, steps),
+            limits=limits,
             around=lambda database: SteppingDatabase(database, steps),
             leases=Leases(uuid7(), lambda _: True),
         ) as registry:
@@ -162,10 +166,12 @@ async def check_acknowledged(registry: Registry, push: Push) -> None:
             assert blob.status == 200
 
 
-async def struck_push(url: str, folder: Path, number: int, strike: Callable[[], NoReturn]) -> str:
+async def struck_push(
+    url: str, folder: Path, limits: Limits, number: int, strike: Callable[[], NoReturn]
+) -> str:
     """Push with a strike at one step, then finish the push elsewhere; return the step."""
     push, steps = Push(), Steps()
-    async with worker(url, folder, steps) as registry:
+    async with worker(url, folder, limits, steps) as registry:
         steps.strike_at(number, strike)
         with suppress(Died):
             is_whole = await push.all(registry.client)
@@ -177,7 +183,7 @@ async def struck_push(url: str, folder: Path, number: int, strike: Callable[[], 
         if len(steps.taken) <= number:
             return ""
         step = steps.taken[number]
-    async with worker(url, folder) as registry:
+    async with worker(url, folder, limits) as registry:
         await check_acknowledged(registry, push)
         assert await push.all(registry.client), f"cannot go on after a strike {step}"
         await check_acknowledged(registry, push)
@@ -194,16 +200,17 @@ def leaked(url: str, folder: Path) -> tuple[set[str], set[str]]:
         return objects - object_ids(query), staged - upload_ids(query)
 
 
+@pytest.mark.parametrize("limits", [IN_FILES, Limits()], ids=["files", "inline"])
 @pytest.mark.parametrize("strike", [fail, die])
 def test_a_push_goes_on_after_a_strike_at_any_step(
-    migrated_file: Path, tmp_path: Path, strike: Callable[[], NoReturn]
+    migrated_file: Path, tmp_path: Path, strike: Callable[[], NoReturn], limits: Limits
 ) -> None:
     for number in itertools.count():
         here = tmp_path / str(number)
         here.mkdir()
         shutil.copy(migrated_file, here / "metadata.db")
         url = f"sqlite:///{here}/metadata.db"
-        step = asyncio.run(struck_push(url, here / "blobs", number, strike))
+        step = asyncio.run(struck_push(url, here / "blobs", limits, number, strike))
         if not step:
             break
         objects, staged = leaked(url, here / "blobs")

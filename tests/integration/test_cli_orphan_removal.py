@@ -19,7 +19,7 @@ from registry.cli.main import main
 from tests.live import start_registry
 
 HOUR = 3600 * 1_000_000
-KEPT = b"somebody's"
+KEPT = b"somebody's" * 10_000
 DIGEST = f"sha256:{hashlib.sha256(KEPT).hexdigest()}"
 UPLOADS = "/v2/dev/app/blobs/uploads/"
 

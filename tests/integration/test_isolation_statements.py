@@ -24,6 +24,8 @@ from tests.integration.statement_scope import (
 
 PLATFORMS: Final = {
     "registry.metadata.collector.audit": "fsck reads everything; no request does",
+    "registry.metadata.collector.erasure": "deleted keys, whosesoever; no request's",
+    "registry.metadata.collector.wrap_audit": "fsck reads everything; no request does",
     "registry.metadata.collector.backups": "a backup has everything; no request's",
     "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
@@ -43,6 +45,9 @@ LOOSE: Final = {
     "cloudcore.identity.rows.revocations._FIND_LOGIN": "by the hash of a secret",
     "cloudcore.kms.rows._LIST_DUE": "a sweep of what is due",
     "cloudcore.kms.rows._LIST_WITHOUT_PLATFORM": "once at the start, for all accounts",
+    "registry.metadata.blobs.inline._DROP_QUARANTINED": "of a restored backup, all of it",
+    "registry.metadata.blobs.inline._OBJECTS": "of a backup, all of it",
+    "registry.metadata.blobs.inline._STRAYS": "fsck: what belongs to nobody",
     "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
     "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
     "cloudcore.jobs.outbox._MARK": "by the ids of events read for one account before",

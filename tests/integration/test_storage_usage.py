@@ -193,7 +193,7 @@ async def test_what_is_said_to_be_freed_is_freed(world: World, undelete_days: in
     assert usage[name] - before[name] == 50 + SEAL
     await world.pass_time(undelete_days)
     usage = await world.usage()
-    assert usage["pending_sweep_bytes"] - before["pending_sweep_bytes"] == 50
+    assert usage["pending_sweep_bytes"] - before["pending_sweep_bytes"] == 50 + SEAL
     assert usage["restorable_bytes"] == 0
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
-from registry.errors import BlobUnknown
+from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.recovery import recover_blob
 from registry.metadata.repositories.deleted import list_deleted_repositories
 from registry.metadata.repositories.live import find_repository, lock_repository
@@ -80,7 +80,7 @@ class Client:
         path = f"/v2/{ACCOUNT}/{repository}/blobs"
         if self.rng.random() < 0.6:
             status = self.yard.ask("HEAD", f"{path}/{digest}").status
-            assert status in (200, 404)
+            assert status in (200, 404) or (status == 403 and self.yard.keys.are_changed)
             if status == 200:
                 return
         self.rng.choice((Client._post, Client._upload, Client._mount))(self, repository, digest)
@@ -92,7 +92,7 @@ class Client:
     def _upload(self, repository: str, digest: str) -> None:
         data = CONTENTS[digest]
         answer = self.yard.ask("POST", f"/v2/{ACCOUNT}/{repository}/blobs/uploads/")
-        if answer.status == 404:
+        if answer.status == 404 or self._is_refused(answer):
             return
         location = answer.headers["location"]
         if self.rng.random() < 0.5:
@@ -103,13 +103,17 @@ class Client:
 
     def _check_stored(self, answer: Answer) -> None:
         """Check the answer to a blob's bytes: no collection refuses them."""
-        assert answer.status in (201, 404), answer.body
+        assert answer.status in (201, 404) or self._is_refused(answer), answer.body
+
+    def _is_refused(self, answer: Answer) -> bool:
+        """Return True if the key of the repository cannot be used."""
+        return answer.status == 403 and self.yard.keys.are_changed
 
     def _mount(self, repository: str, digest: str) -> None:
         source = self.rng.choice(["", f"&from={ACCOUNT}/{self.repository()}"])
         path = f"/v2/{ACCOUNT}/{repository}/blobs/uploads/?mount={digest}{source}"
         answer = self.yard.ask("POST", path)
-        assert answer.status in (201, 202, 404)
+        assert answer.status in (201, 202, 404) or self._is_refused(answer)
         if answer.status == 202:
             self._post(repository, digest)
 
@@ -162,6 +166,7 @@ class Client:
         begun = self.yard.ledger.begin()
         missing = self.yard.pull(repository, document)
         must = self.yard.ledger.must_have(repository, document.digest, begun)
+        must = must and not self.yard.keys.are_changed
         assert not (missing and must), f"{document.digest} in {repository}: {missing}"
 
     def delete_image(self) -> None:
@@ -220,7 +225,31 @@ class Client:
             drive(recover_blob(ctx, account_id, self.rng.choice(found)[0], digest))
         except BlobUnknown:
             return
+        except KmsKeyDisabled:
+            assert self.yard.keys.are_changed
+            return
         self.yard.tally["recovered"] += 1
+
+    def bind(self) -> None:
+        """Let a repository write under another key."""
+        key = self.rng.choice([*self.yard.keys.customers, None])
+        self.yard.keys.bind(self.repository(), key)
+
+    def disable_key(self) -> None:
+        """Disable a key."""
+        self.yard.keys.disable(self.rng.choice(self.yard.keys.customers))
+
+    def enable_key(self) -> None:
+        """Enable a key."""
+        self.yard.keys.enable(self.rng.choice(self.yard.keys.customers))
+
+    def delete_key(self) -> None:
+        """Delete a key."""
+        self.yard.keys.delete(self.rng.choice(self.yard.keys.customers))
+
+    def shred(self) -> None:
+        """Erase what deleted keys have wrapped."""
+        self.yard.keys.shred()
 
     def pass_time(self) -> None:
         """Let time pass: uploads settle, or what was deleted cannot be restored any more."""
@@ -253,6 +282,10 @@ DELETIONS: Final[Steps] = (
 CHORES: Final[Steps] = (
     *(Client.collect, Client.collect, Client.collect),
     *(Client.purge, Client.scan, Client.pass_time),
+)
+KEYS: Final[Steps] = (
+    *(Client.bind, Client.bind, Client.disable_key, Client.enable_key),
+    *(Client.delete_key, Client.shred),
 )
 ALL: Final[Steps] = (*PUSHES, *DELETIONS, *CHORES)
 
@@ -297,6 +330,22 @@ SCENES: Final = (
     Scene(
         (Client.push, Client.delete_image, Client.pass_time, Client.push),
         (DELETIONS, (Client.restore_image,), (Client.purge, Client.collect), PUSHES),
+    ),
+    Scene(  # bytes are wrapped again for other repositories
+        (Client.push, Client.bind, Client.push, Client.bind, Client.push),
+        (PUSHES, (Client.bind, Client.push_blob), DELETIONS, CHORES),
+    ),
+    Scene(
+        (Client.push, Client.bind, Client.push, Client.bind, Client.push, Client.bind),
+        (KEYS, PUSHES, DELETIONS, (Client.shred, Client.collect)),
+    ),
+    Scene(
+        (Client.bind, Client.bind, Client.push, Client.delete_image, Client.half_collect),
+        ((Client.delete_key, Client.shred), (Client.restore_image, Client.recover), PUSHES, CHORES),
+    ),
+    Scene(  # a key is deleted while bytes are written anew
+        (*_BLOBS, Client.bind, Client.push, Client.bind, Client.push, Client.pass_week),
+        ((Client.push_blob, Client.push), (Client.delete_key, Client.shred), KEYS, PUSHES),
     ),
 )
 

@@ -12,7 +12,7 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cloudcore.clock import uuid7
@@ -35,7 +35,8 @@ from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Delays, Limits
 from tests.collecting import AT_ONCE, collect
-from tests.inprocess import Answer, Client, ManualClock
+from tests.inprocess import IN_FILES, Answer, Client, ManualClock
+from tests.property.collector_keys import YardKeys
 from tests.property.collector_ledger import Ledger
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document
 from tests.property.interleaved_stores import InterleavedStore, OneConnection
@@ -49,6 +50,8 @@ IMAGES: Final = DOCUMENTS[:3]
 DOCUMENTS_OF_ALL: Final = (*IMAGES, DOCUMENTS[5])
 """With an index of two of the images."""
 DAY: Final = 24 * 3600
+SEALED: Final = 0.7
+"""How often a run seals its blobs."""
 TAIL: Final = 8
 """How many shards the ids of a run fall into."""
 
@@ -74,6 +77,7 @@ class Yard:
 
     database: OneConnection | StatementDatabase
     delays: Delays = AT_ONCE
+    limits: Limits = IN_FILES
     rng: random.Random = field(default_factory=random.Random)
     tally: Counter[str] = field(default_factory=Counter)
     """What happened, in all runs."""
@@ -92,16 +96,20 @@ class Yard:
             writer=self.store,
             clock=self.clock,
             new_id=self._new_id,
-            limits=Limits(),
+            limits=self.limits,
             pulls=PullLog(self.database, self.clock),
             registry_host=RegistryHost("local", "registry.example"),
             delays=self.delays,
         )
+        self.account_id = drive(self.database.write(_make_account, self.clock()))
+        self.keys = YardKeys(self)
+        self.keys.make()
+        if self.rng.random() < SEALED:
+            self.ctx = replace(self.ctx, data_keys=self.keys.data_keys(), seals=True)
         self.app = DataPlane(self.ctx, OpenAccess(ACCOUNT))
         self.repositories = self.rng.choice([REPOSITORIES, REPOSITORIES[:1]])
         self.documents = self.rng.choice([DOCUMENTS_OF_ALL, DOCUMENTS_OF_ALL[:1], IMAGES[:2]])
         self.blobs = sorted({blob for each in self.documents for blob in each.tree})
-        self.account_id = drive(self.database.write(_make_account, self.clock()))
         if self.rng.random() < 0.5:
             self.allow_restoration(0)
 
@@ -198,11 +206,11 @@ class Yard:
         )
         for each in self.ledger.acknowledged:
             assert each in present or not self.ledger.must_have(*each), f"{each} is lost"
-        linked = {
-            (repository, digest): stored_id
-            for repository, digest, stored_id in self.query(
-                "SELECT r.name, l.digest, o.stored_id FROM repository_blobs l JOIN repositories r"
-                " ON r.id = l.repository_id JOIN blob_objects o ON o.id = l.object_id"
+        linked: dict[tuple[str, str], str] = {
+            (repository, digest): state or "enabled"
+            for repository, digest, state in self.query(
+                "SELECT r.name, l.digest, k.state FROM repository_blobs l JOIN repositories r"
+                " ON r.id = l.repository_id LEFT JOIN kms_keys k ON k.id = l.kms_key_id"
                 " WHERE r.deleted_at IS NULL"
             )
         }
@@ -210,28 +218,53 @@ class Yard:
             document = BY_DIGEST[digest]
             assert all((repository, child) in present for child in document.children)
             for blob in document.blobs:
-                found = self.store.bytes.files.objects.get(linked.get((repository, blob), ""))
-                assert found == CONTENTS[blob], f"{digest} in {repository} lacks {blob}"
-        checking = check(self.database, self.store, lambda _: None, clock=self.ctx.clock, readers=1)
+                self._check_blob(repository, blob, linked.get((repository, blob)))
+        checking = check(
+            self.database,
+            self.store,
+            lambda _: None,
+            clock=self.ctx.clock,
+            readers=1,
+            data_keys=self.ctx.data_keys,
+        )
         report = drive(checking)
         assert report.violations == [], report.violations
         check_counters(self.query, ACCOUNT)
 
+    def _check_blob(self, repository: str, blob: str, key_state: str | None) -> None:
+        """Check that a blob that a manifest needs is read through its key, and only through it."""
+        answer = self.ask("GET", f"/v2/{ACCOUNT}/{repository}/blobs/{blob}")
+        if key_state is None or key_state == "enabled":
+            assert answer.status == 200, f"{repository} lacks {blob}: {answer.body!r}"
+            assert answer.body == CONTENTS[blob]
+            return
+        self.tally[f"key {key_state}"] += 1
+        assert answer.status == (404 if key_state == "deleted" else 403), answer.body
+
+    def bodies(self) -> dict[str, bytes]:
+        """Return the bytes of inline objects by stored id."""
+        return dict(self.query("SELECT stored_id, body FROM inline_bytes"))
+
     def settle(self) -> None:
         """Let every time run out and collect twice; then nothing is left that nobody needs."""
         self.clock.advance(40 * DAY)
+        self.keys.shred()
         self.purge()
         self.scan()
         self.collect()
         self.collect()
         self.check()
-        objects = {row[0] for row in self.query("SELECT stored_id FROM blob_objects")}
-        assert set(self.store.bytes.files.objects) == objects, "bytes leak"
+        held = "SELECT stored_id FROM blob_objects WHERE state <> 'shredded'"
+        objects = {row[0] for row in self.query(held)}
+        files, bodies = set(self.store.bytes.files.objects), set(self.bodies())
+        assert files | bodies == objects, "bytes leak"
+        assert not files & bodies
+        self.tally["inline"] += len(bodies)
         assert not self.store.bytes.files.staged, "staged bytes leak"
         assert not self.store.bytes.files.held, "bytes are held for ever"
         assert not self.query("SELECT id FROM quarantined_objects")
         assert not self.query(
-            "SELECT id FROM blob_objects WHERE state <> 'live' OR id NOT IN"
+            "SELECT id FROM blob_objects WHERE state = 'condemned' OR id NOT IN"
             " (SELECT object_id FROM repository_blobs WHERE manifest_refs > 0)"
         ), "an object leaks"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from registry.blobstore.filesystem import FilesystemStore
+from registry.settings import Limits
 from tests.inprocess import ManualClock, Registry, open_registry
 from tests.recount import Query, querying
 
@@ -33,14 +34,14 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(url: str, folder: Path) -> Iterator[Surroundings]:
+def surroundings(url: str, folder: Path, limits: Limits) -> Iterator[Surroundings]:
     """Open two workers over one database and one folder."""
 
     async def opened(stack: AsyncExitStack) -> tuple[Registry, Registry]:
         clock = ManualClock()
         stores = [stores_of.enter_context(closing_store(folder)) for _ in range(2)]
         first, second = [
-            await stack.enter_async_context(open_registry(url, store, clock=clock))
+            await stack.enter_async_context(open_registry(url, store, clock=clock, limits=limits))
             for store in stores
         ]
         return first, second

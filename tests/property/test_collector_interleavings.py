@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from registry.settings import Delays
+from registry.settings import Delays, Limits
 from tests.property.collector_clients import PROMISED
 from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
@@ -22,7 +22,16 @@ from tests.property.interleaving import no_other_threads
 from tests.soak import time_limit, times
 
 RUNS: Final = int(os.environ.get("COLLECTOR_RUNS", times(800)))
-TALLIED: Final = ("pushed", "refused", "restored", "recovered", "swept", "switched", "orphans")
+TALLIED: Final = (
+    "pushed",
+    "refused",
+    "restored",
+    "recovered",
+    "swept",
+    "switched",
+    "orphans",
+    "shredded",
+)
 """What must happen now and then, or the runs are no test."""
 ENOUGH: Final = 500
 
@@ -46,6 +55,14 @@ def test_no_order_loses_or_leaks_anything(database: OneConnection) -> None:
         run(yard, seed)
     if RUNS >= ENOUGH:
         assert all(yard.tally[what] for what in TALLIED), yard.tally
+
+
+@LONG
+def test_inline_objects_are_neither_lost_nor_leaked(database: OneConnection) -> None:
+    yard = Yard(database, limits=Limits())
+    for seed in range(SEED, SEED + RUNS // 2):
+        run(yard, seed)
+    assert yard.tally["inline"] > 0
 
 
 @LONG

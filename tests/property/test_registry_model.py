@@ -28,6 +28,7 @@ from registry.distribution.auth import OpenAccess
 from registry.metadata.repositories.live import add_account
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.oci.media_types import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
+from registry.settings import Limits
 from tests.inprocess import Answer, Body, Client, hang_up
 from tests.property.model import (
     CREATED,
@@ -473,15 +474,21 @@ def likely(data: st.DataObject) -> bool:
 
 
 @time_limit(600)  # a failure takes minutes to be made small
+@pytest.mark.parametrize("inline_max_bytes", [0, 1024])
 @pytest.mark.parametrize(
     ("kind", "examples"),
     [("sqlite", 40), pytest.param("postgresql", 5, marks=pytest.mark.postgresql)],
 )
 def test_a_registry_is_its_model(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, examples: int
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    examples: int,
+    inline_max_bytes: int,
 ) -> None:
     url: str = request.getfixturevalue(f"{kind}_database")
-    with surroundings(url, tmp_path / "blobs") as around:
+    limits = Limits(inline_max_bytes=inline_max_bytes)
+    with surroundings(url, tmp_path / "blobs", limits) as around:
         run_state_machine_as_test(
             lambda: RegistryMachine(around),  # type: ignore[arg-type] # any factory will do
             settings=settings(

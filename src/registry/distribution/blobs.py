@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from registry.blobstore.inline import InlineObject
 from registry.distribution.conditions import (
     etag,
     is_not_modified,
@@ -43,6 +44,8 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
     blob = await reading.open_blob(ctx, request.name, found)
+    if isinstance(blob, InlineObject):
+        return Response(206 if span else 200, headers, blob.in_memory(start, stop))
     look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(206 if span else 200, headers, BlobBody(blob, start, stop), look_again)
 

@@ -183,6 +183,17 @@ _OBJECTS: Final = Statement(
         .order_by(_o.digest)
     )
 )
+_REPLACED_OBJECTS: Final = Statement(
+    page(
+        select(_o.id, _o.digest, _o.size, _o.stored_size)
+        .where(
+            _o.account_id == bindparam("account_id"),
+            text("NOT blob_objects.is_current"),
+            _o.id > bindparam("after"),
+        )
+        .order_by(_o.id)
+    )
+)
 _USES: Final = Statement(
     select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
     .join(repositories, _r.id == _l.repository_id)
@@ -276,8 +287,19 @@ def sum_links(
 
 
 def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
-    """Return up to `limit` objects of an account after the digest `after`, by digest."""
+    """Return up to `limit` current objects of an account after the digest `after`, by digest."""
     rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
+    return [MeasuredObject(*row) for row in rows]
+
+
+def list_replaced_objects(
+    tx: Connection, account_id: str, after: str, limit: int
+) -> list[MeasuredObject]:
+    """Return up to `limit` objects that are not their digest's current one, by id after `after`.
+
+    They are shredded, without bytes, or retired for one that other keys open.
+    """
+    rows = tx.rows(_REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit)
     return [MeasuredObject(*row) for row in rows]
 
 

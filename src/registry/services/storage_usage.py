@@ -182,6 +182,11 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
         # Base layers may be in every repository: read as many objects as have about `_SLICE` links.
         limit = max(1, len(part.objects) * _SLICE // max(len(part.objects), len(part.uses)))
         await _yield()
+    after = ""
+    while (part := await database.read(_read_replaced, account_id, now, after, _FIRST)).objects:
+        sums.add(part)
+        after = part.objects[-1].id
+        await _yield()
     measured = [
         (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
         async for each in _repositories(database, account_id)
@@ -208,7 +213,14 @@ class _Slice(NamedTuple):
 
 
 def _read_slice(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
-    objects = storage.list_objects(tx, account_id, after, limit)
+    return _slice(tx, account_id, now, storage.list_objects(tx, account_id, after, limit))
+
+
+def _read_replaced(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
+    return _slice(tx, account_id, now, storage.list_replaced_objects(tx, account_id, after, limit))
+
+
+def _slice(tx: Connection, account_id: str, now: int, objects: Sequence[MeasuredObject]) -> _Slice:
     uses = storage.uses_of(tx, account_id, [each.id for each in objects])
     used = {use.object_id for use in uses}
     unused = [each.id for each in objects if each.id not in used]

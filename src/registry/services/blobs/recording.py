@@ -235,7 +235,7 @@ def _record_rows(
     leave(tx, account_id, target, Target(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
-    elif kept.stored_id != made.stored_id:
+    elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)

@@ -1,0 +1,161 @@
+"""fsck tells when data keys are not where they must be, or do not open; on both databases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import bindparam, text
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.gc.fsck import Report, check
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
+from registry.services.storage_usage import measure_account
+from tests.databases import on_both_databases
+from tests.integration.sealed_world import SealedWorld, make_sealed_world
+from tests.tenants import Install
+
+pytestmark = on_both_databases
+
+DATA: Final = b"a layer of some hundred bytes. " * 100
+_k = blob_object_keys
+_UNBIND_LINKS: Final = Statement(repository_blobs.update().values(kms_key_id=text("NULL")))
+_ERASE: Final = Statement(_k.update().values(wrapped_data_key=text("NULL")))
+_SHRED: Final = Statement(blob_objects.update().values(state=text("'shredded'")))
+_PLAIN: Final = Statement(blob_objects.update().values(encoding=text("'plain'")))
+_UNLINK: Final = Statement(repository_blobs.delete())
+
+
+@pytest.fixture
+async def world(install: Install) -> AsyncIterator[SealedWorld]:
+    """Return an install with a sealed blob."""
+    async with install.connect() as docker:
+        world = await make_sealed_world(install, docker)
+        assert (await world.push("red", DATA)).status_code == 201
+        yield world
+
+
+async def fsck(world: SealedWorld) -> Report:
+    """Check all, with the keys of the install."""
+    ctx = world.install.ctx
+    store: Any = ctx.reader
+    return await check(
+        ctx.database, store, lambda _: None, clock=ctx.clock, data_keys=ctx.data_keys
+    )
+
+
+async def problems(world: SealedWorld) -> list[str]:
+    """Return what fsck finds about keys."""
+    found = (await fsck(world)).violations
+    assert all(each.invariant == "I7" for each in found), found
+    return [each.problem for each in found]
+
+
+async def change(world: SealedWorld, *statements: Statement) -> None:
+    """Do what nothing of ours ever does."""
+
+    def run(tx: Connection) -> None:
+        for statement in statements:
+            tx.execute(statement)
+
+    await world.install.database.write(run)
+
+
+async def test_a_sound_registry_has_no_fault(world: SealedWorld) -> None:
+    report = await fsck(world)
+    assert (report.violations, report.opened_count, report.untried) == ([], 1, "")
+
+
+async def test_a_link_without_a_key_is_told(world: SealedWorld) -> None:
+    await change(world, _UNBIND_LINKS)
+    assert any("a link does not name a key" in each for each in await problems(world))
+
+
+async def test_a_key_that_nothing_needs_is_told(world: SealedWorld) -> None:
+    other = await world.make_key("other")
+    ((object_id, *_),) = await world.objects(DATA)
+    (wrapped,) = (await world.wraps(object_id)).values()
+    add = Statement(
+        _k.insert().values(
+            object_id=bindparam("object_id"),
+            kms_key_id=bindparam("key"),
+            account_id=bindparam("account"),
+            wrapped_data_key=bindparam("wrapped"),
+        )
+    )
+    of = {"object_id": object_id, "key": other.id, "account": world.account.id}
+    await world.install.database.write(lambda tx: tx.execute(add, **of, wrapped=wrapped))
+    found = await problems(world)
+    assert any("nothing reads it through" in each for each in found)
+    assert any(f"under the KMS key {other.id} does not open" in each for each in found)
+
+
+async def test_a_sealed_object_without_a_key_is_told(world: SealedWorld) -> None:
+    await change(world, _ERASE)
+    assert any("no wrapped data key is left" in each for each in await problems(world))
+
+
+async def test_a_shredded_object_with_bytes_is_told(world: SealedWorld) -> None:
+    await change(world, _SHRED)
+    report = await fsck(world)
+    assert any("still has bytes" in each.problem for each in report.violations)
+
+
+async def test_a_shredded_object_that_nothing_needs_is_told(world: SealedWorld) -> None:
+    await change(world, _UNLINK, _SHRED)
+    found = (await fsck(world)).violations
+    assert any("nothing needs it" in each.problem for each in found)
+
+
+async def test_a_plain_object_with_a_key_is_told(world: SealedWorld) -> None:
+    await change(world, _PLAIN)
+    found = [each.problem for each in (await fsck(world)).violations]
+    assert any("it is plain, and has a wrapped data key" in each for each in found)
+
+
+async def test_a_wrap_that_does_not_open_is_told(world: SealedWorld) -> None:
+    ((object_id, *_),) = await world.objects(DATA)
+    key = await world.platform_key()
+    wrapped = (await world.wraps(object_id))[key.id]
+    await world.spoil(object_id, key, wrapped[:-1] + bytes([wrapped[-1] ^ 1]))
+    (problem,) = await problems(world)
+    assert problem == f"its data key under the KMS key {key.id} does not open"
+    assert wrapped.hex() not in problem
+
+
+async def test_a_data_key_of_other_bytes_is_told(world: SealedWorld) -> None:
+    ((object_id, stored_id, *_),) = await world.objects(DATA)
+    key = await world.platform_key()
+    data_keys = world.install.ctx.data_keys
+    assert data_keys is not None
+    other = data_keys.new(world.account.id)
+    wrapped = await data_keys.wrap(world.account.id, key.id, stored_id, other)
+    await world.spoil(object_id, key, wrapped)
+    (problem,) = await problems(world)
+    assert "opens, but not the bytes" in problem
+    assert other.plaintext.hex() not in problem
+
+
+async def test_a_disabled_key_is_not_tried(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "blue")
+    await world.push("blue", os.urandom(100))
+    await world.disable(key)
+    report = await fsck(world)
+    assert (report.violations, report.opened_count) == ([], 1)
+
+
+async def test_storage_counts_retired_and_shredded_blobs(world: SealedWorld) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    await world.disable(key)
+    await world.push("blue", DATA)
+    assert [row[3] for row in await world.objects(DATA)].count(True) == 1
+    assert len(await world.objects(DATA)) == 2
+    database, now = world.install.database, world.install.clock()
+    usage = await measure_account(database, world.account.id, now)
+    sizes = Statement(blob_objects.select().with_only_columns(blob_objects.c.stored_size))
+    rows = await database.read(lambda tx: tx.rows(sizes))
+    assert usage.stored_bytes == sum(row[0] for row in rows)

@@ -1,0 +1,136 @@
+"""The KMS keys of the collector's world: made, bound, disabled and deleted while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import bindparam
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict
+from cloudcore.keyring import Keyring
+from cloudcore.kms import services
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.providers import EmbeddedProvider, Providers, VersionRef
+from cloudcore.kms.rows import Key, KeyVersion
+from cloudcore.kms.vault import Vault
+from registry.keys import DataKeys
+from registry.metadata.collector.erasure import (
+    erase_quarantined_wraps,
+    erase_wraps,
+    keys_to_erase,
+)
+from registry.metadata.repositories.live import find_repository
+from registry.metadata.tables import encryption_bindings
+from tests.property.interleaving import drive
+
+if TYPE_CHECKING:
+    from tests.property.collector_world import Yard
+
+KEYRING: Final = Keyring(bytes(range(32)))
+NAMES: Final = ("first", "second")
+_b = encryption_bindings.c
+_BIND: Final = Statement(
+    encryption_bindings.insert().values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        repository_id=bindparam("repository_id"),
+        kms_key_id=bindparam("kms_key_id"),
+        created_at=bindparam("now"),
+    )
+)
+_UNBIND: Final = Statement(
+    encryption_bindings.update()
+    .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
+    .values(ended_at=bindparam("now"))
+)
+
+
+class LoneVault(Vault):
+    """A vault in which nobody waits for what another opens: there is no event loop."""
+
+    async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
+        return await super()._cipher(ref, row) if row is None else await self._open(ref, row)
+
+
+@dataclass
+class YardKeys:
+    """The keys of a run."""
+
+    yard: Yard
+    customers: Sequence[Key] = ()
+    are_changed: bool = False
+    """Some key was disabled or deleted in this run, so that pulls and pushes may be refused."""
+
+    def data_keys(self) -> DataKeys:
+        """Return the data keys of the run's account."""
+        yard = self.yard
+        return DataKeys(LoneVault(yard.database, Providers(EmbeddedProvider(KEYRING)), yard.clock))
+
+    def make(self) -> None:
+        """Add the platform key of the account, and two others."""
+        yard = self.yard
+        maker = KeyMaker(Providers(EmbeddedProvider(KEYRING)), "local", yard.ctx.new_id)
+        write = yard.database.write
+        drive(write(drive(maker.prepare_platform_key(yard.account_id, yard.clock()))))
+        made = [drive(maker.new_key(yard.account_id, name, yard.clock())) for name in NAMES]
+        self.customers = [drive(write(services.create_key, *each)) for each in made]
+        self.are_changed = False
+
+    def bind(self, repository: str, key: Key | None) -> None:
+        """Let a repository write under a key, or under the platform key."""
+        drive(self.yard.database.write(self._bind, repository, key))
+
+    def _bind(self, tx: Connection, repository: str, key: Key | None) -> None:
+        found, now = find_repository(tx, "dev", repository), self.yard.clock()
+        if found is None:
+            return
+        tx.execute(_UNBIND, repository_id=found.id, now=now)
+        if key is not None:
+            of: dict[str, Any] = {"account_id": found.account_id, "repository_id": found.id}
+            tx.execute(_BIND, id=self.yard.ctx.new_id(), **of, kms_key_id=key.id, now=now)
+
+    def disable(self, key: Key) -> None:
+        """Disable a key."""
+        self.are_changed = True
+        self._change(services.disable_key, key)
+
+    def enable(self, key: Key) -> None:
+        """Enable a key, if it is disabled."""
+        self._change(services.enable_key, key)
+
+    def delete(self, key: Key) -> None:
+        """Delete a key, as if its time had come."""
+        self.are_changed = True
+        if self._change(services.schedule_deletion, key, 7):
+            due = self.yard.clock() + 8 * 24 * 3600 * MICROSECONDS
+            drive(self.yard.database.write(_delete, key, due))
+
+    def _change(self, change: Callable[..., object], key: Key, *options: int) -> bool:
+        try:
+            drive(self.yard.database.write(_apply, change, key, [*options, self.yard.clock()]))
+        except Conflict:
+            return False
+        return True
+
+    def shred(self) -> None:
+        """Erase what deleted keys have wrapped, of one blob after the other."""
+        read, write = self.yard.database.read, self.yard.database.write
+        for key in drive(read(keys_to_erase, "", 10)):
+            while (done := drive(write(erase_wraps, key, 1))).objects:
+                self.yard.tally["shredded"] += done.shredded
+            while drive(write(erase_quarantined_wraps, key, 1)):
+                pass
+
+
+def _apply(tx: Connection, change: Callable[..., object], key: Key, options: list[int]) -> None:
+    change(tx, key, *options)
+
+
+def _delete(tx: Connection, key: Key, due: int) -> None:
+    services.delete_due_key(tx, key.account_id, key.id, due)
