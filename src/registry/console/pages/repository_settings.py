@@ -14,6 +14,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 from registry.console.pages.encryption import read_card, save_card
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of, is_outdated
 from registry.console.pages.repository_paths import api_path, path_of, read_repository
+from registry.console.pages.rewrap import read_last_rewrap
 from registry.console.paths import REPOSITORY
 
 _PATH: Final = f"{REPOSITORY}/settings"
@@ -164,6 +165,7 @@ async def _page(
         description=(repository["description"] or "") if written is None else written,
         complaint=complaint,
         encryption=await read_card(page, api_path(page), card_complaint),
+        rewrap=await read_last_rewrap(page),
     )
 
 

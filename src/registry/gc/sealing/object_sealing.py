@@ -128,7 +128,7 @@ class Sealer:
             await staged.aclose()
 
     async def _needed(self, row: ObjectRow) -> list[NeededKey]:
-        return await self._ctx.database.read(plain_objects.needed_keys, row.account_id, row.id)
+        return await self._ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
 
     async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
         """Return the sealed copy, verified and durable.
@@ -243,7 +243,7 @@ def _switch(
         return False
     if stored.body is not None:
         add_body(tx, stored.object_id, stored.body)
-    needed = plain_objects.needed_keys(tx, row.account_id, row.id)
+    needed = plain_objects.sealing_keys(tx, row.account_id, row.id)
     if not needed:
         raise _KeysChanged
     for key in needed:

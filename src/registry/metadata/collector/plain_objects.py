@@ -130,7 +130,7 @@ def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in rows]
 
 
-def needed_keys(tx: Connection, account_id: str, object_id: str) -> list[NeededKey]:
+def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[NeededKey]:
     """Return the keys of the repositories that have an object, or had it in a deleted image."""
     uses = find_uses(tx, account_id, object_id)
     ids = sorted({use.repository_id for use in uses})
