@@ -63,9 +63,11 @@ def push_image(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the data of a registry that was used and stopped."""
+    """Return the data of a registry that was used and stopped; its blobs are plain files."""
     data = tmp_path_factory.mktemp("fsck") / "data"
-    registry = start_registry(data, env={"ENTREPOT_INLINE_MAX_BYTES": "0"})
+    registry = start_registry(
+        data, env={"ENTREPOT_INLINE_MAX_BYTES": "0", "ENTREPOT_SEALING": "off"}
+    )
     try:
         push_image(registry.url)
         beside = fsck(data)

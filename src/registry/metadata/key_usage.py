@@ -82,7 +82,9 @@ _LIST_REPOSITORIES: Final = Statement(
 )
 _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
 _IS_WRAPPED: Final = and_(
-    _w.account_id == bindparam("account_id"), _w.kms_key_id == bindparam("kms_key_id")
+    _w.account_id == bindparam("account_id"),
+    _w.kms_key_id == bindparam("kms_key_id"),
+    _w.wrapped_data_key.is_not(None),
 )
 _WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
 _IS_SHARED: Final = exists(
