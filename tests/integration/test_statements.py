@@ -39,6 +39,8 @@ SORTED: Final = {
     # The first 10,000 of what a key protects, in whatever order they were found.
     "registry.metadata.key_usage._LIST_IMAGES",
     "registry.metadata.key_usage._LIST_REPOSITORIES",
+    # The blobs of a repository's deleted images, by a run in the background.
+    "registry.metadata.blobs.key_moves._DELETED",
     # The indexes that list one manifest, read where its deletion is refused.
     "registry.metadata.images.manifests._PARENTS",
     # The tags of one manifest.

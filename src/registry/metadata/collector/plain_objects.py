@@ -41,6 +41,9 @@ _default = encryption_bindings.alias("account_default")
 _platform = kms_keys.alias("platform")
 _IS_PLAIN: Final[ColumnElement[bool]] = text("blob_objects.encoding = 'plain'")  # type: ignore[assignment]
 
+_ANY_ACCOUNT: Final = _o.account_id > literal_column("''")
+"""So that the index of plain objects alone is read."""
+
 
 class PlainTotals(NamedTuple):
     """How much is stored plain."""
@@ -74,7 +77,7 @@ _NEXT: Final = Statement(
 _TOTALS: Final = Statement(
     select(
         func.count(), func.coalesce(func.sum(_o.stored_size), text("0")), func.count(_o.damage)
-    ).where(_IS_PLAIN)
+    ).where(_IS_PLAIN, _ANY_ACCOUNT)
 )
 
 
@@ -90,7 +93,7 @@ def _bounded(*where: ColumnElement[bool]) -> Statement:
     return Statement(select(func.count(), func.coalesce(func.sum(some.c.stored_size), text("0"))))
 
 
-_ESTIMATE: Final = _bounded()
+_ESTIMATE: Final = _bounded(_ANY_ACCOUNT)
 _OF_ACCOUNT: Final = _bounded(_o.account_id == bindparam("account_id"))
 _KEYS: Final = Statement(
     select(_r.id, _k.id, _k.state)
