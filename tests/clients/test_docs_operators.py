@@ -169,6 +169,12 @@ class Machinery:
         return machine
 
 
+def install_version(sources: Path, settings: str = "") -> None:
+    """Install the command; with `settings`, it writes blobs as older versions did."""
+    program = f'{settings} exec {sys.executable} -m registry "$@"'
+    write_program(sources / ".venv" / "bin", "entrepot", program)
+
+
 @pytest.fixture
 def machinery(workspace: Path) -> Iterator[Machinery]:
     """Return a machine with the sources in its ``/opt/entrepot``."""
@@ -178,8 +184,7 @@ def machinery(workspace: Path) -> Iterator[Machinery]:
     sources.mkdir(parents=True)
     (sources / "deploy").symlink_to(ROOT / "deploy")
     (sources / ".venv").mkdir()
-    program = f'exec {sys.executable} -m registry "$@"'
-    write_program(sources / ".venv" / "bin", "entrepot", program)
+    install_version(sources, "ENTREPOT_SEALING=off ENTREPOT_INLINE_MAX_BYTES=0")
     with ExitStack() as stack:
         started = stack.enter_context(shell(workspace, program_environment()))
         port = free_port()
@@ -201,6 +206,7 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     machinery.read("docs/upgrade.md", until="git checkout VERSION")
     machinery.stop("entrepot")
     age(database, OLD)  # what ran so far stands for the old version
+    install_version(machinery.folder / "opt" / "entrepot")
     machinery.read("docs/upgrade.md", after="git checkout VERSION", until=READY)
     assert revision_of(database) == revisions()[-1] > OLD
     assert machine.pull(None, "web/old@" + digest).returncode == 0

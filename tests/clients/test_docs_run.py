@@ -36,6 +36,7 @@ PAGES: Final = (
     "docs/cli.md",
     "docs/audit-log.md",
     "docs/keys.md",
+    "docs/encryption.md",
     "docs/sign-in.md",
     "docs/backup.md",
 )

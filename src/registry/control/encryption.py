@@ -97,7 +97,7 @@ async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBin
     return _one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
 
 
-@put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding"})
+@put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding", "statuses": (404,)})
 async def put_encryption_binding(
     data: JSONBody[PutBinding],
     ctx: NamedDependency[RequestContext],
@@ -112,7 +112,7 @@ async def put_encryption_binding(
     return await _bind(ctx, account_id, None, new)
 
 
-@delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding"})
+@delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding", "statuses": (404,)})
 async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
     """Let the platform key seal later pushes to repositories that are bound to no key."""
     await ctx.database.write(unbind, _authorized_account(ctx), None, ctx.clock())
