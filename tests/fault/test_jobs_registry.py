@@ -158,6 +158,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "registry.orphan_scan",
             "registry.repository_days",
             "registry.scrub",
+            "registry.seal",
             "registry.search_index",
             "registry.tag_history",
         }

@@ -20,7 +20,7 @@ from registry.oci.digest import digest_of
 from tests.live import LiveRegistry, start_registry
 
 FIRST: Final = os.urandom(300_000)
-SECOND: Final = os.urandom(1_500_000)
+SECOND: Final = os.urandom(4_500_000)
 WHOLE: Final = FIRST + SECOND
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
 PATIENCE_SECONDS: Final = 15
@@ -91,11 +91,12 @@ def begun(registry: LiveRegistry) -> Iterator[tuple[str, socket.socket]]:
     location = ask(registry, "POST", UPLOADS)[0].headers["location"]
     assert ask(registry, "PATCH", location, FIRST)[0].status == 202
     staged = registry.data / "blobs" / "uploads" / location.rpartition("/")[2]
+    before = staged.stat().st_size
     host = f"127.0.0.1:{registry.port}"
     head = f"PATCH {location} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(SECOND)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", registry.port)) as client:
         client.sendall(head.encode() + SECOND[: len(SECOND) // 2])
-        wait_for(lambda: staged.stat().st_size > len(FIRST), "nothing was written")
+        wait_for(lambda: staged.stat().st_size > before, "nothing was written")
         assert ask(registry, "PATCH", location, b"x")[0].status == 409, "it is held"
         yield location, client
 

@@ -96,6 +96,7 @@ def _plant_repository(install: FuzzedInstall) -> None:
     rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
     _ask(install, "PUT", lifecycle, bearer(install.bearers["admin"]), json={"rules": rules})
     _make(install, f"{lifecycle}/runs")
+    _make(install, f"/v1/repositories/{repository}/encryption-binding/rewrap")
     _make(install, "/v1/garbage-collection/runs")
     topic = f"crn:notifications:local:{install.first.account_id}:topic/pushes"
     _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})

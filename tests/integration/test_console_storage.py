@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import bindparam
 
 from cloudcore.db.statement import Statement
+from registry.blobstore.sealed_format import sealed_size
 from registry.metadata.tables import blob_objects
 from tests.integration.console_shop import Shop, digest_of, open_shop
 
@@ -50,6 +51,8 @@ async def test_what_compression_saves_is_shown_if_it_is_something(shop: Shop) ->
     await shop.image("damaged", "v1")
     assert "saved by compression" not in (await shop.browser.get("/console/storage")).text
     layer = digest_of(b"damaged")
-    await shop.served.database.write(lambda tx: tx.execute(_STORED, of=layer, stored=2))
+    await shop.served.database.write(
+        lambda tx: tx.execute(_STORED, of=layer, stored=sealed_size(7) - 5)
+    )
     page = (await shop.browser.get("/console/storage")).text
     assert '<b title="5 bytes">5 B</b> more saved by compression' in page
