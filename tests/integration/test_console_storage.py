@@ -48,11 +48,11 @@ async def test_damaged_blobs_are_shown_with_the_images_that_need_them(shop: Shop
 
 
 async def test_what_compression_saves_is_shown_if_it_is_something(shop: Shop) -> None:
-    await shop.image("damaged", "v1")
+    name = "damaged" * 60  # longer than the seals of all blobs
+    await shop.image(name, "v1")
     assert "saved by compression" not in (await shop.browser.get("/console/storage")).text
-    layer = digest_of(b"damaged")
-    await shop.served.database.write(
-        lambda tx: tx.execute(_STORED, of=layer, stored=sealed_size(7) - 5)
-    )
+    stored = len(name) - 3 * sealed_size(0) - 5  # the account has three other blobs
+    layer = digest_of(name.encode())
+    await shop.served.database.write(lambda tx: tx.execute(_STORED, of=layer, stored=stored))
     page = (await shop.browser.get("/console/storage")).text
     assert '<b title="5 bytes">5 B</b> more saved by compression' in page

@@ -215,14 +215,15 @@ async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> lis
     lost: list[Finding] = []
     after = ""
     while page := await database.read(audit.sessions, after, _PAGE):
-        after = page[-1][0]
-        for upload_id, stage_id, received, expires_at in page:
-            if expires_at <= clock():
+        after = page[-1].id
+        for each in page:
+            if each.expires_at <= clock():
                 continue
-            there = await store.resumable(stage_id, received)
+            received, is_sealed = each.received_bytes, bool(each.is_sealed)
+            there = await store.resumable(each.stage_id, received, is_sealed=is_sealed)
             if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"
-                lost.append(Finding("I2", f"upload {upload_id}", problem))
+                lost.append(Finding("I2", f"upload {each.id}", problem))
     return lost
 
 

@@ -67,6 +67,17 @@ class ObjectRow(NamedTuple):
     """The stored bytes of an inline object; None if they are lost, or in the store."""
 
 
+class SessionRow(NamedTuple):
+    """An upload session."""
+
+    id: str
+    stage_id: str
+    received_bytes: int
+    """Acknowledged."""
+    expires_at: int
+    is_sealed: bool
+
+
 class ManifestBody(NamedTuple):
     """A manifest, its bytes (None: lost), and the number of its edges."""
 
@@ -145,7 +156,14 @@ _OWNED: Final = Statement(
     )
 )
 _UPLOADS: Final = _after(
-    select(_u.id, func.coalesce(_u.stage_id, _u.id), _u.received_bytes, _u.expires_at), _u.id
+    select(
+        _u.id,
+        func.coalesce(_u.stage_id, _u.id),
+        _u.received_bytes,
+        _u.expires_at,
+        _u.kms_key_id.is_not(None),
+    ),
+    _u.id,
 )
 
 
@@ -309,9 +327,9 @@ def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
-def sessions(tx: Connection, after: str, limit: int) -> list[tuple[str, str, int, int]]:
-    """Return a page of upload sessions by id: id, stage id, acknowledged bytes, and expiry."""
-    return [(row[0], row[1], row[2], row[3]) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+def sessions(tx: Connection, after: str, limit: int) -> list[SessionRow]:
+    """Return a page of upload sessions, by id."""
+    return [SessionRow(*row) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
