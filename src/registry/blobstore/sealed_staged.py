@@ -231,11 +231,13 @@ class SealedBytes(StagedBytes):
     def finish(self) -> None:
         """Store the last frame in its place, and the table of packed ones, as the end of the file.
 
-        The table goes over nothing that is needed: the last frame before it has all bytes.
+        The table goes over nothing that is needed: the last frame before it has all bytes. If both
+        are there already, who cut the file off behind them may have died before the flush.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
             self._finish_frame()
+        self._file.is_durable = False
         self._store_table()
 
     def _finish_frame(self) -> None:
@@ -250,10 +252,7 @@ class SealedBytes(StagedBytes):
         self._file.cut(self._kept.end)
 
     def _store_table(self) -> None:
-        """Store the table of packed frames behind the last, as the end of the file.
-
-        If it is there already, who wrote it may have died before the flush.
-        """
+        """Store the table of packed frames behind the last, as the end of the file."""
         packed, kept = self._layout, self._kept
         if not isinstance(packed, Packed):
             return
@@ -262,7 +261,6 @@ class SealedBytes(StagedBytes):
         packed.add(kept)
         try:
             if self._has_table(self._cipher, packed):
-                self._file.is_durable = False
                 return
             table = memoryview(sealed_table(self._cipher, packed, self.length))
         finally:
