@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.kms.rows import Key
 from registry.blobstore.base import DataKey
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
@@ -271,6 +272,23 @@ async def test_a_replacement_changes_the_encoding_for_all(
     assert encoding == ("sealed" if is_sealing else "plain")
     assert (await world.link("blue", DATA))[1] == (key.id if is_sealing else None)
     await check_whole(world, DATA, "red", "blue")
+
+
+@pytest.mark.parametrize("end", [SealedWorld.disable, SealedWorld.delete])
+async def test_plain_bytes_replace_no_sealed_ones_that_a_key_has_shut(
+    world: SealedWorld,
+    plain: SealedWorld,
+    end: Callable[[SealedWorld, Key], Awaitable[None]],
+) -> None:
+    key = await world.make_bound_key("blue", "blue")
+    await world.push("red", DATA)
+    await world.push("blue", DATA)
+    await end(world, key)
+    shut = error_of(await world.pull("blue", DATA))
+    await world.age(DATA)
+    assert (await plain.push("red", DATA)).status_code == 201
+    assert error_of(await world.pull("blue", DATA)) == shut
+    assert (await world.pull("red", DATA)).content == DATA
 
 
 async def test_a_session_that_began_plain_ends_plain(

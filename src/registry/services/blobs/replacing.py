@@ -68,6 +68,10 @@ def replace_bytes(
 
     """
     if new.encoding == PLAIN:
+        uses = wraps.find_uses(tx, account_id, new.id)
+        used = {use.kms_key_id for use in uses if use.kms_key_id is not None}
+        if not wraps.hold_enabled(tx, account_id, used):  # what is shut would be readable again
+            return False
         if not switch_bytes(tx, account_id, old_id, new, quarantined_id, now):
             return False
         wraps.unseal_uses(tx, account_id, new.id)
