@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.db.base import Database, OutcomeUnknown
 from cloudcore.kms.rows import Key
 from registry.blobstore.base import DataKey
 from registry.blobstore.memory import MemoryStore
@@ -183,6 +185,41 @@ async def test_a_key_is_disabled_while_its_bytes_arrive(
     store = world.install.ctx.reader
     assert isinstance(store, MemoryStore)
     assert len(store.files.objects) == 1
+
+
+class LosingDatabase:
+    """A database whose next change that writes the rows of a blob is written, and its answer lost.
+
+    Before the caller knows, something else happens.
+    """
+
+    def __init__(self, database: Database, meeting: Callable[[], Awaitable[object]]) -> None:
+        self._database = database
+        self._meetings = [meeting]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        return getattr(self._database, name)
+
+    async def write(self, change: Callable[..., object], *args: object) -> object:
+        """Write."""
+        result = await self._database.write(change, *args)
+        if change.__name__ == "_record_rows" and self._meetings:
+            await self._meetings.pop()()
+            raise OutcomeUnknown("lost")
+        return result
+
+
+async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
+    world: SealedWorld,
+) -> None:
+    key = await world.make_bound_key("mine", "red")
+    database = LosingDatabase(world.install.database, lambda: world.disable(key))
+    ctx = replace(world.install.ctx, database=cast("Database", database))
+    transport = httpx.ASGITransport(DataPlane(ctx, OpenAccess("acme")))
+    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
+        assert (await replace(world, docker=docker).push("red", DATA)).status_code == 503
+    await world.enable(key)
+    await check_whole(world, DATA, "red")
 
 
 async def test_many_meet_at_once(world: SealedWorld) -> None:
