@@ -129,6 +129,21 @@ async def test_a_broken_wrap_is_passed_by(keyed: KeyedRegistry) -> None:
     assert await keyed.pull(shared) == (200, b"shared")
 
 
+@on_both_databases
+async def test_a_broken_wrap_under_the_new_key_is_made_anew(keyed: KeyedRegistry) -> None:
+    new = await keyed.make_key("new")
+    digest = await push(keyed, b"shared")
+    await keyed.make_repository("other")
+    await keyed.bind(new, "other")
+    await push(keyed, b"shared", "other")
+    object_id = await keyed.object_id(digest)
+    await keyed.database.write(put_wrap, keyed.account_id, object_id, new.id, b"\1" * 80)
+    await keyed.bind(new)
+    await keyed.rewrap()
+    assert await keyed.wraps_of(digest) == [new.id]
+    assert await keyed.pull(digest) == (200, b"shared")
+
+
 async def _steps(
     keyed: KeyedRegistry, between: Callable[[int], Awaitable[None]]
 ) -> tuple[list[StepFailed], runs.Run]:
@@ -245,6 +260,23 @@ async def test_a_key_that_is_disabled_between_reading_and_writing(keyed: KeyedRe
 
     with pytest.raises(StepFailed, match="not enabled"):
         await _steps(keyed, once(keyed, disable, digests))
+    assert await keyed.link_keys() == dict.fromkeys(digests, old.id)
+
+
+@on_both_databases
+async def test_what_is_shut_between_reading_and_writing_stays(keyed: KeyedRegistry) -> None:
+    old, new = await keyed.make_key("old"), await keyed.make_key("new")
+    await keyed.make_repository("app")
+    await keyed.bind(old)
+    digests = await push_many(keyed, 4)
+    await keyed.bind(new)
+
+    async def disable(_keyed: KeyedRegistry, _digests: list[str]) -> None:
+        await keyed.kms.disable(old)
+
+    refused, run = await _steps(keyed, once(keyed, disable, digests))
+    assert len(refused) == 1
+    assert run.counts["key_disabled"] == 4
     assert await keyed.link_keys() == dict.fromkeys(digests, old.id)
 
 

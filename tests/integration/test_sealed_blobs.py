@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +17,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
+from cloudcore.kms.rows import Key
 from registry.blobstore.base import ObjectChanged
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
@@ -193,6 +194,27 @@ async def test_a_key_that_nobody_can_use_fails_no_push_of_others(world: SealedWo
     assert (await world.link("red", DATA)) == (new[0], key.id)
     states = {each[0]: each[4] for each in await world.objects(DATA)}
     assert states == {old[0]: "condemned", new[0]: "live"}
+    assert (await world.pull("red", DATA)).content == DATA
+
+
+@pytest.mark.parametrize("end", [SealedWorld.disable, SealedWorld.delete])
+@pytest.mark.parametrize("names_source", [True, False])
+async def test_what_a_key_has_shut_is_no_source_for_a_mount(
+    world: SealedWorld,
+    end: Callable[[SealedWorld, Key], Awaitable[None]],
+    names_source: bool,
+) -> None:
+    key = await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    await world.push("blue", DATA)  # the same object, under the platform key
+    await world.bind("red", None)
+    await end(world, key)
+    assert (await world.pull("red", DATA)).status_code in (403, 404)
+    assert (await world.mount("red", DATA, "red")).status_code == 202
+    assert (await world.pull("red", DATA)).status_code in (403, 404)
+    query = f"mount={digest_of(DATA)}{'&from=acme/blue' if names_source else ''}"
+    mounted = await world.docker.post(f"{world.blobs('red')}/uploads/?{query}")
+    assert mounted.status_code == 201  # from a repository whose key can be used
     assert (await world.pull("red", DATA)).content == DATA
 
 

@@ -6,11 +6,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.db.base import Database, OutcomeUnknown
+from cloudcore.kms.rows import Key
 from registry.blobstore.base import DataKey
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
@@ -184,6 +187,41 @@ async def test_a_key_is_disabled_while_its_bytes_arrive(
     assert len(store.files.objects) == 1
 
 
+class LosingDatabase:
+    """A database whose next change that writes the rows of a blob is written, and its answer lost.
+
+    Before the caller knows, something else happens.
+    """
+
+    def __init__(self, database: Database, meeting: Callable[[], Awaitable[object]]) -> None:
+        self._database = database
+        self._meetings = [meeting]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        return getattr(self._database, name)
+
+    async def write(self, change: Callable[..., object], *args: object) -> object:
+        """Write."""
+        result = await self._database.write(change, *args)
+        if change.__name__ == "_record_rows" and self._meetings:
+            await self._meetings.pop()()
+            raise OutcomeUnknown("lost")
+        return result
+
+
+async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
+    world: SealedWorld,
+) -> None:
+    key = await world.make_bound_key("mine", "red")
+    database = LosingDatabase(world.install.database, lambda: world.disable(key))
+    ctx = replace(world.install.ctx, database=cast("Database", database))
+    transport = httpx.ASGITransport(DataPlane(ctx, OpenAccess("acme")))
+    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
+        assert (await replace(world, docker=docker).push("red", DATA)).status_code == 503
+    await world.enable(key)
+    await check_whole(world, DATA, "red")
+
+
 async def test_many_meet_at_once(world: SealedWorld) -> None:
     chance = random.Random(7)
     made = [None, *[await world.make_key(f"key-{number}") for number in range(3)]]
@@ -271,6 +309,23 @@ async def test_a_replacement_changes_the_encoding_for_all(
     assert encoding == ("sealed" if is_sealing else "plain")
     assert (await world.link("blue", DATA))[1] == (key.id if is_sealing else None)
     await check_whole(world, DATA, "red", "blue")
+
+
+@pytest.mark.parametrize("end", [SealedWorld.disable, SealedWorld.delete])
+async def test_plain_bytes_replace_no_sealed_ones_that_a_key_has_shut(
+    world: SealedWorld,
+    plain: SealedWorld,
+    end: Callable[[SealedWorld, Key], Awaitable[None]],
+) -> None:
+    key = await world.make_bound_key("blue", "blue")
+    await world.push("red", DATA)
+    await world.push("blue", DATA)
+    await end(world, key)
+    shut = error_of(await world.pull("blue", DATA))
+    await world.age(DATA)
+    assert (await plain.push("red", DATA)).status_code == 201
+    assert error_of(await world.pull("blue", DATA)) == shut
+    assert (await world.pull("red", DATA)).content == DATA
 
 
 async def test_a_session_that_began_plain_ends_plain(

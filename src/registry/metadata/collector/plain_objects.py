@@ -6,7 +6,7 @@ left it, so whoever continues a run needs no other record of where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
@@ -136,7 +136,14 @@ def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[NeededKey]:
     """Return the keys of the repositories that have an object, or had it in a deleted image."""
     uses = find_uses(tx, account_id, object_id)
-    ids = sorted({use.repository_id for use in uses})
+    return writing_keys(tx, account_id, {use.repository_id for use in uses})
+
+
+def writing_keys(
+    tx: Connection, account_id: str, repository_ids: Collection[str]
+) -> list[NeededKey]:
+    """Return the keys that these repositories of an account write under, in whatever state."""
+    ids = sorted(repository_ids)
     if not ids:
         return []
     found: dict[tuple[str, KeyState], list[str]] = {}

@@ -45,8 +45,7 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 
     """
     repository = lock_named_repository(tx, name)
-    link = get_link(tx, name, digest)  # under the lock, or another who deletes it may be before us
-    lock_objects(tx, link.account_id, [link.object_id])
+    link = _lock_link(tx, name, digest)  # under the lock, or another who deletes it may be first
     if not blobs.unlink(tx, link.repository_id, link.digest):
         raise BlobReferenced(
             f"a manifest in {name} references {digest}; delete the manifest first",
@@ -55,6 +54,21 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
     drop_unused_wraps(tx, link.account_id, [link.object_id])
     condemn(tx, link.account_id, [link.object_id], change.now)
     record_change(tx, change, DELETE, repository, blob=str(digest))
+
+
+def _lock_link(tx: Connection, name: Name, digest: Digest) -> Link:
+    """Return the link of a blob whose object is locked; until then, a push may move the link.
+
+    Raises:
+        BlobUnknown, NameUnknown: see `get_link`.
+
+    """
+    link = get_link(tx, name, digest)
+    while True:
+        lock_objects(tx, link.account_id, [link.object_id])
+        locked, link = link.object_id, get_link(tx, name, digest)
+        if link.object_id == locked:
+            return link
 
 
 def unknown(name: Name, digest: str) -> BlobUnknown:

@@ -172,15 +172,27 @@ def _source_link(
     source: Name | None,
     may_pull: Callable[[Name], bool],
 ) -> Link | None:
-    """Return the link to mount from: the one in `source`, or the first that may be pulled."""
+    """Return the link to mount from: the one in `source`, or the first that may be pulled.
+
+    A link whose KMS key cannot be used is none, even if the key of another repository opens the
+    blob: else the mount would give what the key has shut to those who could read it before.
+    """
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):
             return None
-        return blobs.find_link(tx, source.handle, source.repository, digest)
+        named = blobs.find_link(tx, source.handle, source.repository, digest)
+        return named if named is not None and _is_open(named) else None
     own = blobs.find_link(tx, name.handle, name.repository, digest)
-    if own is not None:
+    if own is not None and _is_open(own):
         return own
     for repository, link in blobs.holders(tx, account_id, digest, _MOUNT_CANDIDATES):
-        if may_pull(Name(name.handle, repository)):
+        if _is_open(link) and may_pull(Name(name.handle, repository)):
             return link
     return None
+
+
+def _is_open(link: Link) -> bool:
+    """Return True if a blob is plain, or is read through a KMS key that can be used."""
+    if link.encoding == PLAIN:
+        return True
+    return link.wrapped_data_key is not None and link.key_state == "enabled"

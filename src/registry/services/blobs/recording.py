@@ -144,9 +144,11 @@ async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _K
             if lost is not None:
                 raise
             lost = error  # all that it writes may be written twice
-        except _NoRepositoryError:
+        except (_NoRepositoryError, KmsKeyDisabled) as error:
             if lost is not None:
                 raise lost from None  # the first try may have written the object's row
+            if isinstance(error, KmsKeyDisabled):
+                raise
             return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from cloudcore.db.base import Connection
@@ -12,7 +11,7 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import wraps
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.switching import switch_bytes
-from registry.metadata.encryption_bindings import effective_key
+from registry.metadata.collector.plain_objects import writing_keys
 from registry.services.context import ServiceContext
 
 Wraps = Mapping[str, bytes | None]
@@ -68,6 +67,10 @@ def replace_bytes(
 
     """
     if new.encoding == PLAIN:
+        uses = wraps.find_uses(tx, account_id, new.id)
+        used = {use.kms_key_id for use in uses if use.kms_key_id is not None}
+        if not wraps.hold_enabled(tx, account_id, used):  # what is shut would be readable again
+            return False
         if not switch_bytes(tx, account_id, old_id, new, quarantined_id, now):
             return False
         wraps.unseal_uses(tx, account_id, new.id)
@@ -94,11 +97,9 @@ def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, li
 
     Each has the ids of the repositories that read plain bytes as yet.
     """
-    needed: dict[str, list[str]] = defaultdict(list)
-    for use in wraps.find_uses(tx, account_id, object_id):
-        if use.kms_key_id is not None:
-            needed[use.kms_key_id] += []
-        else:
-            key = effective_key(tx, account_id, use.repository_id)
-            needed[key.kms_key_id].append(use.repository_id)
+    uses = wraps.find_uses(tx, account_id, object_id)
+    needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}
+    plain = {each.repository_id for each in uses if each.kms_key_id is None}
+    for key in writing_keys(tx, account_id, plain):
+        needed.setdefault(key.kms_key_id, []).extend(key.repository_ids)
     return needed

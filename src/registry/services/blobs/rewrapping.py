@@ -27,14 +27,13 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.run_kinds import run_kind
 from cloudcore.jobs.runs import NewRun, Progress, Run
 from cloudcore.kms.references import key_to_use
-from cloudcore.kms.rows import hold_key
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.keys import DataKeys, WrapBroken
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.blobs.wraps import hold_enabled, put_wrap
 from registry.metadata.collector.collection import lock_objects
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
 from registry.metadata.repositories import live as repositories
@@ -174,7 +173,10 @@ def _read(tx: Connection, run: Run, cursor: Cursor | None) -> _Batch:
 
 
 async def _wrap(data_keys: DataKeys, run: Run, target: str, batch: _Batch) -> _Move:
-    """Wrap the data keys of the objects whose uses can move, where no wrap is there."""
+    """Wrap the data keys of the objects whose uses can move.
+
+    A wrap that is there already is made anew: it may not open, and the one that does may go.
+    """
     wraps: dict[str, dict[str, bytes]] = defaultdict(dict)
     for each in batch.wraps:
         wraps[each.object_id][each.kms_key_id] = each.wrapped
@@ -185,7 +187,7 @@ async def _wrap(data_keys: DataKeys, run: Run, target: str, batch: _Batch) -> _M
     for use in batch.uses:
         obstacle = _obstacle(use)
         known = wraps[use.object_id]
-        if obstacle is None and target not in known and use.object_id not in made:
+        if obstacle is None and use.object_id not in made:
             if use.object_id not in unreadable:
                 data_key = await _open(data_keys, run.account_id, use, known)
                 if data_key is None:
@@ -238,14 +240,13 @@ def _write(run: Run, target: str, move: _Move, progress: Progress, tx: Connectio
     account_id = run.account_id
     objects = {use.object_id: use.stored_id for use in move.uses}
     lock_objects(tx, account_id, objects)
-    is_usable = hold_key(tx, account_id, target) == "enabled"
+    used = {use.kms_key_id for use in move.uses if use.kms_key_id is not None}
+    is_usable = hold_enabled(tx, account_id, {target, *used})
     if not is_usable or effective_key(tx, account_id, run.scope_id).kms_key_id != target:
         raise _changed()
     there = key_moves.stored_ids(tx, account_id, sorted(objects))
-    wraps = key_moves.usable_wraps(tx, account_id, sorted(there))
-    wrapped = {each.object_id for each in wraps if each.kms_key_id == target}
-    for object_id in sorted(there.keys() - wrapped):
-        if object_id not in move.wraps or there[object_id] != objects[object_id]:
+    for object_id in sorted(there):
+        if there[object_id] != objects[object_id]:
             raise _changed()
         put_wrap(tx, account_id, object_id, target, move.wraps[object_id])
     uses = [use for use in move.uses if use.object_id in there]
