@@ -27,7 +27,6 @@ PLATFORMS: Final = {
     "registry.metadata.collector.erasure": "deleted keys, whosesoever; no request's",
     "registry.metadata.collector.wrap_audit": "fsck reads everything; no request does",
     "registry.metadata.collector.backups": "a backup has everything; no request's",
-    "registry.metadata.collector.plain_objects": "the run that seals them all, and `writing_keys`",
     "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
     "registry.metadata.figures": "the operator's metrics; no request's",
     "cloudcore.jobs.figures": "the operator's metrics; no request's",
