@@ -25,7 +25,6 @@ from registry.blobstore.growing_file import GrowingFile
 from registry.blobstore.sealed_frames import resumable_at
 from registry.blobstore.sealed_growing import GrowingSealedFile
 from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
-from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staged_file import Shared, StagedFile, open_held
 from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.stored_file import (
@@ -58,7 +57,6 @@ class DiskFiles:
         self.compresses: Final = compresses
         self._folders = Folders(root)
         self._shared = Shared(compresses=compresses)
-        self._frames = SharedFrames()
 
     def close(self) -> None:
         """Release the folders; what was opened can still be read."""
@@ -76,9 +74,7 @@ class DiskFiles:
             if not self.take_back(object_id):
                 raise
             stored = open_stored(self._folders.objects, path, stored_size)
-        if data_key is None:
-            return stored
-        return unseal(stored, object_id, size, data_key, self._frames)
+        return stored if data_key is None else unseal(stored, object_id, size, data_key)
 
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
@@ -91,9 +87,7 @@ class DiskFiles:
         if data_key is None:
             return open_cached(self._folders.objects, path, size)
         stored = open_cached(self._folders.objects, path)
-        if stored is None:
-            return None
-        return unseal_cached(stored, object_id, size, data_key, self._frames)
+        return None if stored is None else unseal_cached(stored, object_id, size, data_key)
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Protocol
 
 from registry.blobstore.base import DataKey, ObjectChanged, ObjectDamaged
@@ -23,7 +22,6 @@ from registry.blobstore.sealed_format import (
 from registry.blobstore.sealed_frames import open_frame, scratch
 from registry.blobstore.sealed_layout import Layout, Slots
 from registry.blobstore.sealed_table import read_table
-from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
@@ -48,21 +46,15 @@ class StoredBytes(BlockingObject, Protocol):
 class SealedObject(BlockingObject):
     """A sealed object over its stored bytes."""
 
-    __slots__ = ("_cipher", "_layout", "_length", "_shared", "_stored")
+    __slots__ = ("_cipher", "_layout", "_length", "_stored")
 
     def __init__(
-        self,
-        stored: StoredBytes,
-        cipher: FrameCipher,
-        layout: Layout,
-        length: int,
-        shared: SharedFrames,
+        self, stored: StoredBytes, cipher: FrameCipher, layout: Layout, length: int
     ) -> None:
         self._stored = stored
         self._cipher = cipher
         self._layout = layout
         self._length = length
-        self._shared = shared
 
     @property
     def length(self) -> int:
@@ -92,21 +84,17 @@ class SealedObject(BlockingObject):
         return self._read(*checked_range(start, stop, self._length))
 
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        own = memoryview(bytearray(min(self._length, FRAME_BYTES)))
-        first, stop = offset // FRAME_BYTES, -(-end // FRAME_BYTES)
-        start = self._layout.start(first)
-        self._stored.expect(start, self._layout.start(stop) - start)
+        plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
+        first = self._layout.start(offset // FRAME_BYTES)
+        self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
         if end == self._length and not end % FRAME_BYTES:
-            self._checked(stop, own)
-        with self._shared.reading(self._cipher.header, first, stop) as reader:
-            while offset < end:
-                number, skipped = divmod(offset, FRAME_BYTES)
-                decrypt = partial(self._checked, number)
-                with reader.frame(number, decrypt) as shared:
-                    frame = decrypt(own) if shared is None else shared
-                    view = frame[skipped : skipped + end - offset]
-                    offset += len(view)
-                    yield view
+            self._checked(end // FRAME_BYTES, plain)
+        while offset < end:
+            number, skipped = divmod(offset, FRAME_BYTES)
+            frame = self._checked(number, plain)
+            view = frame[skipped : skipped + end - offset]
+            offset += len(view)
+            yield view
 
     def check_end(self) -> None:
         """Check the last frame, which tells the size.
@@ -143,16 +131,11 @@ class SealedObject(BlockingObject):
 
 
 def unseal(
-    stored: StoredBytes,
-    object_id: str,
-    size: int | None,
-    data_key: DataKey,
-    shared: SharedFrames | None = None,
+    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey
 ) -> SealedObject:
     """Return the sealed object of `size` bytes that is stored so; on an error, close it.
 
-    Its readers share frames with others of `shared`. Without a size, the last frame is checked,
-    since the number of stored bytes may be wrong.
+    Without a size, the last frame is checked, since the number of stored bytes may be wrong.
 
     Raises:
         ObjectDamaged: it has another size, or was not sealed with this key for this object.
@@ -160,7 +143,7 @@ def unseal(
 
     """
     with _closing_on_error(stored):
-        found = _unsealed(stored, object_id, size, data_key, shared, wait=True)
+        found = _unsealed(stored, object_id, size, data_key, wait=True)
         if found is None:
             raise SealBroken("there are fewer bytes")
         if size is None:
@@ -169,16 +152,12 @@ def unseal(
 
 
 def unseal_cached(
-    stored: StoredBytes,
-    object_id: str,
-    size: int | None,
-    data_key: DataKey,
-    shared: SharedFrames | None = None,
+    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey
 ) -> SealedObject | None:
     """Do as `unseal`, or return None and close it if that might wait for the disk."""
     if size is not None:
         with _closing_on_error(stored):
-            found = _unsealed(stored, object_id, size, data_key, shared, wait=False)
+            found = _unsealed(stored, object_id, size, data_key, wait=False)
         if found is not None:
             return found
     stored.close()
@@ -186,20 +165,13 @@ def unseal_cached(
 
 
 def _unsealed(
-    stored: StoredBytes,
-    object_id: str,
-    size: int | None,
-    data_key: DataKey,
-    shared: SharedFrames | None,
-    *,
-    wait: bool,
+    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey, *, wait: bool
 ) -> SealedObject | None:
     """Return the object, or None if there are fewer bytes, or without `wait`, it might wait."""
 
     def read(view: memoryview, offset: int) -> bool:
         return stored.read_into(view, offset, wait=wait)
 
-    shared = shared or SharedFrames()
     header = bytearray(HEADER_BYTES)
     if not read(memoryview(header), 0):
         return None
@@ -209,9 +181,9 @@ def _unsealed(
         check_size(length, size)
     cipher = FrameCipher.of_header(bytes(header), data_key, object_id)
     if not is_packed:
-        return SealedObject(stored, cipher, Slots(), length, shared)
+        return SealedObject(stored, cipher, Slots(), length)
     found = read_table(cipher, stored.length, size, read, wait=wait)
-    return None if found is None else SealedObject(stored, cipher, *found, shared)
+    return None if found is None else SealedObject(stored, cipher, *found)
 
 
 @contextmanager
