@@ -98,8 +98,11 @@ def access_key_that_logs_in(signed_in: SignedIn, *statements: Statement) -> Logg
 
 
 @contextmanager
-def serving(data: Path) -> Iterator[SignedIn]:
-    """Set an install up as its operator does, add a second account, and serve it meanwhile."""
+def serving(data: Path, *options: str) -> Iterator[SignedIn]:
+    """Set an install up as its operator does, add a second account, and serve it meanwhile.
+
+    `options` are those of ``entrepot serve``.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -117,7 +120,7 @@ def serving(data: Path) -> Iterator[SignedIn]:
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )
     partner_token, person_token = asyncio.run(_add_partner(data, url))
-    registry = start_registry(data, "--port", str(port), command="serve")
+    registry = start_registry(data, "--port", str(port), *options, command="serve")
     try:
         answer = httpx.post(
             f"{url}/v1/oauth/token", data={"grant_type": "client_credentials"}, auth=pair
