@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from registry.cli.options import Verbs, add_output
+from registry.cli.options import Verbs
+from registry.cli.paced_runs import add_limit_rate, add_status, whole_number
 from registry.cli.server_commands import add_data, settings_of
 
 
@@ -29,36 +30,15 @@ def add_parsers(commands: Verbs) -> None:
     )
     scrub.add_argument(
         "--older-than",
-        type=_number,
+        type=whole_number,
         default=0,
         metavar="DAYS",
         help="skip blobs that were verified in these days; so an interrupted scrub goes on",
     )
-    scrub.add_argument(
-        "--limit-rate",
-        type=_number,
-        default=0,
-        metavar="BYTES",
-        help="read at most so many bytes per second (as many as the disk gives)",
-    )
+    add_limit_rate(scrub)
     add_data(scrub)
-    verbs = scrub.add_commands()
-    verbs.metavar = "[COMMAND]"
+    add_status(scrub, "how far the scrub in the background has come", _show_status)
     scrub.set_defaults(run=_scrub)
-    words = "how far the scrub in the background has come"
-    status = verbs.add_parser("status", help=words, description=f"Show {words}.")
-    add_data(status)
-    add_output(status)
-    for action in status._actions:  # else these defaults hide what was given before the command
-        if action.dest in ("config", "data"):
-            action.default = argparse.SUPPRESS
-    status.set_defaults(run=_show_status)
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def _scrub(options: argparse.Namespace) -> int:

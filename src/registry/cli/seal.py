@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from registry.cli.options import Verbs, add_output
+from registry.cli.options import Verbs
+from registry.cli.paced_runs import add_limit_rate, add_status
 from registry.cli.server_commands import add_data, settings_of
 
 
@@ -20,31 +21,14 @@ def add_parsers(commands: Verbs) -> None:
         " deleted. For operators of the registry: it needs the data, the settings and the root key"
         " of 'serve', and may run beside it. The plain files are deleted by the garbage collector.",
     )
-    seal.add_argument(
-        "--limit-rate",
-        type=_number,
-        default=0,
-        metavar="BYTES",
-        help="read at most so many bytes per second (as many as the disk gives)",
-    )
+    add_limit_rate(seal)
     add_data(seal)
-    verbs = seal.add_commands()
-    verbs.metavar = "[COMMAND]"
+    add_status(
+        seal,
+        "how much is stored plain, and how the last turn in the background ended",
+        _show_status,
+    )
     seal.set_defaults(run=_seal)
-    words = "how much is stored plain, and how the last turn in the background ended"
-    status = verbs.add_parser("status", help=words, description=f"Show {words}.")
-    add_data(status)
-    add_output(status)
-    for action in status._actions:  # else these defaults hide what was given before the command
-        if action.dest in ("config", "data"):
-            action.default = argparse.SUPPRESS
-    status.set_defaults(run=_show_status)
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
 
 
 def _seal(options: argparse.Namespace) -> int:

@@ -30,13 +30,13 @@ from registry.gc.object_check import FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
 from registry.keys import DataKeys
 from registry.metadata.blobs.inline import add_body
-from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
 from registry.metadata.collector import plain_objects
 from registry.metadata.collector.audit import ObjectRow
 from registry.metadata.collector.plain_objects import NeededKey
 from registry.oci.digest import Digest
+from registry.services.blobs.recording import new_object
 from registry.services.context import ServiceContext
 
 _TRIES: Final = 5
@@ -229,16 +229,7 @@ def _switch(
         _KeysChanged: it needs a key without a wrap, or one that is not enabled any more.
 
     """
-    new = NewObject(
-        row.id,
-        stored.digest,
-        stored.size,
-        stored.stored_size,
-        stored.encoding,
-        stored_id=stored.object_id,
-        is_inline=stored.body is not None,
-        checksum=stored.checksum,
-    )
+    new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):
         return False
     if stored.body is not None:

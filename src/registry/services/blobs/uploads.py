@@ -27,19 +27,17 @@ from registry.errors import (
     UploadOutOfOrder,
 )
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
+from registry.metadata.blobs.uploads import Upload
 from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.recording import NewBytes, drop_stored, record_blob
 from registry.services.blobs.sealing import (
-    Seal,
     check_writable,
     find_upload_keys,
     key_of,
     new_seal,
-    open_seal,
     repository_and_key,
     seal_under,
     wrap_for_row,
@@ -50,6 +48,12 @@ from registry.services.blobs.upload_leases import (
     busy,
     get_upload,
     unknown,
+)
+from registry.services.blobs.upload_stages import (
+    discard_stage,
+    drop_received,
+    new_stage_seal,
+    open_stage,
 )
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import repository_for_push
@@ -237,7 +241,7 @@ async def _finish_small(
     if chunk.span is not None and chunk.span.first:
         raise UploadOutOfOrder(0)
     hold.stage_id = ctx.new_id()
-    hold.seal = await _new_seal(ctx, hold)
+    hold.seal = await new_stage_seal(ctx, hold)
     data = await chunk.whole()
     try:
         stored = store_inline(data, expected, hold.stage_id, key_of(hold.seal))
@@ -277,10 +281,10 @@ async def push_blob(
         try:
             stored = await chunk.body(sink, finish)
         except BaseException:
-            await _discard(staged)  # there is no session that could resume them
+            await discard_stage(staged)  # there is no session that could resume them
             raise
         if stored is None:
-            await _discard(staged)
+            await discard_stage(staged)
             raise _cut_short()
         await record_blob(ctx, NewBytes(repository.id, repository.account_id, stored, seal))
 
@@ -297,7 +301,7 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         hold.is_over = True
         if not await ctx.database.write(uploads.remove_upload, hold.lease):
             raise unknown(upload_id)
-        await _drop_received(ctx, hold)
+        await drop_received(ctx, hold)
 
 
 def _held(
@@ -316,7 +320,7 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
         raise UploadOutOfOrder(upload.received_bytes)
     _check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     try:
-        staged = await _open(ctx, hold)
+        staged = await open_stage(ctx, hold)
     except ObjectUnknown:
         # The acknowledged bytes were lost (a flush failed): the upload must begin anew.
         await _end(ctx, hold)
@@ -328,64 +332,8 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
             raise busy() from None
         except BaseException:
             if hold.has_copy and not hold.is_over:  # no row names the copy
-                await _discard(staged)
+                await discard_stage(staged)
             raise
-
-
-async def _open(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Open the session's bytes, in a copy if a former holder may still write to them."""
-    if hold.upload.stage_shared:
-        return await _copy(ctx, hold)
-    try:
-        return await _open_in_place(ctx, hold)
-    except StageBusy:  # the last writer has not closed them yet
-        return await _copy(ctx, hold)
-
-
-async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    upload = hold.upload
-    if upload.received_bytes == 0:
-        hold.seal = await _new_seal(ctx, hold)
-        # The first holder finds nothing under the session's id. A later one may find bytes of an
-        # earlier one that do not count; it resumes them and cuts them off.
-        is_fresh = upload.lease_token == FIRST_TOKEN
-        with suppress(StageBusy):
-            return await ctx.writer.stage(
-                upload.stage_id, key_of(hold.seal), upload.algorithm, is_fresh=is_fresh
-            )
-    else:
-        hold.seal = await open_seal(ctx, upload, hold.keys)
-    staged = await ctx.writer.resume(upload.stage_id)
-    try:
-        await staged.rewind(
-            upload.received_bytes, upload.digests, upload.algorithm, data_key=key_of(hold.seal)
-        )
-    except BaseException:
-        await staged.aclose()
-        raise
-    return staged
-
-
-async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Copy the acknowledged bytes to a new id, since a former holder may still write to them."""
-    upload = hold.upload
-    hold.stage_id = ctx.new_id()
-    hold.seal = await _new_seal(ctx, hold)
-    if upload.received_bytes == 0:
-        return await ctx.writer.stage(hold.stage_id, key_of(hold.seal), upload.algorithm)
-    return await ctx.writer.stage_copy(
-        hold.stage_id,
-        upload.stage_id,
-        upload.received_bytes,
-        data_key=key_of(hold.seal),
-        source_key=key_of(await open_seal(ctx, upload, hold.keys)),
-    )
-
-
-async def _new_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
-    """Return the seal for bytes that are staged anew; None if they are to be plain."""
-    writing = hold.keys.writing if hold.keys else None
-    return await new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
 
 
 async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
@@ -393,27 +341,9 @@ async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = No
     hold.is_over = True
     is_ended = await ctx.database.write(uploads.remove_upload, hold.lease)
     if staged is not None and (is_ended or hold.has_copy):
-        await _discard(staged)
+        await discard_stage(staged)
     if is_ended:
-        await _drop_received(ctx, hold)
-
-
-async def _discard(staged: Staged) -> None:
-    """Delete staged bytes that no row names; if the store fails, the orphan scan finds them."""
-    with suppress(StoreUnavailable):
-        await staged.discard()
-
-
-async def _drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
-    """Delete the bytes that the session had when the lease was taken; no row names them now.
-
-    A holder that lost the lease may have them open, or may have made them an object, or the store
-    fails. Then leave them to the orphan scan.
-    """
-    if hold.upload.lease_token == FIRST_TOKEN:
-        return  # nothing was staged before
-    with suppress(StageBusy, StoreUnavailable):
-        await ctx.writer.discard(hold.upload.stage_id)
+        await drop_received(ctx, hold)
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
@@ -443,7 +373,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
                 await ctx.writer.discard(hold.stage_id)
         raise await ctx.database.read(_lost, hold, ctx.clock())
     if hold.has_copy:
-        await _drop_received(ctx, hold)
+        await drop_received(ctx, hold)
 
 
 async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
@@ -463,7 +393,7 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
             await drop_stored(ctx, stored)
         raise await ctx.database.read(_lost, hold, ctx.clock()) from None
     if hold.has_copy:
-        await _drop_received(ctx, hold)
+        await drop_received(ctx, hold)
 
 
 def _lost(tx: Connection, hold: UploadHold, now: int) -> UploadBusy:
