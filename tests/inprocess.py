@@ -21,11 +21,16 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
+from cloudcore.keyring import Keyring
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.vault import Vault
 from cloudcore.serving.body import Message, Scope
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.errors import CODES
+from registry.keys import DataKeys
 from registry.metadata.repositories.live import (
     add_account,
     find_account,
@@ -262,15 +267,21 @@ async def open_registry(
     limits: Limits | None = None,
     around: Callable[[Database], Database] = lambda database: database,
     leases: Leases | None = None,
+    seals: bool = False,
 ) -> AsyncIterator[Registry]:
     """Open a registry over a migrated database and a store; `around` may wrap the database.
 
-    Without `limits`, small blobs are in the store too, where tests look for them.
+    Without `limits`, small blobs are in the store too, where tests look for them. If it `seals`,
+    the account has a platform key.
     """
     clock = clock or ManualClock()
     opened = open_database(url)
     try:
         await opened.write(add_account, uuid7(clock()), account, clock())
+        providers = Providers(EmbeddedProvider(Keyring(bytes(32))))
+        if seals:
+            maker = KeyMaker(providers, "local", uuid7)
+            await maker.add_missing_platform_keys(opened, clock())
         database = around(opened)
         pulls = PullLog(database, clock)
         made = ServiceContext(
@@ -283,6 +294,8 @@ async def open_registry(
             pulls=pulls,
             registry_host=RegistryHost("local", "registry.example"),
             leases=leases or Leases(uuid7()),
+            data_keys=DataKeys(Vault(database, providers, clock)) if seals else None,
+            seals=seals,
         )
         app = DataPlane(made, OpenAccess(account))
         yield Registry(made, app, Client(app), clock, account)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import pytest
 
@@ -134,9 +134,24 @@ class Push:
         return answer.status == 201
 
 
+class Form(NamedTuple):
+    """How blobs are stored."""
+
+    name: str
+    limits: Limits
+    is_sealed: bool = False
+
+
+FORMS: Final = (
+    Form("files", IN_FILES),
+    Form("inline", Limits()),
+    Form("sealed", IN_FILES, is_sealed=True),
+)
+
+
 @asynccontextmanager
 async def worker(
-    url: str, folder: Path, limits: Limits, steps: Steps | None = None
+    url: str, folder: Path, form: Form, steps: Steps | None = None
 ) -> AsyncIterator[Registry]:
     """Run a worker over rows and files that outlive it; it takes all others for dead."""
     steps = steps or Steps()
@@ -144,7 +159,8 @@ async def worker(
         async with open_registry(
             url,
             SteppingStore(store, steps),
-            limits=limits,
+            limits=form.limits,
+            seals=form.is_sealed,
             around=lambda database: SteppingDatabase(database, steps),
             leases=Leases(uuid7(), lambda _: True),
         ) as registry:
@@ -167,11 +183,11 @@ async def check_acknowledged(registry: Registry, push: Push) -> None:
 
 
 async def struck_push(
-    url: str, folder: Path, limits: Limits, number: int, strike: Callable[[], NoReturn]
+    url: str, folder: Path, form: Form, number: int, strike: Callable[[], NoReturn]
 ) -> str:
     """Push with a strike at one step, then finish the push elsewhere; return the step."""
     push, steps = Push(), Steps()
-    async with worker(url, folder, limits, steps) as registry:
+    async with worker(url, folder, form, steps) as registry:
         steps.strike_at(number, strike)
         with suppress(Died):
             is_whole = await push.all(registry.client)
@@ -183,7 +199,7 @@ async def struck_push(
         if len(steps.taken) <= number:
             return ""
         step = steps.taken[number]
-    async with worker(url, folder, limits) as registry:
+    async with worker(url, folder, form) as registry:
         await check_acknowledged(registry, push)
         assert await push.all(registry.client), f"cannot go on after a strike {step}"
         await check_acknowledged(registry, push)
@@ -200,17 +216,17 @@ def leaked(url: str, folder: Path) -> tuple[set[str], set[str]]:
         return objects - object_ids(query), staged - upload_ids(query)
 
 
-@pytest.mark.parametrize("limits", [IN_FILES, Limits()], ids=["files", "inline"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 @pytest.mark.parametrize("strike", [fail, die])
 def test_a_push_goes_on_after_a_strike_at_any_step(
-    migrated_file: Path, tmp_path: Path, strike: Callable[[], NoReturn], limits: Limits
+    migrated_file: Path, tmp_path: Path, strike: Callable[[], NoReturn], form: Form
 ) -> None:
     for number in itertools.count():
         here = tmp_path / str(number)
         here.mkdir()
         shutil.copy(migrated_file, here / "metadata.db")
         url = f"sqlite:///{here}/metadata.db"
-        step = asyncio.run(struck_push(url, here / "blobs", limits, number, strike))
+        step = asyncio.run(struck_push(url, here / "blobs", form, number, strike))
         if not step:
             break
         objects, staged = leaked(url, here / "blobs")
