@@ -69,6 +69,7 @@ def play(
     *,
     hours: int = 4,
     limits: Limits | None = None,
+    seals: bool = False,
 ) -> None:
     """Run a scenario over the rows and files of a folder, so many hours after the beginning."""
 
@@ -78,6 +79,7 @@ def play(
             store,
             clock=ManualClock(START + hours * HOUR),
             limits=limits,
+            seals=seals,
             around=lambda database: SteppingDatabase(database, steps or Steps()),
         ) as registry:
             await scenario(registry, store)
@@ -94,14 +96,14 @@ async def clean_twice(registry: Registry, store: FilesystemStore) -> None:
     await check_clean(registry, store)
 
 
-def collect_and_die(data: Path, when: int) -> bool:
+def collect_and_die(data: Path, when: int, *, seals: bool) -> bool:
     """Collect in a child that dies at a step; say whether it came so far."""
     child = os.fork()
     if child == 0:
         try:
             killer = Killer(when)
             with watched(killer.operation):
-                play(data, clean, killer)
+                play(data, clean, killer, seals=seals)
         except BaseException:  # noqa: BLE001 - told by the parent
             sys.excepthook(*sys.exc_info())
             os._exit(1)
@@ -138,16 +140,23 @@ def _files(data: Path) -> list[Path]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("limits", [IN_FILES, Limits()], ids=["files", "inline"])
+@pytest.mark.parametrize(
+    ("limits", "seals"),
+    [(IN_FILES, False), (Limits(), False), (IN_FILES, True)],
+    ids=["files", "inline", "sealed"],
+)
 def test_a_kill_at_any_step_costs_nothing(
-    migrated_file: Path, folder: Path, limits: Limits
+    migrated_file: Path,
+    folder: Path,
+    limits: Limits,
+    seals: bool,
 ) -> None:
     shutil.copy(migrated_file, folder / "metadata.db")
-    play(folder, fill, hours=0, limits=limits)
+    play(folder, fill, hours=0, limits=limits, seals=seals)
     copy = Copy.of(folder)
     kills = 0
-    while collect_and_die(folder, kills):
-        play(folder, clean_twice, hours=8)
+    while collect_and_die(folder, kills, seals=seals):
+        play(folder, clean_twice, hours=8, seals=seals)
         with querying(f"sqlite:///{folder}/metadata.db") as query:
             check_counters(query, "dev")
             with closing(FilesystemStore(folder / "blobs")) as store:
