@@ -93,8 +93,10 @@ async def until_ended(database: Database, chore: Chore, count: int) -> None:
     """Wait until so many turns have begun, and all have ended."""
 
     async def ended() -> bool:
+        if chore.turns < count:  # before the row is read: a turn may begin meanwhile
+            return False
         turn = (await database.read(all_turns)).get(chore.name)
-        return chore.turns >= count and turn is not None and turn.lease_token is None
+        return turn is not None and turn.lease_token is None
 
     await until(ended)
 
