@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
-from cloudcore.clock import MICROSECONDS
 from registry.blobstore.base import Orphan
 from registry.blobstore.opening import open_store
 from registry.cli.api import Record
 from registry.cli.failure import Missing, Misuse
-from registry.cli.output import column, size_text, time_text, write_now, write_records
+from registry.cli.output import column, size_text, time_text, utc_text, write_now, write_records
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
 from registry.main import Registry, prepare
@@ -86,10 +84,6 @@ def _record(orphan: Orphan, kept: int) -> Record:
         "id": orphan.object_id,
         "kind": "object" if orphan.is_object else "staged",
         "bytes": orphan.stored_size,
-        "set_aside_at": _time(orphan.set_aside_at),
-        "kept_until": _time(orphan.set_aside_at + kept),
+        "set_aside_at": utc_text(orphan.set_aside_at),
+        "kept_until": utc_text(orphan.set_aside_at + kept),
     }
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
 
+from cloudcore.clock import MICROSECONDS
 from registry.cli.table import Heading, write_table
 
 Record = Mapping[str, Any]
@@ -174,6 +176,11 @@ def duration_text(seconds: int) -> str:
         if seconds and seconds % length == 0:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
+
+
+def utc_text(moment: int) -> str:
+    """Return a moment in microseconds since the epoch as RFC 3339 text, to the second."""
+    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def time_text(moment: str) -> str:

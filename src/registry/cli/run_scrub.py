@@ -6,14 +6,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import NotFound
 from registry.cli.api import Record
 from registry.cli.failure import Missing
-from registry.cli.output import TABLE, duration_text, size_text, time_text, write_now, write_record
+from registry.cli.output import duration_text, size_text, time_text, utc_text, write_now
+from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
@@ -37,10 +37,7 @@ def run_scrub(
     begun = time.monotonic()
     report, warning = asyncio.run(_scrub(settings, repositories, days * _DAY, bytes_per_second))
     seconds = time.monotonic() - begun
-    for blob in report.blobs:
-        write_now(f"blob {blob.digest}: {blob.problem}\n")
-        for needy in blob.images:
-            write_now(f"image {needy} needs blob {blob.digest}\n")
+    write_damaged(report.blobs)
     for found in report.manifests:
         write_now(f"manifest {found.manifest.digest}: {found.problem}\n")
         for image in found.images:
@@ -98,10 +95,7 @@ def run_status(settings: Settings, form: str) -> int:
     """Print how far the scrub in the background has come."""
     prepare(settings)
     status = asyncio.run(_status(settings))
-    if form == TABLE:
-        write_now(_text(settings, status))
-    else:
-        write_record(_record(settings, status), form)
+    write_status(form, _lines(settings, status), _record(settings, status))
     return 0
 
 
@@ -111,7 +105,7 @@ async def _status(settings: Settings) -> ScrubStatus:
         return await scrub_status(ctx.database, ctx.clock() - settings.scrubbing.every)
 
 
-def _text(settings: Settings, status: ScrubStatus) -> str:
+def _lines(settings: Settings, status: ScrubStatus) -> list[str]:
     rate = settings.scrubbing.scrub_rate_bytes
     every = settings.scrubbing.scrub_every_seconds
     period = f"{every // 86400} days" if every % 86400 == 0 else duration_text(every)
@@ -122,12 +116,9 @@ def _text(settings: Settings, status: ScrubStatus) -> str:
     )
     lines = [setting if rate else f"turned off (scrub_rate_bytes = 0); period {period}", verified]
     if status.oldest_at is not None:
-        lines.append(f"verified longest ago: {time_text(_time(status.oldest_at))}")
+        lines.append(f"verified longest ago: {time_text(utc_text(status.oldest_at))}")
     lines.append(f"known to be damaged: {status.damaged_count} blobs")
-    if status.turn_ended_at is not None:
-        failed = "; it failed, and the log has the reason" if status.is_failed else ""
-        lines.append(f"last turn: {time_text(_time(status.turn_ended_at))}{failed}")
-    return "\n".join([*lines, ""])
+    return [*lines, *last_turn(status.turn_ended_at, is_failed=status.is_failed)]
 
 
 def _record(settings: Settings, status: ScrubStatus) -> Record:
@@ -139,12 +130,8 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
         "stored_bytes": status.stored_bytes,
         "verified_blobs": status.verified_count,
         "verified_bytes": status.verified_bytes,
-        "oldest_verified_at": None if status.oldest_at is None else _time(status.oldest_at),
+        "oldest_verified_at": None if status.oldest_at is None else utc_text(status.oldest_at),
         "damaged_blobs": status.damaged_count,
-        "turn_ended_at": None if status.turn_ended_at is None else _time(status.turn_ended_at),
+        "turn_ended_at": None if status.turn_ended_at is None else utc_text(status.turn_ended_at),
         "turn_failed": status.is_failed,
     }
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

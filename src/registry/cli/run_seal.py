@@ -8,15 +8,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.vault import Vault
 from registry.cli.api import Record
 from registry.cli.failure import CommandFailure
-from registry.cli.output import TABLE, size_text, time_text, write_now, write_record
+from registry.cli.output import size_text, utc_text, write_now
+from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.cli.serve import check_install
 from registry.gc.generations import DatabaseWentBack, check_generation
@@ -50,10 +49,7 @@ def run_seal(settings: Settings, bytes_per_second: int) -> int:
     begun = time.monotonic()
     report = asyncio.run(_seal(settings, bytes_per_second))
     seconds = time.monotonic() - begun
-    for blob in report.damaged:
-        write_now(f"blob {blob.digest}: {blob.problem}\n")
-        for needy in blob.images:
-            write_now(f"image {needy} needs blob {blob.digest}\n")
+    write_damaged(report.damaged)
     if report.damaged:
         write_now(f"{len(report.damaged)} blobs are damaged: a push of the same image heals them\n")
     for outcome, words in _STAYED.items():
@@ -110,10 +106,7 @@ def run_status(settings: Settings, form: str) -> int:
     """Print how much is stored plain, and how the last turn in the background ended."""
     prepare(settings)
     status = asyncio.run(_status(settings))
-    if form == TABLE:
-        write_now(_text(settings, status))
-    else:
-        write_record(_record(settings, status), form)
+    write_status(form, _lines(settings, status), _record(settings, status))
     return 0
 
 
@@ -122,7 +115,7 @@ async def _status(settings: Settings) -> SealStatus:
         return await seal_status(process.ctx.database)
 
 
-def _text(settings: Settings, status: SealStatus) -> str:
+def _lines(settings: Settings, status: SealStatus) -> list[str]:
     rate = settings.plain_sealing.seal_rate_bytes
     setting = f"plain blobs are sealed at {size_text(rate)}/s or less"
     if not settings.seals:
@@ -137,10 +130,7 @@ def _text(settings: Settings, status: SealStatus) -> str:
     lines = [setting, left]
     if plain.damaged_count:
         lines.append(f"of these, known to be damaged: {plain.damaged_count} blobs")
-    if status.turn_ended_at is not None:
-        failed = "; it failed, and the log has the reason" if status.is_failed else ""
-        lines.append(f"last turn: {time_text(_time(status.turn_ended_at))}{failed}")
-    return "\n".join([*lines, ""])
+    return [*lines, *last_turn(status.turn_ended_at, is_failed=status.is_failed)]
 
 
 def _record(settings: Settings, status: SealStatus) -> Record:
@@ -151,10 +141,6 @@ def _record(settings: Settings, status: SealStatus) -> Record:
         "plain_blobs": status.plain.object_count,
         "plain_bytes": status.plain.stored_bytes,
         "damaged_plain_blobs": status.plain.damaged_count,
-        "turn_ended_at": None if status.turn_ended_at is None else _time(status.turn_ended_at),
+        "turn_ended_at": None if status.turn_ended_at is None else utc_text(status.turn_ended_at),
         "turn_failed": status.is_failed,
     }
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment // MICROSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
