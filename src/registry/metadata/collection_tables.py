@@ -39,6 +39,18 @@ quarantined_objects = Table(
     Index("uq_quarantined_objects_stored_id", "stored_id", unique=True),
 )
 
+OF_THE_BYTES: Final = (
+    "account_id",
+    "digest",
+    "size",
+    "stored_size",
+    "encoding",
+    "stored_id",
+    "is_inline",
+    "checksum",
+)
+"""Columns of `blob_objects` that go to the quarantine with the bytes."""
+
 # The data key of each sealed object in quarantine, as in `blob_object_keys`.
 quarantined_object_keys = Table(
     "quarantined_object_keys",

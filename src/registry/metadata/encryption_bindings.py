@@ -6,17 +6,18 @@ key. A binding that is replaced or deleted ends; it stays as history.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import key_crn
 from cloudcore.kms.specs import KeyState
 from cloudcore.kms.tables import kms_keys
-from registry.metadata.tables import encryption_bindings
+from registry.metadata.tables import encryption_bindings, repositories
 
 BindingSource = Literal["repository", "account", "platform"]
 """What decides which key a repository writes under."""
@@ -26,6 +27,8 @@ _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 _b = encryption_bindings.c
 _k = kms_keys.c
+_r = repositories.c
+_own = encryption_bindings.alias("own")
 
 
 class EffectiveKey(NamedTuple):
@@ -34,6 +37,14 @@ class EffectiveKey(NamedTuple):
     kms_key_id: str
     state: KeyState
     source: BindingSource
+
+
+class SharedKey(NamedTuple):
+    """A key, and the repositories that write under it."""
+
+    kms_key_id: str
+    state: KeyState
+    repository_ids: Sequence[str]
 
 
 class BoundKey(NamedTuple):
@@ -57,10 +68,10 @@ class Binding(NamedTuple):
 
     id: str
     repository_id: str | None
-    """None: the account's default."""
+    """None for the account's default."""
     created_at: int
     ended_at: int | None
-    """None: it is active."""
+    """None while it is active."""
     key: BoundKey
 
 
@@ -99,6 +110,20 @@ _EFFECTIVE: Final = Statement(
         _k.account_id == bindparam("account_id"),
         _k.id == func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM),
     )
+)
+_EFFECTIVE_OF_MANY: Final = Statement(
+    select(_r.id, _k.id, _k.state)
+    .select_from(repositories)
+    .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
+    .join(
+        kms_keys,
+        and_(
+            _k.account_id == _r.account_id,
+            _k.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM),
+        ),
+    )
+    .where(_r.account_id == bindparam("account_id"), _r.id.in_(listed("ids")))
+    .order_by(_k.id, _r.id)
 )
 
 
@@ -149,6 +174,20 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
     row = tx.row(_EFFECTIVE, account_id=account_id, repository_id=repository_id)
     assert row is not None, "each account has a platform key"
     return EffectiveKey(*row)
+
+
+def effective_keys(
+    tx: Connection, account_id: str, repository_ids: Collection[str]
+) -> list[SharedKey]:
+    """Return the keys that these repositories of an account write under, in whatever state."""
+    ids = sorted(repository_ids)
+    if not ids:
+        return []
+    found: dict[tuple[str, KeyState], list[str]] = {}
+    rows = tx.rows(_EFFECTIVE_OF_MANY, account_id=account_id, ids=text_list(ids))
+    for repository_id, key_id, state in rows:
+        found.setdefault((key_id, state), []).append(repository_id)
+    return [SharedKey(*key, shared_by) for key, shared_by in found.items()]
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:

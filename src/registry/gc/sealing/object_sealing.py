@@ -34,7 +34,7 @@ from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.wraps import put_wrap, seal_uses
 from registry.metadata.collector import plain_objects
 from registry.metadata.collector.audit import ObjectRow
-from registry.metadata.collector.plain_objects import NeededKey
+from registry.metadata.encryption_bindings import SharedKey
 from registry.oci.digest import Digest
 from registry.services.blobs.recording import new_object
 from registry.services.context import ServiceContext
@@ -111,7 +111,7 @@ class Sealer:
             raise _SourceFailed from error
 
     async def _seal_file(
-        self, row: ObjectRow, data_key: DataKey, keys: Sequence[NeededKey]
+        self, row: ObjectRow, data_key: DataKey, keys: Sequence[SharedKey]
     ) -> Outcome:
         staged = await self._store.stage(self._ctx.new_id(), data_key)
         try:
@@ -127,14 +127,14 @@ class Sealer:
         finally:
             await staged.aclose()
 
-    async def _needed(self, row: ObjectRow) -> list[NeededKey]:
+    async def _needed(self, row: ObjectRow) -> list[SharedKey]:
         return await self._ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
 
     async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
         """Return the sealed copy, verified and durable.
 
         Raises:
-            _SourceFailed: there is no copy, because of the plain bytes.
+            _SourceFailed: the plain bytes are absent, damaged or unreadable.
 
         """
         try:
@@ -145,7 +145,7 @@ class Sealer:
             raise _SourceFailed from error
 
     async def _switch(
-        self, row: ObjectRow, stored: Stored, data_key: DataKey, keys: Sequence[NeededKey]
+        self, row: ObjectRow, stored: Stored, data_key: DataKey, keys: Sequence[SharedKey]
     ) -> Outcome:
         """Let the object have its sealed copy; if not `SEALED`, nothing was changed."""
         wraps: dict[str, bytes] = {}
@@ -182,7 +182,7 @@ class Sealer:
         return Outcome.DAMAGED
 
 
-def _obstacle(keys: Sequence[NeededKey]) -> Outcome | None:
+def _obstacle(keys: Sequence[SharedKey]) -> Outcome | None:
     if not keys:
         return Outcome.UNUSED
     is_usable = all(key.state == "enabled" for key in keys)

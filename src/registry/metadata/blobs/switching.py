@@ -9,23 +9,17 @@ from sqlalchemy import bindparam, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.blobs.objects import NewObject
-from registry.metadata.collection_tables import quarantined_object_keys, quarantined_objects
+from registry.metadata.collection_tables import (
+    OF_THE_BYTES,
+    quarantined_object_keys,
+    quarantined_objects,
+)
 from registry.metadata.tables import blob_object_keys, blob_objects
 
 _o = blob_objects.c
 _q = quarantined_objects.c
 _k = blob_object_keys.c
 _qk = quarantined_object_keys.c
-_SAME: Final = (
-    "account_id",
-    "digest",
-    "size",
-    "stored_size",
-    "encoding",
-    "stored_id",
-    "is_inline",
-    "checksum",
-)
 _IS_IT: Final = (
     _o.account_id == bindparam("account_id"),
     _o.id == bindparam("object_id"),
@@ -34,11 +28,11 @@ _IS_IT: Final = (
 _LOCK: Final = Statement(select(_o.id).where(*_IS_IT).with_for_update())
 _QUARANTINE: Final = Statement(
     quarantined_objects.insert().from_select(
-        ["id", "swept_at", *_SAME],
+        ["id", "swept_at", *OF_THE_BYTES],
         select(
             bindparam("quarantined_id", type_=_q.id.type),
             bindparam("now", type_=_q.swept_at.type),
-            *(_o[name] for name in _SAME),
+            *(_o[name] for name in OF_THE_BYTES),
         ).where(*_IS_IT),
     )
 )

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, exists, literal_column, o
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from registry.metadata.collection_tables import quarantined_objects
+from registry.metadata.collection_tables import OF_THE_BYTES, quarantined_objects
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -28,16 +28,6 @@ _k = blob_object_keys.c
 _l = repository_blobs.c
 _b = deleted_manifest_blobs.c
 _q = quarantined_objects.c
-_SAME: Final = (
-    "account_id",
-    "digest",
-    "size",
-    "stored_size",
-    "encoding",
-    "stored_id",
-    "is_inline",
-    "checksum",
-)
 _OVER: Final[ColumnElement[int]] = literal_column("0")
 """When shredded bytes were swept: so long ago that their quarantine is over."""
 
@@ -66,8 +56,8 @@ _IS_UNREADABLE: Final = and_(
 _FIND_UNREADABLE: Final = Statement(select(_o.id, _o.stored_size).where(_IS_UNREADABLE))
 _QUARANTINE: Final = Statement(
     quarantined_objects.insert().from_select(
-        ["id", "swept_at", *_SAME],
-        select(_o.stored_id, _OVER, *(_o[name] for name in _SAME)).where(_IS_UNREADABLE),
+        ["id", "swept_at", *OF_THE_BYTES],
+        select(_o.stored_id, _OVER, *(_o[name] for name in OF_THE_BYTES)).where(_IS_UNREADABLE),
     )
 )
 _SHRED: Final = Statement(

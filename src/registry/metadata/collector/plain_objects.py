@@ -6,12 +6,10 @@ left it, so whoever continues a run needs no other record of where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    and_,
     bindparam,
     func,
     literal_column,
@@ -21,12 +19,11 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.kms.specs import KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.wraps import find_uses
 from registry.metadata.collector.audit import ObjectRow, select_objects
-from registry.metadata.tables import blob_objects, encryption_bindings, repositories
+from registry.metadata.encryption_bindings import SharedKey, effective_keys
+from registry.metadata.tables import blob_objects
 
 Position = tuple[str, str]
 """Of an object: the ids of its account and its own."""
@@ -35,10 +32,7 @@ FIRST: Final[Position] = ("", "")
 MOST_COUNTED: Final = 10_000
 """Plain objects that an estimate counts."""
 
-_o, _r, _k = blob_objects.c, repositories.c, kms_keys.c
-_own = encryption_bindings.alias("own")
-_default = encryption_bindings.alias("account_default")
-_platform = kms_keys.alias("platform")
+_o = blob_objects.c
 _IS_PLAIN: Final[ColumnElement[bool]] = text("blob_objects.encoding = 'plain'")  # type: ignore[assignment]
 
 _ANY_ACCOUNT: Final = _o.account_id > literal_column("''")
@@ -52,14 +46,6 @@ class PlainTotals(NamedTuple):
     stored_bytes: int
     damaged_count: int = 0
     """Of these objects; they are not sealed before a push has healed them."""
-
-
-class NeededKey(NamedTuple):
-    """A key under which an object must be readable, and the repositories that write under it."""
-
-    kms_key_id: str
-    state: KeyState
-    repository_ids: Sequence[str]
 
 
 _NEXT: Final = Statement(
@@ -95,36 +81,6 @@ def _bounded(*where: ColumnElement[bool]) -> Statement:
 
 _ESTIMATE: Final = _bounded(_ANY_ACCOUNT)
 _OF_ACCOUNT: Final = _bounded(_o.account_id == bindparam("account_id"))
-_KEYS: Final = Statement(
-    select(_r.id, _k.id, _k.state)
-    .select_from(repositories)
-    .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
-    .join(
-        kms_keys,
-        and_(
-            _k.account_id == _r.account_id,
-            _k.id
-            == func.coalesce(
-                _own.c.kms_key_id,
-                select(_default.c.kms_key_id)
-                .where(
-                    _default.c.account_id == bindparam("account_id"),
-                    _default.c.repository_id.is_(None),
-                    _default.c.ended_at.is_(None),
-                )
-                .scalar_subquery(),
-                select(_platform.c.id)
-                .where(
-                    _platform.c.account_id == bindparam("account_id"),
-                    _platform.c.origin == literal_column("'platform'"),
-                )
-                .scalar_subquery(),
-            ),
-        ),
-    )
-    .where(_r.account_id == bindparam("account_id"), _r.id.in_(listed("ids")))
-    .order_by(_k.id, _r.id)
-)
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
@@ -133,23 +89,10 @@ def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
     return [ObjectRow(*row) for row in rows]
 
 
-def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[NeededKey]:
+def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
     """Return the keys of the repositories that have an object, or had it in a deleted image."""
     uses = find_uses(tx, account_id, object_id)
-    return writing_keys(tx, account_id, {use.repository_id for use in uses})
-
-
-def writing_keys(
-    tx: Connection, account_id: str, repository_ids: Collection[str]
-) -> list[NeededKey]:
-    """Return the keys that these repositories of an account write under, in whatever state."""
-    ids = sorted(repository_ids)
-    if not ids:
-        return []
-    found: dict[tuple[str, KeyState], list[str]] = {}
-    for repository_id, key_id, state in tx.rows(_KEYS, account_id=account_id, ids=text_list(ids)):
-        found.setdefault((key_id, state), []).append(repository_id)
-    return [NeededKey(*key, repositories) for key, repositories in found.items()]
+    return effective_keys(tx, account_id, {use.repository_id for use in uses})
 
 
 def count_plain(tx: Connection) -> PlainTotals:

@@ -11,7 +11,7 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import wraps
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.switching import switch_bytes
-from registry.metadata.collector.plain_objects import writing_keys
+from registry.metadata.encryption_bindings import effective_keys
 from registry.services.context import ServiceContext
 
 Wraps = Mapping[str, bytes | None]
@@ -100,6 +100,6 @@ def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, li
     uses = wraps.find_uses(tx, account_id, object_id)
     needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}
     plain = {each.repository_id for each in uses if each.kms_key_id is None}
-    for key in writing_keys(tx, account_id, plain):
+    for key in effective_keys(tx, account_id, plain):
         needed.setdefault(key.kms_key_id, []).extend(key.repository_ids)
     return needed
