@@ -22,7 +22,7 @@ from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.known_bytes import open_any, wrap_again
 from registry.services.blobs.moved_links import leave
-from registry.services.blobs.reading import check_blob, stat_blob
+from registry.services.blobs.reading import FoundBlob, check_blob
 from registry.services.blobs.sealing import repository_and_key
 from registry.services.context import ServiceContext
 
@@ -76,11 +76,10 @@ async def mount_blob(
     if link is None:
         return None
     try:
-        found = await stat_blob(ctx, name, digest)
-        await check_blob(ctx, name, found)
+        await check_blob(ctx, name, FoundBlob(link, None))
     except (BlobUnknown, KmsKeyDisabled, NameUnknown):
         return None
-    return found.link
+    return link
 
 
 async def _mount_wrapped(
@@ -145,7 +144,7 @@ def _mount(
     blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
         leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
-    return found._replace(repository_id=target.id, touched_at=now, kms_key_id=kms_key_id)
+    return blobs.find_link(tx, name.handle, name.repository, canonical)
 
 
 def _key_for(

@@ -56,7 +56,7 @@ class FoundBlob(NamedTuple):
 
     link: Link
     data_key: DataKey | None
-    """Opens its bytes; None: they are plain."""
+    """Opens its bytes; None if they are plain."""
 
 
 async def stat_blob(
@@ -129,7 +129,8 @@ async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
         else:
             await ctx.reader.check(link.stored_id, link.stored_size)
 
-    if not ctx.reader.check_cached(found.link.stored_id, found.link.stored_size):
+    link = found.link
+    if link.is_inline or not ctx.reader.check_cached(link.stored_id, link.stored_size):
         await _look(ctx, name, found, look)
 
 
@@ -178,7 +179,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
 def _find_readable(
     tx: Connection, data_keys: DataKeys | None, name: Name, digest: Digest
 ) -> tuple[Link, LookedAt | None]:
-    """Return the link of a blob, and its KMS key, found usable; None: plain, or a broken wrap."""
+    """Return the link of a blob and its usable KMS key; None if it is plain, or its wrap broken."""
     link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
         return link, None
