@@ -210,8 +210,7 @@ class Stored(NamedTuple):
     checksum: str | None = None
     """BLAKE3 of the stored bytes in hex; None for plain bytes, whose `digest` is theirs."""
     body: bytes | None = None
-    """The stored bytes of an inline object (`registry.blobstore.inline`); None: the store has them.
-    """
+    """The stored bytes of an inline object, or None if the store has them."""
 
     def __repr__(self) -> str:
         """Return the id and the digest alone: no log shows the bytes of a blob."""

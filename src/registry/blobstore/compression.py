@@ -71,8 +71,8 @@ def compressed(piece: memoryview) -> bytes | None:
 def decompress_into(frame: memoryview, out: memoryview) -> int | None:
     """Decompress a zstd frame into `out`; return how many bytes were written.
 
-    Return None if it is no frame, or has more bytes than `out`. It takes no memory beyond `out` and
-    zstd's window of 1 MiB, whatever the frame says.
+    Return None if the bytes are not a zstd frame, or do not fit into `out`. Besides `out`, this
+    needs at most zstd's window of 1 MiB of memory, whatever the frame says.
     """
     try:
         with _codec().decompressor.stream_reader(frame) as reader:

@@ -183,7 +183,7 @@ async def _bind(
 
 
 def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
-    """Return what a new binding adds to its event in the audit log; None: nothing was changed."""
+    """Return what the audit log says of a new binding, or None if nothing was changed."""
     return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
 

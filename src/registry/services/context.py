@@ -44,7 +44,7 @@ class ServiceContext:
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     data_keys: DataKeys | None = None
-    """Opens and wraps the data keys of blobs; None: this process has no keys."""
+    """Opens and wraps the data keys of blobs; None if this process has no keys."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False

@@ -23,7 +23,7 @@ class EncryptionCard(NamedTuple):
     """Its first, newest first."""
     bound_count: int
     keys: list[str] | None
-    """Names of the keys that can seal blobs; None: the role may not list them."""
+    """Names of the keys that can seal blobs, or None if the role may not list them."""
     complaint: Complaint
 
 

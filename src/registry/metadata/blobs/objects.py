@@ -45,7 +45,7 @@ class Link(NamedTuple):
     touched_at: int
     """When a client last relied on it, or its last manifest was deleted."""
     kms_key_id: str | None
-    """Under which the data key is wrapped for this link; None: the object is plain."""
+    """The KMS key that opens the object for this link, or None if the object is plain."""
     stored_id: str
     """Of the object's bytes, in the store or in a row."""
     stored_size: int

@@ -43,7 +43,7 @@ class Upload(NamedTuple):
     lease_token: int
     leased_until: int | None
     kms_key_id: str | None = None
-    """Under which the data key of the received bytes is wrapped; None: they are plain."""
+    """The KMS key that wraps the data key of the received bytes, or None if they are plain."""
     wrapped_data_key: bytes | None = None
 
 

@@ -45,7 +45,7 @@ class Use(NamedTuple):
 
     repository_id: str
     kms_key_id: str | None
-    """Through which it reads the object; None: the object is plain."""
+    """The KMS key through which it reads the object, or None if the object is plain."""
 
 
 _FIND: Final = Statement(

@@ -58,7 +58,7 @@ class RepositoryDetails(NamedTuple):
     has_plain_blobs: bool
     key_source: BindingSource
     key: BoundKey | None
-    """That new blobs are sealed under; None: the account has no keys."""
+    """The key that seals new blobs, or None if the account has no keys."""
 
 
 class NewRepository(NamedTuple):

@@ -33,7 +33,7 @@ class SeenBytes(NamedTuple):
     kms_key_id: str
     """That the repository writes under."""
     wrapped: bytes | None = None
-    """Their data key under that KMS key; None: they are plain, or cannot be opened or wrapped."""
+    """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so."""
 
 
 async def see_kept_bytes(

@@ -41,7 +41,7 @@ class UploadKeys(NamedTuple):
     """What a request to an upload session needs to seal bytes."""
 
     writing: WritingKey | None
-    """None: bytes are stored plain."""
+    """None if bytes are stored plain."""
     received: LookedAt | None
     """To open the data key of what was received; None if that is plain, or its wrap is broken."""
 
@@ -159,7 +159,7 @@ async def seal_under(
 
 
 def key_of(seal: Seal | None) -> DataKey | None:
-    """Return the data key to stage bytes with; None: plain."""
+    """Return the data key to stage bytes with, or None if they are to be plain."""
     return None if seal is None else seal.data_key
 
 

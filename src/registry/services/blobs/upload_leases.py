@@ -50,7 +50,7 @@ class UploadHold:
     """Id under which this holder stages: the session's, or that of a copy."""
     keys: UploadKeys | None = None
     seal: Seal | None = None
-    """How the bytes under `stage_id` are sealed; None: they are plain, or not open yet."""
+    """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 
