@@ -26,7 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients pictures bench lock clean
+.PHONY: help dev test test-fast check soak lint format conformance clients pictures bench perf-check \
+	lock clean
 
 help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -85,6 +86,10 @@ pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console ane
 
 bench: $(DEVELOPMENT) ## Measure speed, side by side with Debian's docker-registry
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Counts instead of times, so that it says the same on every machine.
+perf-check: $(DEVELOPMENT) ## Count the work of each request; fail if it has grown (--write means it)
+	$(BIN)/python -m benchmarks.work $(ARGS)
 
 lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the newest versions
 	$(LOCK) --group build --output-file requirements.txt $(ARGS)

@@ -60,7 +60,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._database = ExitStack()
         self._database_pids: list[int] = []
-        self._bearers: Bearers | None = None
+        self.bearers: Bearers | None = None
+        """How its clients sign in, if they do."""
 
     @property
     def pids(self) -> list[int]:
@@ -70,7 +71,7 @@ class Server:
 
     def connection(self) -> Connection:
         """Return a new connection, signed in if that is needed."""
-        return Connection(self.url, *([self._bearers.header()] if self._bearers else []))
+        return Connection(self.url, *([self.bearers.header()] if self.bearers else []))
 
     def start(self) -> None:
         """Start it with an empty folder, and wait until it is ready."""
@@ -92,7 +93,7 @@ class Server:
             )
         self._wait_ready()
         if secrets:
-            self._bearers = Bearers(self.url, secrets, self.repositories)
+            self.bearers = Bearers(self.url, secrets, self.repositories)
 
     def stop(self) -> None:
         """Stop it and delete its folder."""

@@ -42,16 +42,25 @@ class Bearers:
         access = self._call("POST", "/v1/oauth/token", form, _basic(*secrets))
         headers = {"Authorization": f"Bearer {access['access_token']}"}
         self._login = self._call("POST", "/v1/authorization-token", b"", headers)
+        self._basic = _basic(self._login["username"], self._login["password"])
         self._bearer = ""
         self._made_at = float("-inf")
+
+    @property
+    def token_target(self) -> str:
+        """Return the path and query that ask for a bearer."""
+        scopes = [("scope", f"repository:{each}:pull,push") for each in self._repositories]
+        return f"/v2/token?{urllib.parse.urlencode(scopes)}"
+
+    @property
+    def basic_header(self) -> str:
+        """Return the header line that asks for a bearer."""
+        return f"Authorization: {self._basic['Authorization']}"
 
     def header(self) -> str:
         """Return the header line with a bearer that is valid for some time."""
         if time.monotonic() - self._made_at > RENEW_SECONDS:
-            scopes = [("scope", f"repository:{each}:pull,push") for each in self._repositories]
-            basic = _basic(self._login["username"], self._login["password"])
-            path = f"/v2/token?{urllib.parse.urlencode(scopes)}"
-            self._bearer = self._call("GET", path, None, basic)["token"]
+            self._bearer = self._call("GET", self.token_target, None, self._basic)["token"]
             self._made_at = time.monotonic()
         return f"Authorization: Bearer {self._bearer}"
 

@@ -1,0 +1,1 @@
+"""Counts the work of each kind of request, where a measured time would depend on the machine."""

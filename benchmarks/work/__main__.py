@@ -1,0 +1,87 @@
+"""Count the work of each kind of request: ``python -m benchmarks.work --help``.
+
+Times depend on the machine and on what else it does; counts hardly do. So CI compares the counts
+with those in ``counts.json``, and fails if one has risen. Whoever means a rise, or has made a count
+fall, writes the file anew with ``--write``, and says why in the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.servers import UnavailableError
+from benchmarks.work.cases import cases
+from benchmarks.work.counting import Work, count_work
+
+COUNTS: Final = Path(__file__).parent / "counts.json"
+SERVERS: Final[dict[str, tuple[str, Mapping[str, str]]]] = {
+    "SQLite": ("entrepot-sealed", {}),
+    "PostgreSQL": ("entrepot-sealed-postgresql", {}),
+}
+ALLOWED: Final = Work(0, 0, 0, 0, calls=1, flushes=0, copied_bytes=256)
+"""Rises that chance alone may cause, besides those of `CHANCE`."""
+CHANCE: Final = 0.05
+"""Part by which calls and bytes differ from run to run: on which page of the database a new row
+comes to lie depends on its random id."""
+
+Table = dict[str, dict[str, dict[str, int]]]
+"""The counts by server, case and kind of work."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Count and print; return 1 if a count has risen, 2 if the work cannot be counted."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.work", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {COUNTS.name} anew")
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases whose name has them")
+    parser.add_argument("--server", choices=SERVERS, help="one of the servers only")
+    options = parser.parse_args(argv)
+    known: Table = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
+    names = [options.server] if options.server else list(SERVERS)
+    rises: list[str] = []
+    try:
+        for name in names:
+            rises += _count(name, options.only, known.setdefault(name, {}), writes=options.write)
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.write:
+        COUNTS.write_text(json.dumps(known, indent=1) + "\n")
+        return 0
+    for rise in rises:
+        print(rise, file=sys.stderr)
+    return 1 if rises else 0
+
+
+def _count(server: str, words: str, known: dict[str, dict[str, int]], *, writes: bool) -> list[str]:
+    """Count, print, and either update `known` or return what has risen, as sentences."""
+    kind, settings = SERVERS[server]
+    chosen = [case for case in cases() if words in case.name]
+    print(f"\n{server:28}" + "".join(f"{name:>14}" for name in Work._fields))
+    rises: list[str] = []
+    for name, work in count_work(kind, settings, chosen):
+        print(f"{name:28}" + "".join(f"{value:14}" for value in work), flush=True)
+        if writes:
+            known[name] = work._asdict()
+        elif name in known:
+            rises += risen(f"{server}, {name}", Work(**known[name]), work)
+        else:
+            rises.append(f"{server}, {name}: not in {COUNTS.name}; run this with --write")
+    return rises
+
+
+def risen(what: str, known: Work, found: Work) -> list[str]:
+    """Return a sentence for each count that is higher than the known one."""
+    return [
+        f"{what}: {now} {kind.replace('_', ' ')} a request, {before} before"
+        for kind, before, now, allowed in zip(Work._fields, known, found, ALLOWED, strict=True)
+        if now > before + max(allowed, before * CHANCE * (allowed > 0))
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
