@@ -27,6 +27,8 @@ class Case(NamedTuple):
     prepare: Callable[[World], exchanges.Exchange]
     times: int = 32
     """How many exchanges a batch has."""
+    is_endless: bool = True
+    """The exchange can be repeated for as long as one likes."""
 
 
 class World:
@@ -184,7 +186,7 @@ def cases() -> Iterator[Case]:
     yield Case("tag page", _tags)
     yield Case("referrers", _referrers)
     yield Case("token", _token)
-    yield Case("mount", _mount)
+    yield Case("mount", _mount, is_endless=False)
     yield Case("push 4 KiB, one request", _push(exchanges.push_post, 4 * KIB))
     yield Case("push 4 KiB, two requests", _push(exchanges.push_put, 4 * KIB))
     yield Case("push 4 KiB, three requests", _push(exchanges.push_streamed, 4 * KIB))

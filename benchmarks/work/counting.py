@@ -6,9 +6,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Final, NamedTuple
 
 from benchmarks import exchanges
@@ -51,30 +52,33 @@ def count_work(
     """
     if shutil.which("strace") is None:
         raise UnavailableError("strace is not installed; on Debian: apt-get install strace")
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="work-")))
-        server = _counted(kind_name, settings, folder)
-        stack.callback(server.stop)
-        server.start()
-        counters = Counters(folder / "counters")
-        world = World(server, BodyMaker())
-        stack.enter_context(closing(world.connection))
+    with running(kind_name, settings, counted_server) as (world, file):
+        counters = Counters(file)
         for case in chosen:
             yield case.name, _work(case, world, counters)
 
 
-def _counted(kind_name: str, settings: Mapping[str, str], folder: Path) -> Server:
-    """Return a server of one worker with counters in `folder`."""
-    program = [sys.executable, counted_server.__file__, str(folder / "counters"), "serve"]
+@contextmanager
+def running(
+    kind_name: str, settings: Mapping[str, str], program: ModuleType
+) -> Iterator[tuple[World, Path]]:
+    """Run a server of one worker by a program that watches it, and yield the program's file."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="work-")))
+        file = folder / "watched"
 
-    def command(data: Path, port: int, workers: int) -> list[str]:
-        options = ["--port", str(port), "--data", str(data), "--workers", str(workers)]
-        return [*program, *options]
+        def command(data: Path, port: int, workers: int) -> list[str]:
+            options = ["--port", str(port), "--data", str(data), "--workers", str(workers)]
+            return [sys.executable, str(program.__file__), str(file), "serve", *options]
 
-    kind = replace(KINDS[kind_name], command=command)
-    server = Server(kind, folder / "server", 1, settings)
-    server.repositories = (REPOSITORY, SOURCE)
-    return server
+        kind = replace(KINDS[kind_name], command=command)
+        server = Server(kind, folder / "server", 1, settings)
+        server.repositories = (REPOSITORY, SOURCE)
+        stack.callback(server.stop)
+        server.start()
+        world = World(server, BodyMaker())
+        stack.enter_context(closing(world.connection))
+        yield world, file
 
 
 def _work(case: Case, world: World, counters: Counters) -> Work:
