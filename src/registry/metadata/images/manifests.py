@@ -265,6 +265,8 @@ def find_manifests(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ManifestRow]:
     """Return the repository's manifests by digest, locked against deletion in this transaction."""
+    if not digests:
+        return {}
     rows = tx.rows(_ROWS, repository_id=repository_id, digests=text_list(digests))
     return {row[1]: ManifestRow(*row) for row in rows}
 

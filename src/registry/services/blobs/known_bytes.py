@@ -5,6 +5,7 @@ Are they whole, and can their data key be wrapped under the KMS key of that repo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ async def see_kept_bytes(
 
 
 async def open_any(
-    ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: list[Wrap]
+    ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: Sequence[Wrap]
 ) -> DataKey | None:
     """Return the data key of stored bytes by any of their wraps; None if none can be opened."""
     if ctx.data_keys is None:

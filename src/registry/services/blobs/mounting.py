@@ -1,12 +1,13 @@
 """Mount blobs: link a blob of the same account into a repository without copying bytes.
 
-A sealed blob needs a wrap under the KMS key of the target. It is made between two transactions, and
-the second one checks that the blob still has the bytes that the wrap belongs to.
+Most mounts find nothing, so the first look is a read. A sealed blob needs a wrap under the KMS key
+of the target. It is made after that look, and the transaction that links the blob checks that it
+still has the bytes that the wrap belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
@@ -40,14 +41,22 @@ class _Rewrapped(NamedTuple):
     wrapped: bytes
 
 
+class _Source(NamedTuple):
+    """A blob to mount."""
+
+    link: Link
+    kms_key_id: str = ""
+    """The KMS key of the target, if the blob is sealed."""
+    wraps: Sequence[Wrap] = ()
+    """Those of its data key."""
+
+
 class _NotWrappedError(Exception):
     """The data key of a blob must be wrapped under the target's KMS key."""
 
-    def __init__(self, link: Link, kms_key_id: str, own: list[Wrap]) -> None:
+    def __init__(self, source: _Source) -> None:
         super().__init__()
-        self.link = link
-        self.kms_key_id = kms_key_id
-        self.own = own
+        self.source = source
 
 
 async def mount_blob(
@@ -89,27 +98,55 @@ async def _mount_wrapped(
     source: Name | None,
     may_pull: Callable[[Name], bool],
 ) -> Link | None:
-    made: _Rewrapped | None = None
+    found = await ctx.database.read(_find_source, name, digest, source, may_pull)
     for _ in range(_TRIES):
+        if found is None:
+            return None
+        made: _Rewrapped | None = None
+        if found.link.encoding != PLAIN:
+            made = await _wrap(ctx, found)
+            if made is None:
+                return None
         try:
             return await ctx.database.write(
                 _mount, name, digest, source, may_pull, made, ctx.clock()
             )
         except _NotWrappedError as error:
-            made = await _wrap(ctx, error)
-            if made is None:
-                return None
+            found = error.source
     return None
 
 
-async def _wrap(ctx: ServiceContext, needed: _NotWrappedError) -> _Rewrapped | None:
+async def _wrap(ctx: ServiceContext, source: _Source) -> _Rewrapped | None:
     """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
-    link, key_id = needed.link, needed.kms_key_id
-    opened = await open_any(ctx, link.account_id, link.stored_id, key_id, needed.own)
+    link, key_id = source.link, source.kms_key_id
+    opened = await open_any(ctx, link.account_id, link.stored_id, key_id, source.wraps)
     if opened is None:
         return None
     wrapped = await wrap_again(ctx, link.account_id, key_id, link.stored_id, opened)
     return None if wrapped is None else _Rewrapped(link.stored_id, key_id, wrapped)
+
+
+def _find_source(
+    tx: Connection,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> _Source | None:
+    """Return the blob to mount, or None if there is none."""
+    target = repositories.find_repository(tx, name.handle, name.repository)
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    if target is None or canonical is None:
+        return None
+    link = _source_link(tx, target.account_id, name, canonical, source, may_pull)
+    if link is None or link.encoding == PLAIN:
+        return link and _Source(link)
+    return _to_wrap(tx, target.id, link)
+
+
+def _to_wrap(tx: Connection, repository_id: str, link: Link) -> _Source:
+    key = effective_key(tx, link.account_id, repository_id)
+    return _Source(link, key.kms_key_id, find_wraps(tx, link.account_id, link.object_id))
 
 
 def _mount(
@@ -155,10 +192,8 @@ def _key_for(
     Return None if that key cannot be used.
     """
     key = effective_key(tx, found.account_id, repository_id)
-    wanted = found.stored_id, key.kms_key_id
-    if made is None or (made.stored_id, made.kms_key_id) != wanted:
-        own = find_wraps(tx, found.account_id, found.object_id)
-        raise _NotWrappedError(found, key.kms_key_id, own)
+    if made is None or (made.stored_id, made.kms_key_id) != (found.stored_id, key.kms_key_id):
+        raise _NotWrappedError(_to_wrap(tx, repository_id, found))
     is_put = put_wrap(tx, found.account_id, found.object_id, key.kms_key_id, made.wrapped)
     return key.kms_key_id if is_put else None
 
