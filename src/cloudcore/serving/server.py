@@ -20,6 +20,8 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import uvicorn
+import uvicorn.lifespan.on
+import uvloop
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog

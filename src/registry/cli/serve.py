@@ -24,7 +24,7 @@ from registry.cli.server_commands import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
-from registry.served import create_app, key_providers
+from registry.served import SERVE, create_app, key_providers
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.settings import Settings, SettingsError
@@ -43,6 +43,8 @@ def run_serve(settings: Settings) -> int:
         raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
+    if settings.workers > 1:
+        asyncio.run(Registry(settings, SERVE).rehearse())
     return serve_application(settings, create_app, partial(_greet, settings))
 
 
