@@ -21,7 +21,6 @@ from typing import Any, Literal, cast
 
 import uvicorn
 import uvicorn.lifespan.on
-import uvloop
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog
