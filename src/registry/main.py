@@ -219,9 +219,9 @@ class Registry:
         return process, await edition.make_planes(process, edition.families, readiness)
 
     async def rehearse(self) -> None:
-        """Import and make all that `start` does, then close it; nothing is served or changed.
+        """Load and make what `start` does, then close it, without any background work.
 
-        The supervisor does so before it forks, so that the workers share the memory.
+        A process does so before it forks workers, which then share what was loaded and compiled.
         """
         async with self.open_planes() as (process, _planes):
             assert self._edition is not None

@@ -6,8 +6,8 @@ from functools import partial
 from ipaddress import ip_address
 
 from registry.cli.output import write_now
-from registry.cli.run_server import serve_application
-from registry.main import DEV_ACCOUNT, create_dev_app, prepare
+from registry.cli.run_server import load_before_fork, serve_application
+from registry.main import DEV, DEV_ACCOUNT, create_dev_app, prepare
 from registry.settings import Settings, SettingsError
 
 
@@ -26,6 +26,7 @@ def run_dev(settings: Settings) -> int:
             " run 'entrepot serve', or name another folder with --data"
         )
     prepare(settings)
+    load_before_fork(settings, DEV)
     return serve_application(settings, create_dev_app, partial(_greet, settings))
 
 

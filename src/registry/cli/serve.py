@@ -18,7 +18,7 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.making import KeyMaker
 from registry.cli.output import write_now
-from registry.cli.run_server import serve_application
+from registry.cli.run_server import load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
@@ -43,8 +43,7 @@ def run_serve(settings: Settings) -> int:
         raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
-    if settings.workers > 1:
-        asyncio.run(Registry(settings, SERVE).rehearse())
+    load_before_fork(settings, SERVE)
     return serve_application(settings, create_app, partial(_greet, settings))
 
 
