@@ -84,9 +84,10 @@ def run(
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
 
     `app_factory` is called once in each worker process. Several workers are forked from this
-    process and share what it has loaded: it must have no threads and no open databases. `planes` are those that the
-    application dispatches to, `watched` what it counts besides requests. `on_ready` gets the base
-    URL once every worker accepts connections. A `port` of 0 takes any free one.
+    process and share what it has loaded: it must have no threads and no open databases. `planes`
+    are those that the application dispatches to, `watched` what it counts besides requests.
+    `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
+    free one.
     """
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
