@@ -4,7 +4,8 @@
     python -m benchmarks.memory --minutes 60
 
 Serve a registry with sign-in and sealed blobs; let clients pull, push and list; print the memory of
-all its processes from time to time. Exit with 1 if it has grown by more than `GROWTH` from the second third of the time to the last.
+all its processes from time to time. Exit with 1 if it has grown by more than `GROWTH` from the
+second third of the time to the last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Let forked workers share the memory of the process that forks them.
+"""Keep the memory of a server small: few arenas, and pages that workers share with their parent.
 
-A page stays shared until a process writes to it; then the process gets a copy. Without `settle`, a
-worker soon copies most of what it was given: its garbage collector writes to the head of each
-object, and its allocators put new objects into the holes that deleted ones left, a few bytes in
-each of thousands of pages.
+A page of a forked worker stays shared until a process writes to it; then the process gets a copy.
+Without `settle`, a worker soon copies most of what it was given: its garbage collector writes to
+the head of each object, and its allocators put new objects into the holes that deleted ones left,
+a few bytes in each of thousands of pages.
 """
 
 from __future__ import annotations
@@ -12,12 +12,26 @@ import ctypes
 import gc
 from typing import Final
 
+_M_ARENA_MAX: Final = -8
+"""mallopt(3)."""
+_ARENAS: Final = 2
 _POOL_BITS: Final = 14
 """pymalloc: blocks of one size lie in pools of 16 KiB (Objects/obmalloc.c)."""
 _POOL_HEADER: Final = 48
 _LARGEST_SMALL: Final = 512
 _LARGEST_HOLE: Final = 64 << 10
 _MARGIN: Final = 8 << 10
+
+
+def limit_arenas() -> None:
+    """Let all threads share two arenas of malloc; call it before the first thread starts.
+
+    Otherwise each thread gets one, up to eight for each processor, and what one has freed in its
+    own, others cannot use. The interpreter's lock leaves little to wait for.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def settle() -> None:

@@ -17,6 +17,7 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.making import KeyMaker
+from cloudcore.serving.shared_memory import limit_arenas
 from registry.cli.output import write_now
 from registry.cli.run_server import load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
@@ -38,6 +39,7 @@ def run_serve(settings: Settings) -> int:
             under which URL clients reach the registry.
 
     """
+    limit_arenas()
     settings.check_has_url()
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
