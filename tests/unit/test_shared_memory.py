@@ -58,6 +58,17 @@ def test_a_collection_in_a_worker_copies_no_objects() -> None:
     assert copied_kib(224, "as it is", program) > 5000
 
 
+@pytest.mark.parametrize("allocator", ["malloc", "pymalloc_debug"])
+def test_other_allocators_are_left_as_they_are(allocator: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from cloudcore.serving.shared_memory import settle; settle()"],
+        env=program_environment() | {"PYTHONMALLOC": allocator},
+        timeout=20,
+        check=False,
+    )
+    assert ended.returncode == 0
+
+
 def copied_kib(size: int, *arguments: str) -> int:
     """Return how many KiB a child copies; the last argument may be another program."""
     state, *other = arguments

@@ -19,6 +19,8 @@ _POOL_BITS: Final = 14
 """pymalloc: blocks of one size lie in pools of 16 KiB (Objects/obmalloc.c)."""
 _POOL_HEADER: Final = 48
 _LARGEST_SMALL: Final = 512
+_MOST_BYTES: Final = 8 << 20
+"""Bytes of blocks of one size after which another allocator must be in the place of pymalloc."""
 _LARGEST_HOLE: Final = 64 << 10
 _MARGIN: Final = 8 << 10
 
@@ -49,9 +51,13 @@ def _fill_pools() -> None:
     for size in range(16, _LARGEST_SMALL + 1, 16):
         capacity = ((1 << _POOL_BITS) - _POOL_HEADER) // size
         pool, taken = 0, 0
-        while taken < capacity:
+        for _ in range(_MOST_BYTES // size):
             found = allocate(size) >> _POOL_BITS
             pool, taken = found, (taken + 1 if found == pool else 1)
+            if taken == capacity:  # the pool was empty: no other has a free block
+                break
+        else:
+            return
 
 
 def _fill_heap() -> None:
@@ -67,6 +73,6 @@ def _fill_heap() -> None:
     size = _LARGEST_HOLE
     while size > 0:
         found = libc.malloc(size)
-        if found >= end:  # there is no hole of this size any more
+        if not found or found >= end:  # there is no hole of this size any more
             libc.free(found)
             size -= max(16, size >> 4)
