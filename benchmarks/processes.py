@@ -48,6 +48,28 @@ def memory_bytes(pid: int) -> dict[str, int]:
     return {name: int(kib) * 1024 for name, kib in _FIELD.findall(status)}
 
 
+def proportional_bytes(pid: int) -> int:
+    """Return the proportional set size of `pid`: a page that n processes share counts 1/n.
+
+    0 if the process has ended.
+    """
+    return _rollup(pid, "Pss")
+
+
+def private_bytes(pid: int) -> int:
+    """Return the size of the pages that `pid` alone has and has written; 0 if it has ended."""
+    return _rollup(pid, "Private_Dirty")
+
+
+def _rollup(pid: int, name: str) -> int:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    found = re.search(rf"^{name}:\s+(\d+) kB", rollup, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
 @dataclass
 class Watch:
     """The cost of some process trees from `start` to `stop`."""

@@ -19,6 +19,7 @@ from cloudcore.db.base import Database
 from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
 from cloudcore.jobs.running import repeated, running
@@ -216,6 +217,19 @@ class Registry:
         process = await edition.surround(stores, resources)
         readiness = self.readiness(stores.ctx)
         return process, await edition.make_planes(process, edition.families, readiness)
+
+    async def rehearse(self) -> None:
+        """Load and make what `start` does, then close it, without any background work.
+
+        A process does so before it forks workers, which then share what was loaded and compiled.
+        """
+        async with self.open_planes() as (process, _planes):
+            assert self._edition is not None
+            for family in self._edition.families:
+                family.job_kinds(process)
+                family.schedule(process)
+                family.expiry()
+        compile_all(for_postgresql=is_postgresql(self._settings.database))
 
     async def start(self) -> None:
         """Open the stores, make the planes, and start background work; if that fails, undo it."""

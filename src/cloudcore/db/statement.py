@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 from sqlalchemy import ClauseElement, Dialect, String, column, literal_column
@@ -28,6 +29,7 @@ class Statement:
 
     def __init__(self, construct: ClauseElement) -> None:
         self._construct = construct
+        _ALL.add(self)
 
     @cached_property
     def sqlite(self) -> str:
@@ -46,6 +48,15 @@ class Statement:
         if unnamed:
             raise TypeError(f"write constants as SQL text, they are no parameters: {unnamed}")
         return str(compiled)
+
+
+_ALL: Final[WeakSet[Statement]] = WeakSet()
+
+
+def compile_all(*, for_postgresql: bool) -> None:
+    """Compile the statements of all modules that are loaded, in 0.6 ms each."""
+    for statement in tuple(_ALL):
+        _ = statement.postgresql if for_postgresql else statement.sqlite
 
 
 class _Texts(GenericFunction[str]):

@@ -16,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 import uvicorn
+import uvicorn.lifespan.on  # which uvicorn would load in each worker
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog
@@ -82,9 +84,10 @@ def run(
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
 
     `app_factory` is called once in each worker process. Several workers are forked from this
-    process: it must not have started threads or opened databases. `planes` are those that the
-    application dispatches to, `watched` what it counts besides requests. `on_ready` gets the base
-    URL once every worker accepts connections. A `port` of 0 takes any free one.
+    process and share what it has loaded: it must have no threads and no open databases. `planes`
+    are those that the application dispatches to, `watched` what it counts besides requests.
+    `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
+    free one.
     """
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
@@ -108,9 +111,17 @@ def run(
 
     if workers == 1:
         return serve(service, 0, ready)
+    _load(service)
     patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
     sockets = [listener, *([service.metrics_listener] if service.metrics_listener else [])]
     return Supervisor(functools.partial(serve, service), workers, sockets, patience).run(ready)
+
+
+def _load(service: Service) -> None:
+    """Import what each worker would import."""
+    import_module(f"uvicorn.loops.{service.loop}")
+    if service.metrics_listener is not None:
+        import_module("cloudcore.serving.metrics")
 
 
 def bind(host: str, port: int) -> socket.socket:

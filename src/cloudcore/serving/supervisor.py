@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from cloudcore.serving.shared_memory import settle
+
 logger = logging.getLogger("cloudcore.serving")
 
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -58,6 +60,7 @@ class Supervisor:
     def run(self, on_ready: Callable[[], None]) -> int:
         """Keep the workers running until a signal; return the exit status."""
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        settle()
         for slot in self._slots:
             self._fork(slot)
         while True:

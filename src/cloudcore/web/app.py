@@ -135,6 +135,13 @@ class Routes:
             path.path_format: allowed(path.methods) for path in self.framework.routes
         }
         self.tails: Final = tails_of(self.all)
+        self.families: Final = {
+            route.spec.family: route.spec.operation for route in self.all if route.spec.family
+        }
+        """The families that have routes, each with one of its operations."""
+        self.with_platform: Final = [r.spec.operation for r in self.all if not r.spec.public]
+        """Operations that authenticate their callers."""
+        self.documented_actions: Final = tuple(documented_actions(self.all))
         reference.describe(self.all, self._error_shapes)
 
     def shape_of(self, path: str) -> ErrorShape:
@@ -172,17 +179,16 @@ class ControlPlane:
         self.absent: Final = absent
         self.shape_of: Final = routes.shape_of
         vocabulary = vocabulary or Vocabulary()
-        vocabulary.describe(documented_actions(routes.all))
+        vocabulary.describe(routes.documented_actions)
         self.guard: Final = Guard(platform, routes.specs, routes.allow, vocabulary)
-        for route in self.routes:
-            if platform is None and not route.spec.public:
+        if platform is None and routes.with_platform:
+            raise RouteError(
+                f"{routes.with_platform[0]}: without a platform, no caller can be authenticated"
+            )
+        for family, operation in routes.families.items():
+            if family not in self.needs:
                 raise RouteError(
-                    f"{route.spec.operation}: without a platform, no caller can be authenticated"
-                )
-            family = route.spec.family
-            if family is not None and family not in self.needs:
-                raise RouteError(
-                    f"{route.spec.operation}: the dependencies of the family {family} are missing"
+                    f"{operation}: the dependencies of the family {family} are missing"
                 )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

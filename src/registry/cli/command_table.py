@@ -8,13 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from cloudcore.command_line import PublicList
-from registry.cli.credentials import credentials_path
-from registry.cli.failure import NotSignedIn
 from registry.cli.options import add_noun, add_verb
 from registry.cli.output import column, write_records
 from registry.cli.parser import Commands
-from registry.cli.sign_in import SignIn, bearer, choose_registry
-from registry.cli.transport import Transport
 
 
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
@@ -29,6 +25,11 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
 
 def _show(shown: PublicList, options: argparse.Namespace) -> int:
     """Print a list; call with the token of the sign-in, if there is one."""
+    from registry.cli.credentials import credentials_path  # noqa: PLC0415 - no server needs these
+    from registry.cli.failure import NotSignedIn  # noqa: PLC0415
+    from registry.cli.sign_in import SignIn, bearer, choose_registry  # noqa: PLC0415
+    from registry.cli.transport import Transport  # noqa: PLC0415
+
     path = credentials_path(os.environ)
     transport = Transport(choose_registry(options.registry, os.environ, path))
     try:

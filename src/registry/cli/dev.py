@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from ipaddress import ip_address
 
+from cloudcore.serving.shared_memory import limit_arenas
 from registry.cli.output import write_now
-from registry.cli.run_server import serve_application
-from registry.main import DEV_ACCOUNT, create_dev_app, prepare
+from registry.cli.run_server import load_before_fork, serve_application
+from registry.main import DEV, DEV_ACCOUNT, create_dev_app, prepare
 from registry.settings import Settings, SettingsError
 
 
@@ -19,6 +20,7 @@ def run_dev(settings: Settings) -> int:
             install with accounts.
 
     """
+    limit_arenas()
     _require_loopback(settings.host)
     if settings.root_key.exists():
         raise SettingsError(
@@ -26,6 +28,7 @@ def run_dev(settings: Settings) -> int:
             " run 'entrepot serve', or name another folder with --data"
         )
     prepare(settings)
+    load_before_fork(settings, DEV)
     return serve_application(settings, create_dev_app, partial(_greet, settings))
 
 

@@ -10,7 +10,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,9 @@ from registry.cli.parser import CommandParser, Group, Version
 from registry.families import FAMILIES
 from registry.settings import SettingsError
 
+_SERVER: Final = "registry.cli.server_commands"
+_SERVING: Final = ("dev", "serve")
+"""Commands of `_SERVER` that run for long: they keep no parser of other commands in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
 _EXAMPLES: Final = """\
 examples:
@@ -41,7 +44,9 @@ _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status (see `registry.cli.failure`)."""
     _open_closed_streams()
-    options = make_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    modules = (_SERVER,) if given and given[0] in _SERVING else None
+    options = make_parser(modules).parse_args(given)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names and descriptions may have characters that this terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -70,8 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def make_parser() -> CommandParser:
-    """Return the parser of the whole command line."""
+def make_parser(modules: Container[str] | None = None) -> CommandParser:
+    """Return the parser of the whole command line, or of the commands in `modules` alone."""
     parser = CommandParser(
         prog="entrepot",
         description="A self-hosted cloud registry for OCI images and artifacts.",
@@ -84,6 +89,8 @@ def make_parser() -> CommandParser:
     for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
         for module in group.modules:
+            if modules is not None and module not in modules:
+                continue
             import_module(module).add_parsers(commands)
         groups.append(Group(group.title, commands._choices_actions[before:]))
     parser.groups = groups

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import metadata
 from typing import Any, NamedTuple, NoReturn
 
 from registry.cli.failure import MISUSE
@@ -73,5 +72,7 @@ class Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """Print the version and exit."""
+        from importlib import metadata  # noqa: PLC0415 - 25 ms
+
         parser._print_message(f"{parser.prog} {metadata.version('entrepot')}\n", sys.stdout)
         parser.exit()

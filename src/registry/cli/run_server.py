@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
+from registry.main import Edition, Registry
 from registry.planes import PLANES
 from registry.settings import Settings, SettingsError
 from registry.watched import WATCHED
+
+
+def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:
+    """Load what the workers need into this process, so that they share it if there are several."""
+    if settings.workers > 1:
+        asyncio.run(Registry(settings, edition).rehearse())
 
 
 def serve_application(

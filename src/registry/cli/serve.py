@@ -17,14 +17,15 @@ from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.making import KeyMaker
+from cloudcore.serving.shared_memory import limit_arenas
 from registry.cli.output import write_now
-from registry.cli.run_server import serve_application
+from registry.cli.run_server import load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
 from registry.cli.server_commands import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
-from registry.served import create_app, key_providers
+from registry.served import SERVE, create_app, key_providers
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.settings import Settings, SettingsError
@@ -38,11 +39,13 @@ def run_serve(settings: Settings) -> int:
             under which URL clients reach the registry.
 
     """
+    limit_arenas()
     settings.check_has_url()
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
+    load_before_fork(settings, SERVE)
     return serve_application(settings, create_app, partial(_greet, settings))
 
 

@@ -13,12 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
-import httpx
 import msgspec
 
-from cloudcore.identity.oidc.destinations import Destination, check_addresses, check_url
+from cloudcore.identity.oidc.destinations import check_addresses, check_url
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
@@ -27,7 +25,6 @@ SECONDS: Final = 10.0
 """Limit of one request, from the resolution of the name to the last byte."""
 MAX_BYTES: Final = 512 * 1024
 """Limit of an answer's body."""
-_MAX_ADDRESSES: Final = 4
 
 
 class ProviderFailed(Exception):
@@ -74,13 +71,15 @@ class ProviderClient:
     async def _ask(
         self, method: str, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None
     ) -> tuple[int, dict[str, Any]]:
+        from cloudcore.identity.oidc.vetted_request import send  # noqa: PLC0415 - httpx
+
         try:
             async with asyncio.timeout(SECONDS):
                 destination = check_url(url, self.internal_origins)
                 addresses = await self._resolve(destination.host, destination.port)
                 check_addresses(destination, addresses)
-                status, body = await self._connect(
-                    method, url, destination, addresses, headers, form
+                status, body = await send(
+                    method, url, destination, addresses, headers, form, self._tls
                 )
         except TimeoutError:
             raise ProviderFailed(f"{url} did not answer within {SECONDS:.0f} seconds") from None
@@ -89,74 +88,13 @@ class ProviderClient:
         except OSError as error:
             words = error.strerror or type(error).__name__
             raise ProviderFailed(f"{url} cannot be reached: {words}") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            words = str(error) or type(error).__name__
-            raise ProviderFailed(f"{url} cannot be reached: {words}") from None
         try:
             return status, msgspec.json.decode(body, type=dict[str, Any])
         except (ValueError, RecursionError):
             raise ProviderFailed(f"{url} answered with status {status} and no JSON") from None
 
-    async def _connect(
-        self,
-        method: str,
-        url: str,
-        destination: Destination,
-        addresses: Sequence[Address],
-        headers: Mapping[str, str],
-        form: Mapping[str, str] | None,
-    ) -> tuple[int, bytes]:
-        """Send a request to the first address that takes the connection."""
-        why = "its host has no address"
-        for address in addresses[:_MAX_ADDRESSES]:
-            try:
-                return await self._send(method, url, destination, address, headers, form)
-            except httpx.ConnectError as error:  # also of a certificate
-                why = str(error) or "no connection"
-        raise ProviderFailed(f"{url} cannot be reached: {why}")
-
-    async def _send(
-        self,
-        method: str,
-        url: str,
-        destination: Destination,
-        address: Address,
-        headers: Mapping[str, str],
-        form: Mapping[str, str] | None,
-    ) -> tuple[int, bytes]:
-        parts = urlsplit(url)
-        host = f"[{address}]" if isinstance(address, IPv6Address) else str(address)
-        pinned = urlunsplit(parts._replace(netloc=f"{host}:{destination.port}"))
-        sent = {
-            **headers,
-            "Host": parts.netloc,
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": "Entrepot",
-        }
-        extensions = {"sni_hostname": destination.host}
-        async with (
-            httpx.AsyncClient(
-                verify=self._tls, trust_env=False, follow_redirects=False, timeout=SECONDS
-            ) as client,
-            client.stream(
-                method, pinned, headers=sent, data=form, extensions=extensions
-            ) as response,
-        ):
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise ProviderFailed(f"{url} answered in an encoding that was not asked for")
-            if response.is_redirect:
-                raise ProviderFailed(f"{url} answered with a redirect, which is not followed")
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    raise ProviderFailed(f"{url} answered with more than {MAX_BYTES} bytes")
-            return response.status_code, bytes(body)
-
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Return what certificates are verified with: the packaged roots and the machine's."""
-        context = httpx.create_ssl_context()
-        context.load_default_certs()
-        return context
+        from cloudcore.identity.oidc.vetted_request import tls_context  # noqa: PLC0415 - httpx
+
+        return tls_context()
