@@ -156,9 +156,18 @@ class Counter:
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
         cells = self._cells
+        alike = record.alike
+        if alike is not None and alike.cells is not None:
+            start, counted = alike.cells
+            cells[counted] += 1
+            cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
+            cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
+            cells[start + _AT_SENT] += record.sent
+            return
         start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
-        cells[start + method * _CLASSES + record.status // 100] += 1
+        counted = start + method * _CLASSES + record.status // 100
+        cells[counted] += 1
         cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
         cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
         if record.received:
@@ -172,6 +181,8 @@ class Counter:
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
+        elif alike is not None and not (record.received or record.event):
+            alike.cells = start, counted  # the next ones count no more than this
 
     def count(self, key: str, amount: int) -> None:
         """Count an event; skip one that this server does not show."""

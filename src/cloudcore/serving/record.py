@@ -22,11 +22,11 @@ class Alike:
     It holds what an observer made from the rest, so that it is made once.
     """
 
-    __slots__ = ("cell", "line")
+    __slots__ = ("cells", "line")
 
     def __init__(self) -> None:
-        self.cell: int | None = None
-        self.line: tuple[bytes, bytes, bytes] | None = None
+        self.cells: tuple[int, int] | None = None
+        self.line: tuple[bytes, bytes] | None = None
 
 
 class RequestRecord(NamedTuple):
