@@ -106,6 +106,10 @@ class DataKeys:
         with _translated():
             return self._vault.look_for(tx, account_id, _wraps(wraps))
 
+    def opened_until(self, looked_at: LookedAt) -> int:
+        """Return until when the KMS keys that were just used stay open in this process."""
+        return self._vault.opened_until(looked_at)
+
     async def open_looked_at(
         self, account_id: str, looked_at: LookedAt, wraps: Sequence[WrappedKey]
     ) -> list[DataKey]:

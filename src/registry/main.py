@@ -27,6 +27,7 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
@@ -167,6 +168,8 @@ class Registry:
         self._planes: PlaneApplications | None = None
         self.on_damage: Callable[[], None] = lambda: None
         self.on_event: Count = count_nothing
+        self.kept: KeptAnswers | None = None
+        """Answers of the planes that may be given again; None before the start."""
         self._measure: Measure = measure_nothing
 
     @asynccontextmanager
@@ -245,6 +248,7 @@ class Registry:
         ctx = stores.ctx
         await enter(_ready_to_collect(ctx, stores.store))
         process, self._planes = await self._make_planes(stores, resources)
+        self.kept = self._keep_answers(ctx)
         # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
@@ -274,6 +278,10 @@ class Registry:
 
     def _count_job(self, *, is_done: bool) -> None:
         self.count(f"{JOBS}.{'succeeded' if is_done else 'failed'}", 1)
+
+    def _keep_answers(self, ctx: ServiceContext) -> KeptAnswers | None:
+        most_bytes = self._settings.limits.kept_answers_bytes
+        return KeptAnswers(ctx.database, ctx.clock, most_bytes) if most_bytes else None
 
     async def measure(self) -> Sequence[Gauge]:
         """Return the gauges of the registry; none before it has started."""
@@ -370,10 +378,15 @@ def create_dev_app(settings: Settings) -> Dispatcher:
 
 def application(registry: Registry) -> Dispatcher:
     """Return the ASGI application of a registry; its lifespan starts and stops the registry."""
+
+    async def start() -> None:
+        await registry.start()
+        made.kept = registry.kept
+
     made = dispatcher(
         registry.data_plane,
         registry.control_plane,
-        startup=registry.start,
+        startup=start,
         shutdown=registry.stop,
     )
     registry.on_damage = made.note_damage

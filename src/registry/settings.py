@@ -57,6 +57,8 @@ class Limits:
     max_open_uploads_per_repository: int = 1000
     inline_max_bytes: int = MOST_INLINE_BYTES
     """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
+    kept_answers_bytes: int = 32 * 1024**2
+    """Memory of a worker for answers that it gives again; 0: none is kept."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
 

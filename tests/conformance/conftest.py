@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.conformance.client import Registry
+from tests.conformance.repeating import RepeatingTransport
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +49,11 @@ def registry(
     request: pytest.FixtureRequest, registry_url: str, namespace: str
 ) -> Iterator[Registry]:
     """Return a client of the registry under test."""
-    with httpx.Client(base_url=registry_url, follow_redirects=True, timeout=30) as http:
+    is_ours = request.config.getoption("--registry") is None
+    transport = RepeatingTransport() if is_ours else httpx.HTTPTransport()
+    with httpx.Client(
+        base_url=registry_url, transport=transport, follow_redirects=True, timeout=30
+    ) as http:
         yield Registry(http, namespace, only_standard(request.config))
 
 

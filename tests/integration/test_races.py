@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, ManualClock, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying
+from tests.wired import wired
 
 pytestmark = on_both_databases
 
@@ -24,13 +26,22 @@ BLOBS = [bytes([n]) * (n + 1) for n in range(6)]
 KIND = {"content-type": OCI_MANIFEST}
 
 
-@pytest.fixture
-async def workers(metadata_url: str) -> AsyncIterator[list[Registry]]:
-    """Return four workers, each with connections and threads of its own; count rows at the end."""
+@pytest.fixture(params=["plane", "server"])
+async def workers(
+    request: pytest.FixtureRequest, metadata_url: str
+) -> AsyncIterator[list[Registry]]:
+    """Return four workers, each with connections and threads of its own; count rows at the end.
+
+    Each is asked directly or, as `server`, through our HTTP server, which keeps answers.
+    """
     store, clock = MemoryStore(), ManualClock()
     async with AsyncExitStack() as stack:
         opened = [open_registry(metadata_url, store, clock=clock) for _ in range(4)]
-        yield [await stack.enter_async_context(one) for one in opened]
+        made = [await stack.enter_async_context(one) for one in opened]
+        if request.param == "server":
+            clients = [await stack.enter_async_context(wired(one.app, one.ctx)) for one in made]
+            made = [replace(one, client=its) for one, its in zip(made, clients, strict=True)]
+        yield made
     with querying(metadata_url) as query:
         check_counters(query, "dev")
 

@@ -155,6 +155,12 @@ class Vault:
             key_to_use(tx, account_id, key_id)
         return LookedAt(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
+    def opened_until(self, looked_at: LookedAt) -> int:
+        """Return when the first of these keys, if open, has to be opened anew; 0 if one is not."""
+        opened = [self._opened.get(ref) for ref in looked_at.refs]
+        age = MAX_AGE_SECONDS * MICROSECONDS
+        return min((0 if each is None else each.opened_at + age for each in opened), default=0)
+
     def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
         if self._kept(ref) is not None:
             return None

@@ -19,6 +19,8 @@ FLUSH_SECONDS = 0.25
 MAX_PENDING = 50_000
 """Lines buffered while standard error is blocked; older ones are dropped."""
 
+_DURATION = b',"duration_ms":'
+
 MAX_PATH = 1024
 MAX_QUERY = 512
 ATOMIC_BYTES = 4096
@@ -92,6 +94,33 @@ def _printable_agent(text: bytes) -> str:
     return _printable(text, MAX_USER_AGENT)
 
 
+def _shared_parts(line: bytes) -> tuple[bytes, bytes]:
+    """Return what stands in a line between id and duration, and after the client."""
+    start = line.index(b',"method":')
+    duration, client = line.index(_DURATION), line.index(b',"client":')
+    return line[start : duration + len(_DURATION)], line[line.index(b',"principal":', client) :]
+
+
+def _line_again(record: RequestRecord, middle: bytes, end: bytes) -> bytes:
+    """Return the line of a record whose like has these parts; a fifth of the work of encoding."""
+    seconds = int(record.finished_at)
+    return b'{"time":"%b.%03d+00:00","request_id":"%b"%b%b,"client":"%b"%b' % (
+        _second(seconds),
+        int((record.finished_at - seconds) * 1000),
+        record.request_id.encode(),
+        middle,
+        repr(round(record.seconds * 1000, 3)).encode(),
+        record.client.encode(),
+        end,
+    )
+
+
+@lru_cache(4)
+def _second(seconds: int) -> bytes:
+    """Return a moment as `timestamp` writes it, to the second."""
+    return timestamp(seconds)[: -len(".000+00:00")].encode()
+
+
 class AccessLog:
     """Collects finished requests and writes their lines in batches from a thread.
 
@@ -102,6 +131,7 @@ class AccessLog:
         self._planes = planes
         self._descriptor = descriptor
         self._records: deque[RequestRecord] = deque(maxlen=MAX_PENDING)
+        self._encoder = msgspec.json.Encoder()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
 
@@ -125,16 +155,24 @@ class AccessLog:
         self._flush()
 
     def _flush(self) -> None:
-        encoder = msgspec.json.Encoder()
         batch = bytearray()
         with contextlib.suppress(IndexError):
             while True:
-                line = encoder.encode(access_line(self._records.popleft(), self._planes)) + b"\n"
+                line = self._line(self._records.popleft())
                 if len(batch) + len(line) > ATOMIC_BYTES:
                     self._write(batch)
                     batch = bytearray()
                 batch += line
         self._write(batch)
+
+    def _line(self, record: RequestRecord) -> bytes:
+        alike = record.alike
+        if alike is not None and alike.line is not None:
+            return _line_again(record, *alike.line)
+        line = self._encoder.encode(access_line(record, self._planes)) + b"\n"
+        if alike is not None:
+            alike.line = _shared_parts(line)
+        return line
 
     def _write(self, batch: bytearray) -> None:
         with contextlib.suppress(OSError):

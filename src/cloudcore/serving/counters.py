@@ -11,15 +11,22 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
 from cloudcore.serving.watched import Watched, outcome_of
 
+if TYPE_CHECKING:
+    from cloudcore.serving.kept import KeptAnswers
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other")
 STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0)
 """Upper bounds of the duration histogram in seconds; a further bucket has no bound."""
+
+KEPT_OUTCOMES = ("hit", "confirmed", "missed")
+"""What became of requests whose answers are kept; see `KeptAnswers.take_counts`."""
 
 _METHOD_INDEX = {name: index for index, name in enumerate(METHODS)}
 _OTHER = len(METHODS) - 1
@@ -35,7 +42,9 @@ _PLANE_CELLS = _AT_SENT + 1
 _AT_IN_FLIGHT = 0
 _AT_DAMAGED = 1
 _AT_LIMITED = 2
-_AT_PLANES = 3
+_AT_KEPT = 3
+_AT_KEPT_BYTES = _AT_KEPT + len(KEPT_OUTCOMES)
+_AT_PLANES = _AT_KEPT_BYTES + 1
 _CELL_BYTES = 8
 _LIMITED = 429
 
@@ -92,6 +101,16 @@ class Counters:
         """Return the number of requests answered with 429."""
         return self._sum(_AT_LIMITED)
 
+    @property
+    def kept(self) -> dict[str, int]:
+        """Return how many answers were given again or kept, by `KEPT_OUTCOMES`."""
+        return {name: self._sum(_AT_KEPT + at) for at, name in enumerate(KEPT_OUTCOMES)}
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the memory of all kept answers."""
+        return self._sum(_AT_KEPT_BYTES)
+
     def counted(self, key: str) -> int:
         """Return how much was counted of an event."""
         return self._sum(self._event_cells[key])
@@ -137,9 +156,18 @@ class Counter:
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
         cells = self._cells
+        alike = record.alike
+        if alike is not None and alike.cells is not None:
+            start, counted = alike.cells
+            cells[counted] += 1
+            cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
+            cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
+            cells[start + _AT_SENT] += record.sent
+            return
         start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
-        cells[start + method * _CLASSES + record.status // 100] += 1
+        counted = start + method * _CLASSES + record.status // 100
+        cells[counted] += 1
         cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
         cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
         if record.received:
@@ -153,6 +181,8 @@ class Counter:
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
+        elif alike is not None and not (record.received or record.event):
+            alike.cells = start, counted  # the next ones count no more than this
 
     def count(self, key: str, amount: int) -> None:
         """Count an event; skip one that this server does not show."""
@@ -164,7 +194,15 @@ class Counter:
         """Count content that was found damaged."""
         self._cells[_AT_DAMAGED] += 1
 
-    def publish(self, in_flight: int) -> None:
-        """Publish the counts and the number of requests in flight to the other workers."""
-        self._cells[_AT_IN_FLIGHT] = in_flight
+    def publish(self, in_flight: int, kept: KeptAnswers | None = None) -> None:
+        """Publish the counts and the number of requests in flight to the other workers.
+
+        The counts of `kept` answers are taken from there.
+        """
+        cells = self._cells
+        cells[_AT_IN_FLIGHT] = in_flight
+        if kept is not None:
+            for at, count in enumerate(kept.take_counts()):
+                cells[_AT_KEPT + at] += count
+            cells[_AT_KEPT_BYTES] = kept.bytes
         self._published[:] = memoryview(self._cells)

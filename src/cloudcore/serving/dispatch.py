@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import getrandbits
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
+from cloudcore.serving.kept import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.watched import Count, Measure, count_nothing, measure_nothing
 
@@ -62,6 +63,8 @@ class Dispatcher:
         """Called when stored content is found damaged; set by the server to its counter."""
         self.on_event: Count = count_nothing
         """Called with what is counted (`CountedEvent`); set by the server to its counter."""
+        self.kept: KeptAnswers | None = None
+        """Answers that the server gives again by itself; set at the start of the application."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""
 

@@ -52,7 +52,7 @@ class HeadError(Exception):
 class RequestHead:
     """A request head that passed every check."""
 
-    __slots__ = ("headers", "http_version", "method", "path", "query", "traits")
+    __slots__ = ("headers", "http_version", "method", "path", "query", "raw", "traits")
 
     def __init__(
         self,
@@ -62,7 +62,9 @@ class RequestHead:
         query: bytes,
         headers: list[tuple[bytes, bytes]],
         traits: Traits,
+        raw: bytes = b"",
     ) -> None:
+        self.raw = raw
         self.method = method
         self.http_version = http_version
         self.path = path
@@ -131,7 +133,7 @@ class HeadReader:
         path, _, query = target.partition(b"?")
         if target[0] != SLASH:
             path, query = _split_absolute(target, self._traits.host)
-        return RequestHead(method, version, path, query, self._headers.copy(), self._traits)
+        return RequestHead(method, version, path, query, self._headers.copy(), self._traits, head)
 
     def _read_fields(self, head: bytes, version: str) -> None:
         self._block = b""

@@ -71,6 +71,20 @@ class CountersCollector:
             value=self._counters.limited,
         )
         yield from self._events()
+        kept = CounterMetricFamily(
+            "entrepot_kept_answers",
+            "Answers given again from memory at once (hit), or after a look at what they depend on"
+            " (confirmed); and answers that were made and kept (missed).",
+            labels=("outcome",),
+        )
+        for outcome, count in self._counters.kept.items():
+            kept.add_metric((outcome,), count)
+        yield kept
+        yield GaugeMetricFamily(
+            "entrepot_kept_answers_bytes",
+            "Memory of the answers that are kept to be given again.",
+            value=self._counters.kept_bytes,
+        )
         yield GaugeMetricFamily(
             "entrepot_http_requests_in_flight",
             "Requests being answered.",

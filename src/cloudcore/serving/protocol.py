@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import functools
 import os
 import socket
 import time
+from functools import partial
 from http import HTTPStatus
 from termios import TIOCOUTQ
 from typing import Any, cast
@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
+from cloudcore.serving.giving import give_kept, keep_answer
 from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
 from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
 from cloudcore.serving.refusal import (
@@ -50,10 +51,10 @@ class HttpProtocol(asyncio.Protocol):
     """One connection: answers its requests one after the other."""
 
     __slots__ = (
-        "_application", "_buffer", "_deadline", "_drain_waiter", "_draining", "_reader",
-        "_reading", "_state", "_unsent", "app_state", "client", "closing", "cycle",
-        "discarded", "loop", "peer_closed", "server", "server_state", "tasks", "transport",
-        "worker", "write_paused",
+        "_buffer", "_deadline", "_drain_waiter", "_draining", "_reading", "_state", "_unsent",
+        "app_state", "application", "client", "closing", "cycle", "discarded", "loop",
+        "peer_closed", "reader", "server", "server_state", "tasks", "transport", "worker",
+        "write_paused",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +70,7 @@ class HttpProtocol(asyncio.Protocol):
         self.app_state = app_state
         self.tasks: set[Any] = server_state.tasks
         self.loop = _loop or asyncio.get_running_loop()
-        self._application = cast("Application", config.loaded_app)
+        self.application = cast("Application", config.loaded_app)
         self.transport: asyncio.Transport
         self.server: tuple[str, int] | None = None
         self.client: tuple[str, int] | None = None
@@ -78,7 +79,7 @@ class HttpProtocol(asyncio.Protocol):
         self.peer_closed = False
         self.write_paused = False
         self._state = ConnectionState.HEAD
-        self._reader = HeadReader(worker.limits)
+        self.reader = HeadReader(worker.limits)
         self._reading = True
         self._buffer = b""
         self._deadline = NEVER
@@ -124,6 +125,9 @@ class HttpProtocol(asyncio.Protocol):
         if state is ConnectionState.HEAD:
             buffered = self._buffer
             if not buffered:
+                kept = self.worker.kept
+                if kept is not None and give_kept(self, kept, data):
+                    return
                 self._deadline = time.monotonic() + self.worker.limits.head_seconds
             self._buffer = buffered + data if buffered else data
             self._read_head()
@@ -286,15 +290,19 @@ class HttpProtocol(asyncio.Protocol):
         self._record_refusal(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
         self._linger()
 
-    def record(self, cycle: RequestCycle) -> None:
-        """Call the observers with the record of an ended request."""
-        self._observe(record_of(cycle, self._host(), self.worker.planes))
+    def record(self, cycle: RequestCycle) -> RequestRecord:
+        """Call the observers with the record of an ended request, and return it."""
+        record = record_of(cycle, self._host(), self.worker.planes)
+        self._observe(record)
+        return record
 
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
         self.cycle = None
         self.server_state.total_requests += 1
-        self.record(cycle)
+        record = self.record(cycle)
+        if cycle.rendered is not None:
+            keep_answer(cycle, record)
         body = cycle.body
         unread = body is not None and not body.framing.complete
         done = self.closing or (self.peer_closed and not self._buffer)
@@ -345,10 +353,10 @@ class HttpProtocol(asyncio.Protocol):
             check_partial(data)
             return None
         if end == len(data):
-            request = self._reader.read(data)
+            request = self.reader.read(data)
             self._buffer = b""
         else:
-            request = self._reader.read(data[:end])
+            request = self.reader.read(data[:end])
             self._buffer = data[end:]
         return request
 
@@ -359,10 +367,21 @@ class HttpProtocol(asyncio.Protocol):
             raw, self._buffer = self._buffer, b""
             if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
+        self.run(RequestCycle(self, head, raw), self.application)
+
+    def run(self, cycle: RequestCycle, application: Application) -> None:
+        """Let an application answer the current request."""
         self._state = ConnectionState.BUSY
-        self.cycle = cycle = RequestCycle(self, head, raw)
-        task = cycle.task = self.loop.create_task(cycle.run(self._application))
+        self.cycle = cycle
+        task = cycle.task = self.loop.create_task(cycle.run(application))
         self.tasks.add(task)
+
+    def answered(self, record: RequestRecord) -> None:
+        """Expect the next request, after one that was answered without a cycle."""
+        self.server_state.total_requests += 1
+        self._deadline = time.monotonic() + self.worker.limits.keep_alive_seconds
+        for observe in self.worker.observers:
+            observe(record)
 
     def _take_ahead(self, data: bytes) -> None:
         cycle = self.cycle
@@ -461,7 +480,7 @@ class HttpProtocol(asyncio.Protocol):
 
 def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
     """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
-    return cast("type[asyncio.Protocol]", functools.partial(HttpProtocol, worker))
+    return cast("type[asyncio.Protocol]", partial(HttpProtocol, worker))
 
 
 def _address(name: object) -> tuple[str, int] | None:

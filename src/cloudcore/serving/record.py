@@ -16,6 +16,19 @@ MAX_USER_AGENT: Final = 256
 """Maximum bytes of a ``User-Agent`` in the record."""
 
 
+class Alike:
+    """Is shared by records that differ in time, duration, id and client alone.
+
+    It holds what an observer made from the rest, so that it is made once.
+    """
+
+    __slots__ = ("cells", "line")
+
+    def __init__(self) -> None:
+        self.cells: tuple[int, int] | None = None
+        self.line: tuple[bytes, bytes] | None = None
+
+
 class RequestRecord(NamedTuple):
     """One request and its response; sizes are those of the bodies, in bytes."""
 
@@ -41,6 +54,7 @@ class RequestRecord(NamedTuple):
     """Why the server itself refused or aborted the request; else empty."""
     event: str = ""
     """Key of the counted event that the answer is; empty for none."""
+    alike: Alike | None = None
 
 
 def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord:

@@ -14,6 +14,8 @@ from urllib.parse import unquote
 from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
 from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
+from cloudcore.serving.kept import EXTENSION as KEEP
+from cloudcore.serving.kept import Keep
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.pace import Pace
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
@@ -52,6 +54,8 @@ class RequestCycle:
     body: SocketBody | None = None
     disconnected = False
     finished = False
+    keep: Keep | None = None  # how the answer may be given again
+    rendered: tuple[bytes, bytes] | None = None  # then: its status line; what follows common lines
     reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did
     send_job: BulkJob[bool] | None = None
@@ -86,6 +90,14 @@ class RequestCycle:
     def _make_scope(self) -> Scope:
         head, connection = self.head, self.connection
         path = head.path.decode("ascii")
+        extensions: dict[str, object] = {
+            "http.response.zerocopysend": {},
+            "http.response.pathsend": {},
+            "entrepot.held_body": self,
+            "entrepot.send_parts": {},
+        }
+        if connection.worker.kept is not None:
+            extensions[KEEP] = {}
         return {
             "type": "http",
             "asgi": ASGI,
@@ -100,12 +112,7 @@ class RequestCycle:
             "query_string": head.query,
             "headers": head.headers,
             "state": connection.app_state.copy(),
-            "extensions": {
-                "http.response.zerocopysend": {},
-                "http.response.pathsend": {},
-                "entrepot.held_body": self,
-                "entrepot.send_parts": {},
-            },
+            "extensions": extensions,
         }
 
     @property
@@ -203,7 +210,7 @@ class RequestCycle:
         ):
             await self._give_way(len(message.get("body", b"")))
         if not more and not self.disconnected:
-            self._finish()
+            self.end()
 
     def _begin(self, message: Message) -> None:
         """Store the head of the response; send 408 instead of an error if the body timed out.
@@ -222,12 +229,16 @@ class RequestCycle:
                 self.disconnected = True  # nothing more is sent
                 return
         self.status = status
+        self.keep = message.get(KEEP)
         self._fields = read_fields(message.get("headers", ()), self.connection.worker.header_names)
 
     def _write(self, body: bytes, *, more: bool) -> None:
         """Write a piece of the body, with the head before the first."""
         size = len(body)
+        is_whole = not (more or self._opened)
         head = b"" if self._opened else self._open(None if more else size)
+        if is_whole and self.keep is not None:
+            self._note_rendered(head, b"" if self._bodiless else body)
         if self._bodiless:
             self.connection.write(head)
             return
@@ -243,6 +254,12 @@ class RequestCycle:
         end = b"" if more else b"0\r\n\r\n"
         chunk = (b"%x\r\n" % size, body, b"\r\n") if size else ()
         self.connection.write(b"".join((head, *chunk, end)))
+
+    def _note_rendered(self, head: bytes, body: bytes) -> None:
+        """Note an answer that may be given again: its status line, and all but the common lines."""
+        start = status_line(self.status)
+        skipped = len(start) + len(self.connection.common_lines())
+        self.rendered = start, head[skipped:] + body
 
     async def _send_path(self, path: str) -> None:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -356,7 +373,8 @@ class RequestCycle:
             if self._left < 0:
                 raise ResponseError("the response is longer than its Content-Length")
 
-    def _finish(self) -> None:
+    def end(self) -> None:
+        """End the response; raise ResponseError if it is shorter than its Content-Length."""
         if self._left:
             raise ResponseError("the response is shorter than its Content-Length")
         self.finished = True

@@ -230,6 +230,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start uvicorn, then the metrics address; call `on_ready` when both accept connections."""
         await super().startup(sockets)
+        if isinstance(self.config.app, Dispatcher):
+            self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
         gc.collect()
@@ -250,7 +252,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Run uvicorn's tick (ten times a second), and publish the counters."""
-        self._counter.publish(in_flight=len(self.server_state.tasks))
+        self._counter.publish(len(self.server_state.tasks), self._worker.kept)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

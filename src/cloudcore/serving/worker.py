@@ -15,6 +15,7 @@ from cloudcore.serving.response import HeaderNames
 from cloudcore.serving.unsent import Unsent
 
 if TYPE_CHECKING:
+    from cloudcore.serving.kept import KeptAnswers
     from cloudcore.serving.record import RequestRecord
 
 
@@ -42,6 +43,8 @@ class ServerWorker:
         self.crowded = False
         """True if there were more than `limits.crowd` connections at the last sweep."""
         self.header_names = HeaderNames()
+        self.kept: KeptAnswers | None = None
+        """Answers that may be given again without the application."""
         self.unsent = Unsent(self.limits.unsent_bytes)
         self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
         self.senders = BulkPool("bulk-send", self.limits.send_threads)

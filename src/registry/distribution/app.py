@@ -17,6 +17,7 @@ from cloudcore.serving.body import Receive, Scope, Send
 from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render
+from registry.distribution.kept_answers import kept_challenge, kept_greeting
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
@@ -45,8 +46,7 @@ class Route(NamedTuple):
 
 async def ping(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-1: answer 200; clients ask this to check the API version and their credential."""
-    del ctx, request
-    return json_response(b"{}")
+    return json_response(b"{}")._replace(keep=kept_greeting(ctx, request))
 
 
 ROUTES: Final[dict[Endpoint, dict[str, Route]]] = {
@@ -102,7 +102,7 @@ class DataPlane:
         try:
             response = await self._answer(scope, receive)
         except PlatformError as error:
-            response = render(error)
+            response = render(error)._replace(keep=kept_challenge(self._ctx, scope, error))
             if scope["method"] == "HEAD":
                 response.headers.extend(head_warning(error))
             if response.status >= 500:

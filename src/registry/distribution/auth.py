@@ -46,6 +46,11 @@ class Grant(Rights, Protocol):
         """Return True if pulls by this caller are recorded."""
         ...
 
+    @property
+    def expires_at(self) -> int | None:
+        """Return when the credential ends; None if there is none."""
+        ...
+
     async def listing(self) -> Listing:
         """Return the caller's account, and which of its repositories the catalog lists."""
         ...
@@ -71,6 +76,7 @@ class OpenAccess:
     source = None
     client = None
     counts_pulls = True
+    expires_at = None
 
     def __init__(self, account: str) -> None:
         self._account = account

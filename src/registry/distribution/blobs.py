@@ -12,6 +12,7 @@ from registry.distribution.conditions import (
     range_still_holds,
     require_match,
 )
+from registry.distribution.kept_answers import kept_blob
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import BlobBody, Response, empty
@@ -31,11 +32,12 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     link = found.link
     require_match(request, digest)
     named = [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
+    keep = kept_blob(ctx, request, digest, found)
     if is_not_modified(request, digest):
-        return Response(304, named)
+        return Response(304, named, keep=keep)
     headers = [_OCTETS, _RANGES, *named]
     if request.is_head:
-        return Response(200, [(b"content-length", b"%d" % link.size), *headers])
+        return Response(200, [(b"content-length", b"%d" % link.size), *headers], keep=keep)
     span = None
     if range_still_holds(request, digest):
         span = parse_range(request.header(b"range"), link.size)
@@ -45,7 +47,7 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
     blob = await reading.open_blob(ctx, request.name, found)
     if isinstance(blob, InlineObject):
-        return Response(206 if span else 200, headers, blob.in_memory(start, stop))
+        return Response(206 if span else 200, headers, blob.in_memory(start, stop), keep=keep)
     look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(206 if span else 200, headers, BlobBody(blob, start, stop), look_again)
 

@@ -6,15 +6,20 @@ from typing import Any, Final
 
 import msgspec
 
+from registry.distribution.kept_answers import kept_list
 from registry.distribution.query import next_link, page_cursor, page_size
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_headers, json_response
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
-from registry.services.images.referrers import ReferrerPage, list_described_referrers
+from registry.services.images.referrers import (
+    ReferrerPage,
+    list_described_referrers,
+    look_at_referrers,
+)
 from registry.services.repositories.names import NamePage, list_catalog
-from registry.services.tags.pointers import list_tag_names
+from registry.services.tags.pointers import list_tag_names, look_at_tags
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200
@@ -24,9 +29,11 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
+    keep = await kept_list(ctx, request, look_at_tags)
     page = await ctx.database.read(list_tag_names, request.name, after, limit)
     body = msgspec.json.encode({"name": str(request.name), "tags": page.names})
-    return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
+    answer = json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
+    return answer._replace(keep=keep)
 
 
 async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -44,6 +51,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
     subject = request.digest
     artifact_type = request.query.one("artifactType") or ""
     after = page_cursor(request.query)
+    keep = await kept_list(ctx, request, look_at_referrers, subject)
     page = ReferrerPage([], has_more=False)
     if artifact_type.isprintable():
         page = await ctx.database.read(
@@ -59,7 +67,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
         last = page.referrers[-1].referrer.id
         filters = {"artifactType": artifact_type} if artifact_type else {}
         headers.append(next_link(f"/v2/{request.name}/referrers/{subject}", **filters, last=last))
-    return Response(200, headers, body)
+    return Response(200, headers, body, keep=keep)
 
 
 def _descriptor(referrer: Referrer, annotations: str) -> dict[str, Any]:

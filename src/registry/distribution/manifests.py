@@ -13,6 +13,7 @@ from registry.distribution.conditions import (
     require_match,
     tag_precondition,
 )
+from registry.distribution.kept_answers import kept_manifest
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
@@ -36,13 +37,14 @@ async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
+    keep = kept_manifest(ctx, request, reference, found)
     if is_not_modified(request, digest):
-        return Response(304, headers)
+        return Response(304, headers, keep=keep)
     headers += [
         (b"content-type", found.media_type.encode()),
         (b"content-length", b"%d" % len(found.body)),
     ]
-    return Response(200, headers, found.body)
+    return Response(200, headers, found.body, keep=keep)
 
 
 async def put_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:

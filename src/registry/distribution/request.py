@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from cloudcore.serving.body import Receive, Scope, Sink, read_body, receive_into
 from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
@@ -49,6 +50,11 @@ class DataPlaneRequest:
     def change(self, ctx: ServiceContext) -> Change:
         """Return a change that the caller makes now."""
         return ctx.change_by(self.grant.principal, self.grant.source, self.grant.client)
+
+    @property
+    def may_keep(self) -> bool:
+        """Return True if the server can keep the answer."""
+        return KEEP in self.scope.get("extensions", ())
 
     @property
     def digest(self) -> Digest:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.body import Scope, Send
+from cloudcore.serving.kept import EXTENSION as KEEP
+from cloudcore.serving.kept import Keep
 from registry.blobstore.base import OpenObject
 
 Headers = list[tuple[bytes, bytes]]
@@ -33,6 +35,8 @@ class Response(NamedTuple):
     body: bytes | BlobBody = b""
     on_failure: Callable[[Exception], Awaitable[None]] | None = None
     """Called with the error if sending the response fails."""
+    keep: Keep | None = None
+    """How the server may give it again; None if it may not."""
 
 
 def json_headers(body: bytes) -> Headers:
@@ -57,14 +61,15 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
     closes the connection.
     """
     body = response.body
+    start = {
+        "type": "http.response.start",
+        "status": response.status,
+        "headers": [*response.headers, API_VERSION, (b"x-request-id", request_id)],
+    }
+    if response.keep is not None:
+        start[KEEP] = response.keep
     try:
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": [*response.headers, API_VERSION, (b"x-request-id", request_id)],
-            }
-        )
+        await send(start)
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
         elif isinstance(body, bytes):

@@ -262,6 +262,11 @@ class BearerGrant:
         return self._bearer.subject
 
     @property
+    def expires_at(self) -> int:
+        """Return when the token ends."""
+        return self._bearer.expires_at
+
+    @property
     def source(self) -> Source | None:
         """Return who is behind the token's subject."""
         return self._bearer.source

@@ -65,6 +65,8 @@ repositories = Table(
     Column("deleted_by", Text),
     Column("deleted_by_source", Text),  # JSON: who is behind a role
     Column("restorable_until", Moment),  # null if live; later it is purged
+    # Grows with each change of its tags and images, in the transaction of the change.
+    Column("revision", BigInteger, nullable=False, server_default=text("0")),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
     CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),

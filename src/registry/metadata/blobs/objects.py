@@ -115,20 +115,25 @@ _LINK_COLUMNS: Final = (
     kms_keys.c.state,
 )
 _WRAP_OF_LINK: Final = and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id)
-_FIND: Final = Statement(
-    select(*_LINK_COLUMNS, inline_bytes.c.body)
+_OF_REPOSITORY: Final = (
+    select(*_LINK_COLUMNS)
     .select_from(repository_blobs)
     .join(blob_objects, _o.id == _l.object_id)
     .join(repositories, repositories.c.id == _l.repository_id)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id))
     .where(
         accounts.c.handle == bindparam("handle"),
         repositories.c.name == bindparam("name"),
         repositories.c.deleted_at.is_(None),
         _l.digest == bindparam("digest"),
+    )
+)
+_FIND_ALONE: Final = Statement(_OF_REPOSITORY)
+_FIND: Final = Statement(
+    _OF_REPOSITORY.add_columns(inline_bytes.c.body).outerjoin(
+        inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)
     )
 )
 _LINKED: Final = Statement(
@@ -310,6 +315,12 @@ _EQUIVALENT: Final = Statement(
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
     """Return the link of a blob, by sha256 digest, in the live repository of this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name, digest=digest)
+    return Link(*row) if row else None
+
+
+def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
+    """Return a link like `find_link`, without stored bytes that are in a row."""
+    row = tx.row(_FIND_ALONE, handle=handle, name=name, digest=digest)
     return Link(*row) if row else None
 
 

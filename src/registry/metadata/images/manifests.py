@@ -98,11 +98,20 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
+class SeenManifest(NamedTuple):
+    """All that the answer to a pull depends on: what is found, but for its bytes."""
+
+    id: str
+    repository_id: str
+    digest: str
+    media_type: str
+    pushed_digest: str
+
+
 def _served() -> Select[Any]:
     return (
-        select(_m.id, _m.repository_id, _m.digest, _m.media_type, _b.body)
+        select(_m.id, _m.repository_id, _m.digest, _m.media_type)
         .select_from(manifests)
-        .join(manifest_bodies, and_(_b.account_id == _m.account_id, _b.digest == _m.digest))
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
         .where(
@@ -113,13 +122,22 @@ def _served() -> Select[Any]:
     )
 
 
-_BY_TAG: Final = Statement(
+def _with_body(found: Select[Any]) -> Select[Any]:
+    is_body = and_(_b.account_id == _m.account_id, _b.digest == _m.digest)
+    return found.add_columns(_b.body).join(manifest_bodies, is_body)
+
+
+_TAGGED_ONE: Final = (
     _served()
     .add_columns(tags.c.pushed_digest)
     .join(tags, tags.c.manifest_id == _m.id)
     .where(tags.c.repository_id == repositories.c.id, tags.c.name == bindparam("tag"))
 )
-_BY_DIGEST: Final = Statement(_served().where(_m.digest == bindparam("digest")))
+_NAMED_ONE: Final = _served().where(_m.digest == bindparam("digest"))
+_BY_TAG: Final = Statement(_with_body(_TAGGED_ONE))
+_BY_DIGEST: Final = Statement(_with_body(_NAMED_ONE))
+_SEE_BY_TAG: Final = Statement(_TAGGED_ONE)
+_SEE_BY_DIGEST: Final = Statement(_NAMED_ONE)
 _ROW: Final = Statement(
     select(*(_m[name] for name in ManifestRow._fields)).where(
         _m.repository_id == bindparam("repository_id"), _m.digest == bindparam("digest")
@@ -246,13 +264,25 @@ _PULLED: Final = Statement(
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return the manifest that a tag points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
-    return StoredManifest(*row) if row else None
+    return StoredManifest(row[0], row[1], row[2], row[3], row[5], row[4]) if row else None
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return the manifest with this sha256 in a repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
     return StoredManifest(row[0], row[1], row[2], row[3], row[4], row[2]) if row else None
+
+
+def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> SeenManifest | None:
+    """Return what `find_by_tag` finds, without its bytes."""
+    row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
+    return SeenManifest(*row) if row else None
+
+
+def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> SeenManifest | None:
+    """Return what `find_by_digest` finds, without its bytes."""
+    row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
+    return SeenManifest(row[0], row[1], row[2], row[3], row[2]) if row else None
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:

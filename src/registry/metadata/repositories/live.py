@@ -39,6 +39,14 @@ class Repository(NamedTuple):
     """True if its account has an event rule, for any of its repositories."""
 
 
+class Revision(NamedTuple):
+    """The state of a repository's tags and images: while it is the same, they are."""
+
+    repository_id: str
+    account_id: str
+    number: int
+
+
 class Counts(NamedTuple):
     """Differences to add to a repository's counters; may be negative."""
 
@@ -121,7 +129,17 @@ _COUNT: Final = Statement(
         size_bytes=_r.size_bytes + bindparam("size"),
         deleted_image_count=_r.deleted_image_count + bindparam("deleted_images"),
         deleted_tag_count=_r.deleted_tag_count + bindparam("deleted_tags"),
+        revision=_r.revision + text("1"),
         updated_at=bindparam("now"),
+    )
+)
+_REVISION: Final = Statement(
+    select(_r.id, _r.account_id, _r.revision)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(
+        accounts.c.handle == bindparam("handle"),
+        _r.name == bindparam("name"),
+        _r.deleted_at.is_(None),
     )
 )
 _LIST: Final = Statement(
@@ -164,6 +182,12 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     """Return the live repository with this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name)
     return repository_of(row) if row else None
+
+
+def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
+    """Return the revision of the live repository with this name, or None."""
+    row = tx.row(_REVISION, handle=handle, name=name)
+    return Revision(*row) if row else None
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
@@ -213,7 +237,10 @@ def find_or_add_repository(
 
 
 def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts) -> None:
-    """Add to a repository's counters; the caller holds its lock."""
+    """Add to a repository's counters and count its revision; the caller holds its lock.
+
+    Every change of its tags and images ends with this.
+    """
     tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
 
 

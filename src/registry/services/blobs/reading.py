@@ -57,6 +57,8 @@ class FoundBlob(NamedTuple):
     link: Link
     data_key: DataKey | None
     """Opens its bytes; None if they are plain."""
+    opened_until: int | None = None
+    """When the provider of its KMS key has to be asked again; None if it is plain."""
 
 
 async def stat_blob(
@@ -80,17 +82,62 @@ async def stat_blob(
     link, looked_at = await ctx.database.read(_find_readable, ctx.data_keys, name, digest)
     if link.damage is not None and not await _is_back(ctx, link):
         raise _damaged(name, digest)
-    found = FoundBlob(link, await _open_data_key(ctx, name, link, looked_at))
+    data_key = await _open_data_key(ctx, name, link, looked_at)
+    found = FoundBlob(link, data_key)
+    if ctx.data_keys is not None and looked_at is not None:
+        found = found._replace(opened_until=ctx.data_keys.opened_until(looked_at))
     if keep:
         await check_blob(ctx, name, found)
     if keep and not link.manifest_refs:
         now = ctx.clock()
-        is_old = now - link.touched_at > min(ctx.limits.touch_after, ctx.delays.grace // 2)
+        is_old = now - link.touched_at > _touch_after(ctx)
         if is_old and not await ctx.database.write(
             blobs.touch_link, link.repository_id, link.digest, now
         ):
             raise unknown(name, digest)
     return found
+
+
+def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Link | None:
+    """Return all that `stat_blob` and `open_blob` of a blob in a row depend on; None if absent.
+
+    While it is the same, the state of the KMS key too, they do the same.
+    """
+    link = _look_at_link(tx, name, digest)
+    return None if link is None else seen_of(link, keep=False)
+
+
+def look_at_kept_blob(tx: Connection, name: Name, digest: Digest) -> Link | None:
+    """Return all that `stat_blob` depends on which a client relies on (`keep`); None if absent."""
+    link = _look_at_link(tx, name, digest)
+    return None if link is None else seen_of(link, keep=True)
+
+
+def seen_of(link: Link, *, keep: bool) -> Link:
+    """Return the part of a link that these looks return."""
+    if not keep:
+        return link._replace(manifest_refs=0, touched_at=0, verified_at=0, body=None)
+    return link._replace(manifest_refs=min(link.manifest_refs, 1), verified_at=0, body=None)
+
+
+def _look_at_link(tx: Connection, name: Name, digest: Digest) -> Link | None:
+    canonical = blobs.canonical_digest(tx, name.handle, digest)
+    if canonical is None:
+        return None
+    return blobs.find_link_alone(tx, name.handle, name.repository, canonical)
+
+
+def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
+    """Return until when a blob may be answered for by `look_at_blob` alone; None: without limit."""
+    ends = [] if found.opened_until is None else [found.opened_until]
+    if keep and not found.link.manifest_refs:
+        ends.append(found.link.touched_at + _touch_after(ctx))
+    return min(ends, default=None)
+
+
+def _touch_after(ctx: ServiceContext) -> int:
+    """Return the age of a link's last use from which a client that relies on it touches it."""
+    return min(ctx.limits.touch_after, ctx.delays.grace // 2)
 
 
 async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenObject:

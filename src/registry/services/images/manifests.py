@@ -14,7 +14,13 @@ from cloudcore.db.base import Connection
 from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
-from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
+from registry.metadata.images.manifests import (
+    KeptBody,
+    ManifestRow,
+    NewManifest,
+    SeenManifest,
+    StoredManifest,
+)
 from registry.metadata.images.trees import TreeBounds, measure_tree
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
@@ -81,6 +87,23 @@ async def get_whole_manifest(
     if not is_small_and_whole(found.body, found.digest):
         await ctx.manifest_damage.check(found.body, found.digest, name, ctx.on_damage)
     return found
+
+
+def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> SeenManifest | None:
+    """Return all that `get_whole_manifest` depends on, or None if there is no such manifest."""
+    if not isinstance(reference, Digest):
+        return manifests.see_by_tag(tx, name.handle, name.repository, reference)
+    canonical = blobs.canonical_digest(tx, name.handle, reference)
+    if canonical is None:
+        return None
+    return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
+
+
+def seen_of(found: StoredManifest) -> SeenManifest:
+    """Return what `look_at_manifest` returned when `found` was read."""
+    return SeenManifest(
+        found.id, found.repository_id, found.digest, found.media_type, found.pushed_digest
+    )
 
 
 async def push_manifest(

@@ -10,6 +10,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import Referrer
 from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Revision
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 
@@ -30,6 +31,23 @@ class ReferrerPage(NamedTuple):
 
     referrers: list[DescribedReferrer]
     has_more: bool
+
+
+class SeenReferrers(NamedTuple):
+    """All that the pages of a subject's referrers depend on."""
+
+    revision: Revision
+    subjects: tuple[str, ...]
+    """The digests of the subject: another one may be verified in any repository of the account."""
+
+
+def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> SeenReferrers | None:
+    """Return what `list_described_referrers` depends on, or None if there is no repository."""
+    revision = repositories.find_revision(tx, name.handle, name.repository)
+    if revision is None:
+        return None
+    subjects = blobs.equivalent_digests(tx, revision.account_id, subject)
+    return SeenReferrers(revision, tuple(sorted(subjects)))
 
 
 def list_described_referrers(

@@ -19,7 +19,7 @@ from registry.errors import (
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.repositories.live import Counts, Repository, Revision
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags import pointers as tags
 from registry.metadata.tags.deleted import add_deleted_tags, remove_deleted_tag
@@ -175,6 +175,11 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
     if names is None:
         raise name_unknown(name)
     return NamePage(names[:limit], has_more=len(names) > limit)
+
+
+def look_at_tags(tx: Connection, name: Name) -> Revision | None:
+    """Return what pages of a repository's tags depend on, or None if there is no repository."""
+    return repositories.find_revision(tx, name.handle, name.repository)
 
 
 def delete_tag(
