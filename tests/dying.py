@@ -38,6 +38,9 @@ class PassingDatabase:
     def listen(self, listener: Callable[[], None]) -> None:
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        return self._database.version()
+
     async def close(self) -> None:
         await self._database.close()
 

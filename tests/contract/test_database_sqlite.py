@@ -105,3 +105,19 @@ async def test_a_path_may_hold_any_character(sqlite_database: str) -> None:
     async with opened(f"sqlite:///{odd}") as database:
         await database.write(add_account, "a")
     assert odd.exists()
+
+
+async def test_the_version_moves_with_each_commit_of_this_and_another_process(
+    database: Database, sqlite_database: str
+) -> None:
+    seen = [database.version()]
+    assert database.version() == seen[0]
+    await database.write(add_account, "ours")
+    seen.append(database.version())
+    async with opened(sqlite_database) as other:
+        await other.write_relaxed(add_account, "theirs")
+        seen.append(database.version())
+        await other.read(synchronous)
+        assert database.version() == seen[-1]
+    assert None not in seen
+    assert len(set(seen)) == len(seen)

@@ -79,6 +79,10 @@ class SteppingDatabase:
         """Listen."""
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        """Return the version."""
+        return self._database.version()
+
     async def close(self) -> None:
         """Close."""
         await self._database.close()

@@ -86,6 +86,10 @@ class CountingDatabase:
         """Listen."""
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        """Return the version."""
+        return self._database.version()
+
     async def close(self) -> None:
         """Close."""
         await self._database.close()

@@ -126,6 +126,10 @@ class NotingDatabase:
         """Listen."""
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        """Return the version."""
+        return self._database.version()
+
     async def close(self) -> None:
         """Close."""
         await self._database.close()

@@ -171,6 +171,9 @@ class FailingDatabase:
     def listen(self, listener: Callable[[], None]) -> None:
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        return self._database.version()
+
     async def close(self) -> None:
         await self._database.close()
 

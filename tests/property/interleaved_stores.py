@@ -99,6 +99,10 @@ class OneConnection:
     def listen(self, listener: Callable[[], None]) -> None:
         """Listen to nothing: there are no jobs here."""
 
+    def version(self) -> int | None:
+        """Return None: it is not known."""
+        return None
+
     async def close(self) -> None:
         """Close."""
         self.raw.close()

@@ -91,6 +91,10 @@ class NotingDatabase:
     def listen(self, listener: Callable[[], None]) -> None:
         """Listen to nothing."""
 
+    def version(self) -> int | None:
+        """Return None: it is not known."""
+        return None
+
     async def close(self) -> None:
         """Do nothing."""
 

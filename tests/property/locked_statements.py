@@ -206,6 +206,10 @@ class StatementDatabase:
     def listen(self, listener: Callable[[], None]) -> None:
         """Listen to nothing: there are no jobs here."""
 
+    def version(self) -> int | None:
+        """Return None: it is not known."""
+        return None
+
     async def close(self) -> None:
         """Close all sessions."""
         for session in self._sessions.values():

@@ -54,6 +54,9 @@ class Notebook:
     def listen(self, listener: Callable[[], None]) -> None:
         raise AssertionError
 
+    def version(self) -> int | None:
+        raise AssertionError
+
     async def close(self) -> None:
         raise AssertionError
 

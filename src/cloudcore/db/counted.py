@@ -46,6 +46,10 @@ class CountedDatabase:
         """Call `listener` after commits (`Database.listen`)."""
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        """Return the version (`Database.version`)."""
+        return self._database.version()
+
     async def close(self) -> None:
         """Close the database."""
         await self._database.close()

@@ -159,6 +159,10 @@ class PostgresqlDatabase:
         """Call `listener` on the loop after each commit of a change that called `announce`."""
         self._listeners.append(listener)
 
+    def version(self) -> int | None:
+        """Return None: it is not known."""
+        return None
+
     async def close(self) -> None:
         """Finish the accepted calls and close the connections."""
         self._readers.stop()

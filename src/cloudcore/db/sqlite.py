@@ -205,6 +205,18 @@ class SqliteDatabase:
         """Call `listener` on the loop after each commit of a change that called `announce`."""
         self._listeners.append(listener)
 
+    def version(self) -> int | None:
+        """Return SQLite's ``data_version``: it sees the commits of all other connections.
+
+        So it sees those of other processes, and those of this one, whose writer has a connection of
+        its own.
+        """
+        try:
+            found: int = self._reader_raw.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.DatabaseError:
+            return None  # whatever it is, a read will tell
+        return found
+
     async def close(self) -> None:
         """Commit the accepted changes and close; the last process to close checkpoints the log."""
         self._writer.stop()

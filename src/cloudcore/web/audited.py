@@ -57,6 +57,10 @@ class AuditedDatabase:
         """Call `listener` after announced changes; see `Database.listen`."""
         self._database.listen(listener)
 
+    def version(self) -> int | None:
+        """Return the version; see `Database.version`."""
+        return self._database.version()
+
     async def close(self) -> None:
         """Close the database."""
         await self._database.close()
