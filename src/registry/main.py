@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
@@ -143,7 +144,7 @@ class Registry:
     """What one worker process runs: the stores, both planes, and background work.
 
     Without an `edition` it has only the stores, for commands that work on them. The caller closes a
-    `database` or `store` that it passes.
+    `database` or `store` that it passes. Workers of one server get the same `mark`.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class Registry:
         edition: Edition[Any] | None = None,
         *,
         database: Database | None = None,
+        mark: CommitMark | None = None,
         store: BlobStore | None = None,
         clock: Clock = system_clock,
         new_id: Callable[[], str] = uuid7,
@@ -160,6 +162,7 @@ class Registry:
         self._settings = settings
         self._edition = edition
         self._database = database
+        self._mark = mark
         self._store = store
         self._clock = clock
         self._new_id = new_id
@@ -179,7 +182,7 @@ class Registry:
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
             if database is None:
-                database = open_database(settings.database)
+                database = open_database(settings.database, self._mark)
                 resources.push_async_callback(database.close)
             database = CountedDatabase(database, self.count)
             if store is None:
@@ -371,9 +374,9 @@ async def forget_ended(database: Database, clock: Clock, families: Sequence[Fami
             await forget_all(database, forget, clock())
 
 
-def create_dev_app(settings: Settings) -> Dispatcher:
+def create_dev_app(settings: Settings, mark: CommitMark | None = None) -> Dispatcher:
     """Return the ASGI application of ``entrepot dev``; any ASGI server can run it."""
-    return application(Registry(settings, DEV))
+    return application(Registry(settings, DEV, mark=mark))
 
 
 def application(registry: Registry) -> Dispatcher:

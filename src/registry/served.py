@@ -11,6 +11,7 @@ from typing import Final, cast
 from cloudcore.audit import log as audit_log
 from cloudcore.audit.family import AuditNeeds
 from cloudcore.clock import uuid7
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.family import Family, vocabulary
 from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
@@ -191,6 +192,6 @@ def _readable(planes: PlaneApplications, origins: Sequence[str]) -> PlaneApplica
     )
 
 
-def create_app(settings: Settings) -> Dispatcher:
+def create_app(settings: Settings, mark: CommitMark | None = None) -> Dispatcher:
     """Return the ASGI application of ``entrepot serve``; any ASGI server can run it."""
-    return application(Registry(settings, SERVE))
+    return application(Registry(settings, SERVE, mark=mark))

@@ -107,9 +107,10 @@ class Database(Protocol):
     def version(self) -> int | None:
         """Return a number that differs after each commit of any process; None if it is not known.
 
-        If it is equal before and after some reads, no commit became visible between them. It says
-        nothing beyond that: it need not grow, and means nothing to another process. It costs
-        microseconds; call it on the event loop.
+        If it is equal before and after some reads, no commit became visible between them. On
+        PostgreSQL that holds for commits that this server has answered; others are noticed a
+        fraction of a second later (`postgresql_watch`). It says nothing beyond that: it need not
+        grow, and means nothing to another process. It costs microseconds; call it on the loop.
         """
         ...
 

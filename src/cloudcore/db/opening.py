@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudcore.db.base import Database
+from cloudcore.db.commit_mark import CommitMark
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str, mark: CommitMark | None = None) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
     Threads and connections do not survive a fork: open it in each process.
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
-    (``postgresql://user@host/name``).
+    (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
+    PostgreSQL, they know of each other's commits by it.
 
     Raises:
         Unavailable: the database cannot be reached.
@@ -24,7 +26,7 @@ def open_database(url: str) -> Database:
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
 
-        return PostgresqlDatabase(url)
+        return PostgresqlDatabase(url, mark)
     from cloudcore.db.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
 
     return SqliteDatabase(sqlite_path(url))

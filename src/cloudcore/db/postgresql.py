@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, cast
 
 import psycopg
@@ -33,7 +34,9 @@ from psycopg.errors import (
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, OutcomeUnknown, P, Row, T
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.pending import Pending, answer
+from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -110,16 +113,27 @@ class PostgresqlDatabase:
     A change is carried out even if its caller is cancelled.
     """
 
-    def __init__(self, url: str, *, readers: int = READERS, writers: int = WRITERS) -> None:
+    def __init__(
+        self,
+        url: str,
+        mark: CommitMark | None = None,
+        *,
+        readers: int = READERS,
+        writers: int = WRITERS,
+    ) -> None:
         """Connect to the migrated database at `url`; warn if its settings are not durable.
+
+        Processes that have `mark` in common know of each other's commits at once.
 
         Raises:
             Unavailable: the database cannot be reached.
 
         """
         _check_durability(url)
-        self._readers = _Threads(url, _Session.read, readers)
-        self._writers = _Threads(url, _Session.write, writers)
+        self._mark = mark or CommitMark()
+        self._watch = CommitWatch(partial(connect, url))
+        self._readers = _Threads(partial(_Session, url, self._mark), _Session.read, readers)
+        self._writers = _Threads(partial(_Session, url, self._mark), _Session.write, writers)
         self._listeners: list[Callable[[], None]] = []
 
     async def read(
@@ -160,13 +174,20 @@ class PostgresqlDatabase:
         self._listeners.append(listener)
 
     def version(self) -> int | None:
-        """Return None: it is not known."""
-        return None
+        """Return a number that differs once a commit is answered here, or was noticed elsewhere.
+
+        Commits of processes without this `mark` are noticed in `postgresql_watch.EVERY_SECONDS`, or
+        None is returned.
+        """
+        changes = self._watch.changes()
+        return None if changes is None else self._mark.value() << 64 | changes
 
     async def close(self) -> None:
         """Finish the accepted calls and close the connections."""
         self._readers.stop()
         self._writers.stop()
+        self._watch.stop()
+        await asyncio.to_thread(self._watch.join)
         await asyncio.to_thread(self._readers.join)
         await asyncio.to_thread(self._writers.join)
 
@@ -174,8 +195,13 @@ class PostgresqlDatabase:
 class _Threads:
     """Threads that take calls from one queue, each with its own session."""
 
-    def __init__(self, url: str, work: Callable[[_Session, Pending], Any], count: int) -> None:
-        self._url = url
+    def __init__(
+        self,
+        new_session: Callable[[], _Session],
+        work: Callable[[_Session, Pending], Any],
+        count: int,
+    ) -> None:
+        self._new_session = new_session
         self._work = work
         self._stopping = False
         self._queue: queue.SimpleQueue[tuple[Pending, float] | None] = queue.SimpleQueue()
@@ -205,7 +231,7 @@ class _Threads:
             thread.join()
 
     def _serve(self) -> None:
-        session = _Session(self._url)
+        session = self._new_session()
         while (accepted := self._queue.get()) is not None:
             pending, give_up_at = accepted
             try:
@@ -233,8 +259,9 @@ class _Threads:
 class _Session:
     """A connection, opened on demand and reopened after it broke."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, mark: CommitMark) -> None:
         self._url = url
+        self._mark = mark
         self._connection: PostgresqlConnection | None = None
 
     def read(self, pending: Pending) -> Any:  # noqa: ANN401 - what the query returns
@@ -251,7 +278,10 @@ class _Session:
             with suppress(psycopg.Error):
                 _command(connection.raw, b"ROLLBACK")
             raise
-        self._commit(connection)
+        try:
+            self._commit(connection)
+        finally:
+            self._mark.change()  # also if the outcome is unknown, and before the caller is told
         pending.is_announced = connection.is_announced
         return result
 

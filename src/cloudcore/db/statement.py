@@ -15,13 +15,31 @@ from weakref import WeakSet
 import msgspec
 from sqlalchemy import ClauseElement, Dialect, String, column, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FromClause, Select, bindparam, select
 from sqlalchemy.sql.functions import GenericFunction
 
+
+class _PostgresqlCompiler(PGCompiler):
+    """Writes ``column IN (listed)`` as ``column = ANY(array)``.
+
+    That is a condition of an index, as ``IN (1, 2)`` is. A semijoin may be one too, if the planner
+    knows the table; of a table that was never analyzed it believes that a repository has one blob,
+    reads all of its blobs, and only then looks which are wanted.
+    """
+
+    def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
+        texts = _listed_texts(binary.right)
+        if texts is None:
+            return self._generate_generic_binary(binary, " IN ", **kwargs)
+        return f"{self.process(binary.left, **kwargs)} = ANY({_array(texts, self, **kwargs)})"
+
+
 _SQLITE: Dialect = sqlite.dialect(paramstyle="named")
 _POSTGRESQL: Dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_POSTGRESQL.statement_compiler = _PostgresqlCompiler
 
 
 class Statement:
@@ -76,9 +94,22 @@ def _texts_sqlite(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa
 def _texts_postgresql(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
     # The planner estimates ten rows for an array and a hundred for the bare function, enough to
     # choose a sequential scan over the index on a table of some ten thousand rows.
+    return f"(SELECT unnest({_array(element, compiler, **kwargs)}) AS value)"
+
+
+def _array(element: _Texts, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
     texts = compiler.process(element.clauses, **kwargs)
-    array = f"ARRAY(SELECT jsonb_array_elements_text(CAST({texts} AS jsonb)))"
-    return f"(SELECT unnest({array}) AS value)"
+    return f"ARRAY(SELECT jsonb_array_elements_text(CAST({texts} AS jsonb)))"
+
+
+def _listed_texts(element: ClauseElement) -> _Texts | None:
+    """Return the texts of a query that `listed` made, or None if it is another."""
+    query = getattr(element, "element", element)
+    sources = query.get_final_froms() if isinstance(query, Select) else []
+    function = getattr(sources[0], "element", None) if len(sources) == 1 else None
+    while function is not None and not isinstance(function, _Texts):
+        function = getattr(function, "element", None)
+    return function
 
 
 def listed(parameter: str) -> Select[tuple[str]]:

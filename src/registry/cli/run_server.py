@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
@@ -25,14 +26,14 @@ def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:
 
 def serve_application(
     settings: Settings,
-    create: Callable[[Settings], Dispatcher],
+    create: Callable[[Settings, CommitMark], Dispatcher],
     on_ready: Callable[[str], None],
 ) -> int:
     """Serve the application that `create` returns in each worker; return the exit status."""
     configure_logging()
     try:
         return run(
-            partial(create, settings),
+            partial(create, settings, CommitMark()),
             settings.host,
             settings.port,
             planes=PLANES,

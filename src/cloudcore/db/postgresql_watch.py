@@ -1,0 +1,164 @@
+"""Watch a PostgreSQL database for commits of any process: ask for its snapshot, again and again.
+
+A snapshot names the transactions that are not visible: those from `xmax` on, and a list of those
+before it that still run. A transaction that writes has a number, is in one of the two until it
+commits, and in neither afterwards. So two equal snapshots mean that nothing became visible between
+them, whoever wrote it and by whatever program; no writer has to tell anybody, and nothing can get
+lost. `NOTIFY` would: it takes one lock for the whole server until its transaction is on disk, so
+that commits no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
+
+The question costs some 20 µs of processor time here and 30 in the server. It is asked only while
+somebody wants to know.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+import psycopg
+from psycopg.errors import error_from_result
+
+from cloudcore.db.refusals import Refusals
+
+EVERY_SECONDS: Final = 0.025
+KNOWN_SECONDS: Final = 0.25
+"""Seconds after which an answer no longer counts. A commit elsewhere is noticed after
+`EVERY_SECONDS`, and never later than this: without a newer answer, nothing is known."""
+ANSWER_SECONDS: Final = 2.0
+"""Seconds until the connection is given up because no answer came."""
+WANTED_SECONDS: Final = 2.0
+"""Seconds for which the questions go on after somebody wanted to know."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_STOP_SECONDS: Final = 5.0
+
+_NAME: Final = b"entrepot_snapshot"
+_QUESTION: Final = b"SELECT pg_current_snapshot()"
+_REFUSED: Final = "commits cannot be watched; until they can, requests ask the database each time"
+
+
+class CommitWatch:
+    """Asks for the snapshot on a connection and thread of its own, both made at the first use."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
+        """Open the connection by `connect`, and again when it broke."""
+        self._connect = connect
+        self._refusals = Refusals()
+        self._lock = threading.Lock()
+        self._wanted = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._wanted_at = -WANTED_SECONDS
+        self._known_at = -KNOWN_SECONDS  # when the last question that was answered was put
+        self._snapshot: bytes | None = None
+        self._changes = 0
+
+    def changes(self) -> int | None:
+        """Return how many changes were seen; None if what happened lately is not known.
+
+        An equal number means that nothing became visible between the questions before the two
+        calls; so it misses at most the last `KNOWN_SECONDS`, and usually `EVERY_SECONDS`.
+        """
+        now = time.monotonic()
+        self._wanted_at = now
+        if now - self._known_at > KNOWN_SECONDS:
+            self._wake()
+            return None
+        return self._changes
+
+    def stop(self) -> None:
+        """Ask no more; the thread ends when it has its answer."""
+        with self._lock:
+            self._stopped.set()
+            self._wanted.set()
+
+    def join(self) -> None:
+        """Wait for the end of the thread, unless it hangs in opening a connection."""
+        if self._thread is not None:
+            self._thread.join(_STOP_SECONDS)
+
+    def _wake(self) -> None:
+        """Start the thread, or have it ask now if it rests."""
+        if self._wanted.is_set():
+            return
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            self._wanted.set()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._watch, name="postgresql-watch", daemon=True
+                )
+                self._thread.start()
+
+    def _watch(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopped.is_set():
+            self._rest_unless_wanted()
+            try:
+                with closing(self._connect()) as raw:
+                    _check(raw.pgconn.prepare(_NAME, _QUESTION))
+                    self._changes += 1  # it may be another server, with another history
+                    self._snapshot = None
+                    pause = _FIRST_PAUSE
+                    self._ask_on(raw)
+            except psycopg.Error as error:
+                self._refusals.unavailable(_REFUSED, error)
+            self._stopped.wait(random.uniform(pause / 2, pause))  # noqa: S311 - jitter
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _ask_on(self, raw: psycopg.Connection) -> None:
+        """Ask every `EVERY_SECONDS` while it is wanted, until `stop` or an error."""
+        readable = select.poll()
+        readable.register(raw.pgconn.socket, select.POLLIN)
+        while not self._stopped.is_set():
+            self._rest_unless_wanted()
+            asked_at = time.monotonic()
+            found = _snapshot(raw, readable)
+            if found != self._snapshot:
+                self._snapshot = found
+                self._changes += 1
+            self._known_at = asked_at  # after the count: a reader takes them in the other order
+            self._stopped.wait(EVERY_SECONDS)
+
+    def _rest_unless_wanted(self) -> None:
+        """If nobody wanted to know lately, wait until somebody does."""
+        if self._is_wanted():
+            return
+        self._wanted.clear()
+        if not self._is_wanted() and not self._stopped.is_set():  # it may have changed just now
+            self._wanted.wait()
+
+    def _is_wanted(self) -> bool:
+        return time.monotonic() - self._wanted_at < WANTED_SECONDS
+
+
+def _snapshot(raw: psycopg.Connection, readable: select.poll) -> bytes | None:
+    """Return the server's snapshot, as text.
+
+    Raises:
+        psycopg.Error: no answer came in `ANSWER_SECONDS`, or an error, or the connection broke.
+
+    """
+    server = raw.pgconn
+    server.send_query_prepared(_NAME, None)
+    server.flush()
+    while server.is_busy():
+        if not readable.poll(ANSWER_SECONDS * 1000):
+            raise psycopg.OperationalError("the server did not answer")
+        server.consume_input()
+    found: bytes | None = None
+    while (result := server.get_result()) is not None:
+        _check(result)
+        found = result.get_value(0, 0)
+    return found
+
+
+def _check(result: psycopg.pq.abc.PGresult) -> None:
+    if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+        raise error_from_result(result)

@@ -1,0 +1,60 @@
+"""A TCP relay whose network can be taken away, and given back."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+
+
+class Relay:
+    """Passes bytes between whoever connects to `port` and one address, unless it is held."""
+
+    def __init__(self, port: int) -> None:
+        """Relay to `port` of 127.0.0.1."""
+        self._to = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open = threading.Event()
+        self._open.set()
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._open.set()
+        self.cut()
+
+    def hold(self) -> None:
+        """Pass nothing on, without a word to either side."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Pass on what came meanwhile, and what comes."""
+        self._open.set()
+
+    def cut(self) -> None:
+        """Break the connections."""
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._sockets.clear()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._to)
+                self._sockets += (near, far)
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError), source, target:
+            while received := source.recv(1 << 16):
+                self._open.wait()
+                target.sendall(received)
