@@ -148,5 +148,5 @@ def object_ids(query: Query) -> set[str]:
 
 
 def upload_ids(query: Query) -> set[str]:
-    """Return the ids of all open upload sessions."""
-    return {row[0] for row in query("SELECT id FROM uploads")}
+    """Return the ids under which upload sessions have staged bytes, or would have."""
+    return {row[0] for row in query("SELECT coalesce(stage_id, id) FROM uploads")}

@@ -96,10 +96,17 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.blobs import uploads  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_expired, days.forget_days, days.forget_account_days)
+    return (
+        logins.forget_expired,
+        pins.forget_expired,
+        days.forget_days,
+        days.forget_account_days,
+        uploads.forget_ended,
+    )
 
 
 def _tables() -> Sequence[Table]:

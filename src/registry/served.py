@@ -46,6 +46,8 @@ from registry.keys import DataKeys
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
+from registry.services.blobs import upload_ids
+from registry.services.blobs.upload_ids import UploadIds
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings, SettingsError
 
@@ -93,7 +95,12 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     vault = Vault(ctx.database, providers, ctx.clock)
-    ctx = replace(ctx, data_keys=DataKeys(vault), seals=settings.seals)
+    ctx = replace(
+        ctx,
+        data_keys=DataKeys(vault),
+        seals=settings.seals,
+        upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
+    )
     return ServingProcess(
         settings=settings,
         ctx=ctx,

@@ -90,7 +90,7 @@ def begun(registry: LiveRegistry) -> Iterator[tuple[str, socket.socket]]:
     """Acknowledge `FIRST`, send half of `SECOND`, and wait until it is being written."""
     location = ask(registry, "POST", UPLOADS)[0].headers["location"]
     assert ask(registry, "PATCH", location, FIRST)[0].status == 202
-    staged = registry.data / "blobs" / "uploads" / location.rpartition("/")[2]
+    (staged,) = (registry.data / "blobs" / "uploads").iterdir()
     before = staged.stat().st_size
     host = f"127.0.0.1:{registry.port}"
     head = f"PATCH {location} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(SECOND)}\r\n\r\n"

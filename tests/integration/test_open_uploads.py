@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -43,10 +44,12 @@ async def post(registry: Registry, name: str, query: str = "", body: bytes = b""
 
 
 async def begin(registry: Registry, name: str) -> str:
-    """Open a session and return its location."""
+    """Open a session that has a row, and return its location."""
     answer = await post(registry, name)
     assert answer.status == 202
-    return answer.headers["location"]
+    location = answer.headers["location"]
+    assert (await registry.client.request("PATCH", location)).status == 202
+    return location
 
 
 async def refused(registry: Registry, name: str, whose: str) -> None:
@@ -75,6 +78,21 @@ async def test_a_repository_has_so_many_uploads_open_and_no_more(registry: Regis
     assert (await ask("DELETE", second)).status == 204
     await begin(registry, "dev/a")
     await refused(registry, "dev/a", "repository")
+
+
+@on_both_databases
+async def test_a_session_without_a_row_counts_when_it_gets_one(registry: Registry) -> None:
+    ask = registry.client.request
+    early = [(await post(registry, "dev/a")).headers["location"] for _ in range(3)]
+    for _ in range(2):
+        await begin(registry, "dev/a")
+    for method, body in (("PATCH", DATA), ("PATCH", bytes(100_000)), ("PUT", bytes(100_000))):
+        query = f"?digest={digest_of(body)}" if method == "PUT" else ""
+        answer = await ask(method, early[0] + query, body)
+        assert (answer.status, answer.codes) == (429, ["TOOMANYREQUESTS"])
+    # What needs no row is taken, and a session without one can be cancelled.
+    assert (await ask("PUT", f"{early[1]}?digest={DIGEST}", DATA)).status == 201
+    assert (await ask("DELETE", early[2])).status == 204
 
 
 @on_both_databases
@@ -178,7 +196,8 @@ async def test_sessions_of_an_older_version_count_too(database_url: str) -> None
     """Revision 0010 gives them their account."""
     opened: list[str] = []
 
-    async with open_registry(database_url, MemoryStore(), limits=LIMITS) as registry:
+    limits = replace(LIMITS, inline_max_bytes=0)
+    async with open_registry(database_url, MemoryStore(), limits=limits) as registry:
         opened.extend([await begin(registry, "dev/a"), await begin(registry, "dev/b")])
     with migration_connection(database_url) as connection:
         settings = configuration(connection)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +15,13 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from registry.blobstore.filesystem import FilesystemStore
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
 from registry.gc.orphans.scan import STAGED, set_orphans_aside
 from registry.gc.purge.uploads import discard_expired_uploads
 from registry.oci.digest import digest_of
 from tests.fault.seams import SteppingDatabase, Steps
-from tests.inprocess import Answer, Held, ManualClock, Registry, open_registry
+from tests.inprocess import Answer, Client, Held, ManualClock, Registry, open_registry
 from tests.integration.counting import open_counting
 
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
@@ -100,6 +102,7 @@ async def _two(url: str, folder: Path) -> AsyncIterator[Nodes]:
 
 
 async def test_another_node_goes_on_in_a_copy_once_the_lease_has_run_out(nodes: Nodes) -> None:
+    (first_stage,) = [each.object_id async for each in nodes.store.list_staged()]
     late, asked = await nodes.begin(nodes.first)
     unread = Held(THREE)
     answer = await nodes.second.client.request("PATCH", nodes.location, aiter(unread))
@@ -114,7 +117,7 @@ async def test_another_node_goes_on_in_a_copy_once_the_lease_has_run_out(nodes: 
     nodes.clock.advance(600)
     assert await set_orphans_aside(nodes.second.ctx, nodes.store, STAGED) == 1
     (orphan,) = [each async for each in nodes.store.list_orphans()]
-    assert orphan.object_id == nodes.location.rpartition("/")[2]
+    assert orphan.object_id == first_stage
     await nodes.finish(ONE + THREE)
     assert [each async for each in nodes.store.list_staged()] == []
 
@@ -248,15 +251,20 @@ async def test_a_second_holder_cuts_off_what_the_first_one_left(nodes: Nodes) ->
 
 
 async def test_bytes_that_are_newer_than_their_session_are_busy_once(nodes: Nodes) -> None:
-    ask = nodes.first.client.request
+    ask, ctx = nodes.first.client.request, nodes.first.ctx
     nodes.location = (await ask("POST", UPLOADS)).headers["location"]
-    async with aclosing(await nodes.store.stage(nodes.location.split("/")[-1], None)) as staged:
+    id_of_the_bytes = "0197742a-0000-7000-8000-000000000000"
+    nodes.first = replace(nodes.first, ctx=replace(ctx, new_id=lambda: id_of_the_bytes))
+    nodes.first = replace(nodes.first, client=Client(DataPlane(nodes.first.ctx, OpenAccess("dev"))))
+    async with aclosing(await nodes.store.stage(id_of_the_bytes, None)) as staged:
         staged.write(memoryview(THREE))
     assert [(await nodes.append(nodes.first, ONE)).status for _ in range(2)] == [409, 202]
     await nodes.finish(ONE)
 
 
-async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_database: str) -> None:
+async def test_a_staged_session_costs_changes_and_a_single_push_one(
+    sqlite_database: str,
+) -> None:
     async with open_counting(sqlite_database) as (registry, counted):
         ask = registry.client.request
         assert (await ask("POST", f"{UPLOADS}?digest={digest_of(ONE)}", ONE)).status == 201
@@ -264,9 +272,10 @@ async def test_a_session_costs_a_change_more_and_a_single_push_none(sqlite_datab
         digest = digest_of(TWO)
         for method, target, body, statements, changes in (
             ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 4, 1),
-            ("PATCH", location, TWO, 2, 2),
-            ("PUT", f"{location}?digest={digest}", b"", 5, 2),
-            ("PATCH", location, TWO, 2, 1),
+            ("POST", UPLOADS, b"", 2, 0),
+            ("PATCH", location, TWO, 5, 2),
+            ("PUT", f"{location}?digest={digest}", b"", 7, 2),
+            ("PATCH", location, TWO, 1, 0),
         ):
             counted.start()
             await ask(method, target, body)

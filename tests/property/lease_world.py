@@ -20,13 +20,15 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound, Unavailable
 from registry.blobstore.base import BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge.uploads import discard_expired_uploads
-from registry.metadata.blobs.uploads import Lease, add_upload
+from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
-from registry.services.blobs.upload_leases import LEASE, Leases, get_upload
-from registry.services.blobs.uploads import Chunk, Span
+from registry.services.blobs.upload_bodies import Chunk, Span
+from registry.services.blobs.upload_ids import Place, UploadIds
+from registry.services.blobs.upload_leases import LEASE, Leases
+from registry.services.blobs.upload_sessions import Session, get_session
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
@@ -124,8 +126,8 @@ class World:
         self.now, self.dead = START, set[str]()
         self.loss = self.rng.choice([0, 0, 0.02, 0.1])
         self.nodes = [self._node(name) for name in NODES[: self.rng.choice([2, 3])]]
-        self.upload_id = uuid7(self.now)
-        drive(self.database.write(_open_session, self.upload_id, self.now))
+        place = drive(self.database.write(_add_repository, self.now))
+        self.upload_id = UploadIds().new(place, None, self.now)
 
     def close(self) -> None:
         """Take back what the run did."""
@@ -148,13 +150,13 @@ class World:
             self.blob = self.content + sender.sent
 
     def _note_advance(self, sender: Node, args: tuple[Any, ...], *, is_done: bool) -> None:
-        lease, received = args[:2]
+        lease, size = args[0], args[1].size
         assert isinstance(lease, Lease)
         if not is_done:
             self.tally["fenced"] += 1
         elif lease.token not in self.told:
             self.told.add(lease.token)
-            assert received == len(self.content) + len(sender.sent), "somebody else has appended"
+            assert size == len(self.content) + len(sender.sent), "somebody else has appended"
             self.content += sender.sent
             self.tally["acknowledged"] += 1
 
@@ -200,8 +202,8 @@ class World:
         if node.action == "cancel":
             await uploads.cancel_upload(ctx, NAME, self.upload_id)
             return
-        session = await ctx.database.read(get_upload, NAME, self.upload_id, ctx.clock())
-        first = session.received_bytes + (node.action == "out of order")
+        session = await ctx.database.read(self._get, ctx)
+        first = session.upload.received_bytes + (node.action == "out of order")
         data, node.sent = node.sent, b""
         chunk = Chunk(
             _Body(node, data, self.interleaving, is_whole=node.action != "cut short"),
@@ -223,6 +225,9 @@ class World:
             assert node.action == "mismatch", "the staged bytes are not what was acknowledged"
             raise
 
+    def _get(self, tx: Connection, ctx: ServiceContext) -> Session:
+        return get_session(tx, ctx, NAME, self.upload_id, ctx.clock())
+
     def _pass_time(self) -> None:
         for _ in range(self.rng.randint(0, 25)):
             self.interleaving.step("time passes")
@@ -236,13 +241,11 @@ class World:
         last.action, last.sent = "finish", b""
         self.nodes.append(last)
         try:
-            session = drive(
-                last.ctx.database.read(get_upload, NAME, self.upload_id, last.ctx.clock())
-            )
+            session = drive(last.ctx.database.read(self._get, last.ctx))
         except UploadUnknown:
             assert self.ended_by or self.now > START + IDLE_SECONDS * MICROSECONDS
         else:
-            assert session.received_bytes == len(self.content)
+            assert session.upload.received_bytes == len(self.content)
             chunk = Chunk(_Body(last, b"", self.interleaving, is_whole=True), None)
             drive(self._finish(last, Digest(digest_of(self.content)), chunk))
         if self.blob is not None:
@@ -308,10 +311,9 @@ def noted(world: World, seed: int) -> Iterator[None]:
         raise
 
 
-def _open_session(tx: Connection, upload_id: str, now: int) -> None:
+def _add_repository(tx: Connection, now: int) -> Place:
     add_account(tx, uuid7(now), NAME.handle, now)
     account = find_account(tx, NAME.handle)
     assert account is not None
     made = find_or_add_repository(tx, uuid7(now), account, NAME.repository, now)
-    expires_at = now + IDLE_SECONDS * MICROSECONDS
-    add_upload(tx, upload_id, made.id, account.id, None, now, expires_at)
+    return Place(made.id, account.id)

@@ -6,7 +6,7 @@ import pytest
 
 from registry.distribution.ranges import parse_content_range, parse_range
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
-from registry.services.blobs.uploads import Span
+from registry.services.blobs.upload_bodies import Span
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ class SocketBody:
         self._settle(job)
         return result
 
+    def give_back(self, data: bytes) -> None:
+        """See `cloudcore.serving.body_start.ReturnsBytes`."""
+        self._decoded = data + self._decoded if self._decoded else data
+
     def feed(self, data: bytes) -> None:
         """Take bytes from the connection; wake the waiting application."""
         if self.failure:

@@ -169,6 +169,11 @@ class RequestCycle:
             return await move_nothing(self.connection, sink, finish)
         return await self.body.move(sink, finish)
 
+    def give_back(self, data: bytes) -> None:
+        """See `cloudcore.serving.body_start.ReturnsBytes`."""
+        assert self.body is not None
+        self.body.give_back(data)
+
     def when_lost(self, call: Callable[[], None] | None) -> None:
         """See `cloudcore.serving.body.HeldBody.when_lost`."""
         self._on_lost = call

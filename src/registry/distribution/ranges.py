@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
-from registry.services.blobs.uploads import Span
+from registry.services.blobs.upload_bodies import Span
 
 _RANGE: Final = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)", re.ASCII)  # RFC 9110 §14.1
 _CONTENT_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from cloudcore.serving.body import Receive, Scope, Sink, read_body, receive_into
+from cloudcore.serving.body import Receive, Scope, Sink, receive_into
 from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.body_start import Begun, begun_again, read_few
 from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
+from registry.services.blobs.upload_bodies import FewBytes
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 
@@ -83,13 +85,16 @@ class DataPlaneRequest:
         """Move the body to `sink`; see `cloudcore.serving.body.receive_into`."""
         return await receive_into(self.scope, self.receive, sink, finish)
 
-    async def read_small(self, limit: int) -> bytes | None:
-        """Return a whole body of at most `limit` bytes, or None if the client left before its end.
+    async def read_few(self, limit: int) -> FewBytes | None:
+        """Return the body if it has at most `limit` bytes; if it has more, `body` has all of it.
 
         Raises:
-            BodyTooLarge: it is longer.
             NoRoom: too many bodies are arriving at once.
 
         """
         with BODIES.hold() as hold:
-            return await read_body(hold.metered(self.receive), limit)
+            few = await read_few(hold.metered(self.receive), limit)
+        if isinstance(few, Begun):
+            self.scope, self.receive = begun_again(self.scope, self.receive, few)
+            return None
+        return FewBytes(*few)

@@ -10,8 +10,10 @@ from registry.distribution.response import Headers, Response, empty
 from registry.errors import DigestInvalid, NameInvalid, UploadOutOfOrder, UploadUnknown
 from registry.oci.digest import Digest, parse_algorithm
 from registry.oci.reference import Name, parse_name
-from registry.services.blobs import upload_leases, uploads
+from registry.services.blobs import uploads
 from registry.services.blobs.mounting import mount_blob
+from registry.services.blobs.upload_bodies import Chunk, Span
+from registry.services.blobs.upload_sessions import get_session
 from registry.services.context import ServiceContext
 
 
@@ -62,8 +64,8 @@ async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-13: return what a session has received."""
     upload_id = _upload_id(request)
-    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
-    return Response(204, _session(request.name, upload.id, upload.received_bytes))
+    received = await _received(ctx, request, upload_id)
+    return Response(204, _session(request.name, upload_id, received))
 
 
 async def delete_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -87,18 +89,25 @@ async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
     """Return a 416 with what the session has received, so that the client need not ask for it."""
-    upload = await ctx.database.read(upload_leases.get_upload, request.name, upload_id, ctx.clock())
+    received = await _received(ctx, request, upload_id)
     answer = render(error)
-    answer.headers.extend(_session(request.name, upload_id, upload.received_bytes))
+    answer.headers.extend(_session(request.name, upload_id, received))
     return answer
 
 
-def _span(request: DataPlaneRequest) -> uploads.Span | None:
+async def _received(ctx: ServiceContext, request: DataPlaneRequest, upload_id: str) -> int:
+    """Return how many bytes a session has received."""
+    now = ctx.clock()
+    session = await ctx.database.read(get_session, ctx, request.name, upload_id, now)
+    return session.upload.received_bytes
+
+
+def _span(request: DataPlaneRequest) -> Span | None:
     return parse_content_range(request.header(b"content-range"), request.content_length)
 
 
-def _chunk(request: DataPlaneRequest, span: uploads.Span | None = None) -> uploads.Chunk:
-    return uploads.Chunk(request.body, request.content_length, span, request.read_small)
+def _chunk(request: DataPlaneRequest, span: Span | None = None) -> Chunk:
+    return Chunk(request.body, request.content_length, span, request.read_few)
 
 
 def _upload_id(request: DataPlaneRequest) -> str:

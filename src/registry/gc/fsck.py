@@ -29,6 +29,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobStore
+from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
@@ -220,6 +221,12 @@ async def _lost_bytes(database: Database, store: BlobStore, clock: Clock) -> lis
             if each.expires_at <= clock():
                 continue
             received, is_sealed = each.received_bytes, bool(each.is_sealed)
+            if each.body is not None:
+                expected = sealed_size(received) if is_sealed else received
+                if len(each.body) != expected:
+                    problem = f"{len(each.body)} bytes in its row, which should be {expected}"
+                    lost.append(Finding("I2", f"upload {each.id}", problem))
+                continue
             there = await store.resumable(each.stage_id, received, is_sealed=is_sealed)
             if there < received:
                 problem = f"{received} bytes acknowledged, {there} staged"

@@ -381,6 +381,8 @@ uploads = Table(
     Column("expires_at", Moment, nullable=False, index=True),
     Column("kms_key_id", Id),  # that wraps the data key of the staged bytes; null: they are plain
     Column("wrapped_data_key", LargeBinary),
+    # What was received, plain or sealed, as long as it may become an inline object; null: a file.
+    Column("body", LargeBinary),
     ForeignKeyConstraint(
         ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
     ),
@@ -396,6 +398,14 @@ Index(
     unique=True,
     sqlite_where=uploads.c.stage_id.is_not(None),
     postgresql_where=uploads.c.stage_id.is_not(None),
+)
+
+# Sessions that have ended before their id has expired.
+ended_uploads = Table(
+    "ended_uploads",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("expires_at", Moment, nullable=False, index=True),
 )
 
 resource_policies = Table(
@@ -468,6 +478,7 @@ TABLES: Final = (
     manifest_children,
     tags,
     uploads,
+    ended_uploads,
     resource_policies,
     encryption_bindings,
     policy_revisions,

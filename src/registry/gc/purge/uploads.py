@@ -8,6 +8,7 @@ from typing import Final
 from registry.blobstore.base import StageBusy
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs import uploads
+from registry.services.blobs.upload_sessions import ending_of
 from registry.services.context import ServiceContext
 
 _BATCH: Final = 100
@@ -49,6 +50,8 @@ async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
     taken = await ctx.database.write_relaxed(ctx.leases.take_expired, upload_id, ctx.clock())
     if taken is None:
         return False
-    with suppress(StageBusy):
-        await ctx.writer.discard(taken.stage_id)
-    return await ctx.database.write_relaxed(uploads.remove_upload, uploads.lease_of(taken))
+    if taken.body is None:
+        with suppress(StageBusy):
+            await ctx.writer.discard(taken.stage_id)
+    ending = ending_of(ctx, upload_id, uploads.lease_of(taken))
+    return await ctx.database.write_relaxed(uploads.remove_upload, ending, ctx.clock())

@@ -1,22 +1,41 @@
 """Upload sessions: what each has received, and which worker process may append to it.
 
-The lease of a session is three columns of its row. Each new lease has a `lease_token` greater by
-one, and every statement of a holder checks its token, so a holder that lost the lease changes
-nothing. Taking a lease locks the row, so it waits for transactions of unknown outcome to end.
+A session may have no row: then it has received nothing, and its id says the rest. A session whose
+bytes are few has them in its row (`Upload.body`).
+
+Who appends holds the session's lease (`upload_leases`). A change that needs one transaction takes
+none: it names the session as it was seen, without a holder and with its token, and makes the token
+greater by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Exists, bindparam, case, exists, literal_column, null, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Exists,
+    LargeBinary,
+    String,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    null,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.deletion import deletion
+from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from registry.metadata.tables import repositories, uploads
+from registry.metadata.tables import ended_uploads, repositories, uploads
 
 _u = uploads.c
 
@@ -45,6 +64,21 @@ class Upload(NamedTuple):
     kms_key_id: str | None = None
     """The KMS key that wraps the data key of the received bytes, or None if they are plain."""
     wrapped_data_key: bytes | None = None
+    body: bytes | None = None
+    """What was received, sealed if there is a data key; None if that is staged."""
+
+
+class FoundUpload(NamedTuple):
+    """What there is of a session in a repository."""
+
+    repository_id: str
+    account_id: str
+    has_ended: bool
+    """It ended before its id has expired."""
+    has_expired: bool
+    """It has a row, which has expired."""
+    upload: Upload | None
+    """None: it has no row, or an expired one."""
 
 
 class UploadWrap(NamedTuple):
@@ -58,13 +92,36 @@ class Lease(NamedTuple):
     """The right of a worker process to append to a session."""
 
     upload_id: str
-    holder: str
+    holder: str | None
+    """None: nobody holds it; a change in one transaction was prepared for it as it was seen."""
     token: int
 
 
+class Received(NamedTuple):
+    """What a session has received after a request."""
+
+    size: int
+    digests: Mapping[str, str]
+    """See `Upload.digests`."""
+    stage_id: str
+    wrap: UploadWrap | None
+    """The wrap of the data key, for `stage_id`; None if the bytes are plain."""
+    body: bytes | None = None
+    """See `Upload.body`."""
+
+
+class Ending(NamedTuple):
+    """The end of a session."""
+
+    upload_id: str
+    lease: Lease | None
+    """None: it has no row."""
+    valid_until: int
+    """When its id expires, or a moment that has passed."""
+
+
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease of a session that has a holder."""
-    assert upload.lease_holder is not None
+    """Return the lease of a session as it was found."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
@@ -88,20 +145,7 @@ _FIND_FULL: Final = Statement(
         )
     )
 )
-_ADD: Final = Statement(
-    uploads.insert().values(
-        id=bindparam("id"),
-        repository_id=bindparam("repository_id"),
-        account_id=bindparam("account_id"),
-        algorithm=bindparam("algorithm"),
-        received_bytes=bindparam("received_bytes"),
-        stage_shared=literal_column("false"),
-        lease_token=bindparam("lease_token"),
-        created_at=bindparam("now"),
-        expires_at=bindparam("expires_at"),
-    )
-)
-_COLUMNS: Final = (
+COLUMNS: Final = (
     _u.id,
     _u.repository_id,
     _u.account_id,
@@ -115,6 +159,7 @@ _COLUMNS: Final = (
     _u.leased_until,
     _u.kms_key_id,
     _u.wrapped_data_key,
+    _u.body,
 )
 _repository: Final = (
     select(repositories.c.id)
@@ -126,59 +171,32 @@ _repository: Final = (
     )
     .scalar_subquery()
 )
-_open_here: Final = (
+OPEN_HERE: Final = (
     _u.id == bindparam("upload_id"),
     _u.expires_at > bindparam("now"),
     _u.repository_id == _repository,
 )
-_FIND: Final = Statement(select(*_COLUMNS).where(*_open_here))
-_LOCK: Final = Statement(select(*_COLUMNS).where(*_open_here).with_for_update(of=uploads))
-_LOCK_EXPIRED: Final = Statement(
-    select(*_COLUMNS)
-    .where(_u.id == bindparam("upload_id"), _u.expires_at <= bindparam("now"))
-    .with_for_update()
-)
-_taken: Final = {
-    "lease_holder": bindparam("holder"),
-    "lease_token": _u.lease_token + literal_column("1"),
-    "leased_until": bindparam("until"),
-}
-_TAKE_FREE: Final = Statement(
-    uploads.update()
-    .where(*_open_here, _u.lease_holder.is_(None))
-    .values(_taken)
-    .returning(*_COLUMNS)
-)
-_TAKE: Final = Statement(
-    uploads.update()
-    .where(_u.id == bindparam("upload_id"))
-    .values(_taken | {"stage_shared": bindparam("shared")})
-    .returning(*_COLUMNS)
-)
-_RENEW: Final = Statement(
-    uploads.update()
-    .where(_u.id.in_(listed("ids")), _u.lease_holder == bindparam("holder"))
-    .values(leased_until=bindparam("until"))
-)
-_fenced: Final = (
+_FIND: Final = Statement(select(*COLUMNS).where(*OPEN_HERE))
+FENCED: Final = (
     _u.id == bindparam("upload_id"),
-    _u.lease_holder == bindparam("holder"),
+    _u.lease_holder.is_not_distinct_from(bindparam("holder", type_=String())),
     _u.lease_token == bindparam("token"),
 )
-_free: Final = {"lease_holder": null(), "leased_until": null()}
-_RELEASE: Final = Statement(uploads.update().where(*_fenced).values(_free))
+FREE: Final = {"lease_holder": null(), "leased_until": null()}
 _ADVANCE: Final = Statement(
     uploads.update()
-    .where(*_fenced)
+    .where(*FENCED)
     .values(
         received_bytes=bindparam("received"),
         digests=bindparam("known_digests"),
         stage_id=bindparam("stage"),
         kms_key_id=bindparam("key"),
         wrapped_data_key=bindparam("wrapped"),
+        body=bindparam("kept"),
         stage_shared=literal_column("false"),
         expires_at=bindparam("expires"),
-        **_free,
+        lease_token=bindparam("next_token"),
+        **FREE,
     )
 )
 _HAS_ADVANCED: Final = Statement(
@@ -186,13 +204,72 @@ _HAS_ADVANCED: Final = Statement(
         _u.id == bindparam("upload_id"),
         _u.lease_holder.is_(None),
         _u.lease_token == bindparam("token"),
+        func.coalesce(_u.stage_id, _u.id) == bindparam("stage_id"),
         _u.received_bytes == bindparam("received"),
     )
 )
-_LOCK_HOLDER: Final = Statement(
-    select(_u.lease_holder, _u.lease_token).where(_u.id == bindparam("upload_id")).with_for_update()
+_REMOVE: Final = Statement(uploads.delete().where(*FENCED))
+_id: Final[ColumnElement[str]] = bindparam("upload_id", type_=String())
+_until: Final[ColumnElement[int]] = bindparam("valid_until", type_=BigInteger())
+_has_ended: Final = exists().where(ended_uploads.c.id == _id)
+_MARK_ENDED: Final = Statement(
+    insert(ended_uploads).values(id=_id, expires_at=_until).on_conflict_do_nothing()
 )
-_REMOVE: Final = Statement(uploads.delete().where(*_fenced))
+_END_UNWRITTEN: Final = Statement(
+    insert(ended_uploads)
+    .from_select(["id", "expires_at"], select(_id, _until).where(~exists().where(_u.id == _id)))
+    .on_conflict_do_nothing()
+)
+_FIND_HERE: Final = Statement(
+    select(
+        repositories.c.id,
+        repositories.c.account_id,
+        _has_ended,
+        _u.expires_at <= bindparam("now"),
+        *COLUMNS,
+    )
+    .select_from(repositories)
+    .join(accounts, accounts.c.id == repositories.c.account_id)
+    .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
+    .where(
+        accounts.c.handle == bindparam("handle"),
+        repositories.c.name == bindparam("name"),
+        repositories.c.deleted_at.is_(None),
+    )
+)
+_BEGIN: Final = Statement(
+    insert(uploads)
+    .from_select(
+        [
+            *("id", "repository_id", "account_id", "algorithm", "received_bytes", "stage_id"),
+            *("stage_shared", "lease_holder", "lease_token", "leased_until", "created_at"),
+            *("expires_at", "kms_key_id", "wrapped_data_key", "body"),
+        ],
+        select(
+            _id,
+            repositories.c.id,
+            repositories.c.account_id,
+            bindparam("algorithm", type_=String()),
+            bindparam("received", type_=BigInteger()),
+            bindparam("stage_id", type_=String()),
+            literal_column("false"),
+            bindparam("holder", type_=String()),
+            bindparam("token", type_=BigInteger()),
+            bindparam("until", type_=BigInteger()),
+            bindparam("now", type_=BigInteger()),
+            bindparam("expires_at", type_=BigInteger()),
+            bindparam("key", type_=String()),
+            bindparam("wrapped", type_=LargeBinary()),
+            bindparam("kept", type_=LargeBinary()),
+        ).where(
+            repositories.c.id == bindparam("repository_id"),
+            repositories.c.deleted_at.is_(None),
+            ~_has_ended,
+        ),
+    )
+    .on_conflict_do_nothing()
+)
+_FORGET_ENDED: Final = deletion(ended_uploads.c.expires_at)
 _EXPIRED: Final = Statement(
     page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
 )
@@ -223,127 +300,105 @@ def find_full(
     return None if row is None else row[0]
 
 
-def add_upload(
-    tx: Connection,
-    upload_id: str,
-    repository_id: str,
-    account_id: str,
-    algorithm: str | None,
-    now: int,
-    expires_at: int,
-) -> None:
-    """Insert a session that has received nothing."""
-    tx.execute(
-        _ADD,
-        id=upload_id,
-        repository_id=repository_id,
-        account_id=account_id,
-        algorithm=algorithm,
-        received_bytes=0,
-        lease_token=FIRST_TOKEN - 1,
-        now=now,
-        expires_at=expires_at,
-    )
-
-
 def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
     """Return an open session of this repository, or None if there is none or it has expired."""
-    return _upload(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
+    return upload_of(tx.row(_FIND, handle=handle, name=name, upload_id=upload_id, now=now))
 
 
-def take_free(
-    tx: Connection, handle: str, name: str, upload_id: str, now: int, holder: str, until: int
-) -> Upload | None:
-    """Take the lease of an open session; return None if it has a holder or does not exist.
-
-    The `Upload` has the new lease.
-    """
-    row = tx.row(
-        _TAKE_FREE,
-        handle=handle,
-        name=name,
-        upload_id=upload_id,
-        now=now,
-        holder=holder,
-        until=until,
-    )
-    return _upload(row)
+def find_here(
+    tx: Connection, handle: str, name: str, upload_id: str, now: int
+) -> FoundUpload | None:
+    """Return what there is of a session in this repository, or None if there is no repository."""
+    row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
+    if row is None:
+        return None
+    has_row = row[4] is not None
+    upload = upload_of(row[4:]) if has_row and not row[3] else None
+    return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload)
 
 
-def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int) -> Upload | None:
-    """Lock and return an open session, or None."""
-    return _upload(tx.row(_LOCK, handle=handle, name=name, upload_id=upload_id, now=now))
-
-
-def lock_expired_upload(tx: Connection, upload_id: str, now: int) -> Upload | None:
-    """Lock and return a session that has expired, or None."""
-    return _upload(tx.row(_LOCK_EXPIRED, upload_id=upload_id, now=now))
-
-
-def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: bool) -> Upload:
-    """Take the lease of a session whose row is locked, even if it has a holder.
-
-    `shared`: a former holder may still write to the staged bytes.
-    """
-    upload = _upload(tx.row(_TAKE, upload_id=upload_id, holder=holder, until=until, shared=shared))
-    assert upload is not None
-    return upload
-
-
-def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
-    """Extend the leases of a holder to `until`; return how many of them it still has."""
-    return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
-
-
-def release_lease(tx: Connection, lease: Lease) -> bool:
-    """Release a lease; return False if it was lost."""
-    return tx.execute(_RELEASE, **lease._asdict()) == 1
-
-
-def advance_upload(
-    tx: Connection,
-    lease: Lease,
-    received_bytes: int,
-    digests: Mapping[str, str],
-    stage_id: str,
-    wrap: UploadWrap | None,
-    expires_at: int,
-) -> bool:
+def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:
     """Set what a session has received and release its lease; return False if the lease was lost.
 
-    `wrap` is that of the data key of what is staged; None if that is plain.
     Idempotent: run it again if its outcome is unknown.
     """
+    token = lease.token + (lease.holder is None)
+    stage_id, digests = received.stage_id, received.digests
     changed = tx.execute(
         _ADVANCE,
         **lease._asdict(),
-        received=received_bytes,
+        received=received.size,
         known_digests=msgspec.json.encode(digests).decode() if digests else None,
         stage=None if stage_id == lease.upload_id else stage_id,
-        key=None if wrap is None else wrap.kms_key_id,
-        wrapped=None if wrap is None else wrap.wrapped_data_key,
         expires=expires_at,
+        next_token=token,
+        **_kept(received),
     )
-    if changed:
-        return True
-    return (
-        tx.row(_HAS_ADVANCED, upload_id=lease.upload_id, token=lease.token, received=received_bytes)
-        is not None
-    )
+    return bool(changed) or _has_advanced(tx, lease.upload_id, token, received)
 
 
-def lock_holder(tx: Connection, upload_id: str) -> tuple[str | None, int] | None:
-    """Lock a session; return its holder and the token of its last lease, or None if it has ended.
+def begin_upload(
+    tx: Connection, upload: Upload, received: Received, now: int, expires_at: int
+) -> bool:
+    """Insert the row of a session that has none; return False if it has one, or has ended.
 
-    This waits for transactions that have changed the session.
+    `upload` has the lease that is taken, or none. Idempotent without a lease.
     """
-    row = tx.row(_LOCK_HOLDER, upload_id=upload_id)
-    return None if row is None else (row[0], row[1])
+    changed = tx.execute(
+        _BEGIN,
+        upload_id=upload.id,
+        repository_id=upload.repository_id,
+        algorithm=upload.algorithm,
+        received=received.size,
+        stage_id=received.stage_id,
+        holder=upload.lease_holder,
+        token=upload.lease_token,
+        until=upload.leased_until,
+        now=now,
+        expires_at=expires_at,
+        **_kept(received),
+    )
+    return bool(changed) or _has_advanced(tx, upload.id, upload.lease_token, received)
 
 
-def remove_upload(tx: Connection, lease: Lease) -> bool:
-    """Delete a session; return False if its lease was lost."""
-    return tx.execute(_REMOVE, **lease._asdict()) == 1
+def _kept(received: Received) -> dict[str, object]:
+    wrap = received.wrap
+    return {
+        "key": None if wrap is None else wrap.kms_key_id,
+        "wrapped": None if wrap is None else wrap.wrapped_data_key,
+        "kept": received.body,
+    }
+
+
+def _has_advanced(tx: Connection, upload_id: str, token: int, received: Received) -> bool:
+    found = tx.row(
+        _HAS_ADVANCED,
+        upload_id=upload_id,
+        token=token,
+        stage_id=received.stage_id,
+        received=received.size,
+    )
+    return found is not None
+
+
+def remove_upload(tx: Connection, ending: Ending, now: int) -> bool:
+    """End a session; return False if its lease was lost, or it has ended, or begun to have a row.
+
+    As long as its id is valid, it is remembered that it has ended.
+    """
+    upload_id, lease, valid_until = ending
+    if lease is None:
+        return tx.execute(_END_UNWRITTEN, upload_id=upload_id, valid_until=valid_until) == 1
+    if tx.execute(_REMOVE, **lease._asdict()) != 1:
+        return False
+    if valid_until > now:
+        tx.execute(_MARK_ENDED, upload_id=upload_id, valid_until=valid_until)
+    return True
+
+
+def forget_ended(tx: Connection, now: int) -> int:
+    """Forget a batch of ended sessions whose ids have expired; return how many."""
+    return tx.execute(_FORGET_ENDED, before=now)
 
 
 def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
@@ -351,7 +406,8 @@ def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:
     return [row[0] for row in tx.rows(_EXPIRED, now=now, limit=limit)]
 
 
-def _upload(row: Row | None) -> Upload | None:
+def upload_of(row: Row | None) -> Upload | None:
+    """Return the session of a row of `COLUMNS`, or None without a row."""
     if row is None:
         return None
     digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}
@@ -369,4 +425,5 @@ def _upload(row: Row | None) -> Upload | None:
         leased_until=row[10],
         kms_key_id=row[11],
         wrapped_data_key=row[12],
+        body=None if row[13] is None else bytes(row[13]),
     )

@@ -76,6 +76,8 @@ class SessionRow(NamedTuple):
     """Acknowledged."""
     expires_at: int
     is_sealed: bool
+    body: bytes | None
+    """What was received, plain or sealed; None if that is staged."""
 
 
 class ManifestBody(NamedTuple):
@@ -162,6 +164,7 @@ _UPLOADS: Final = _after(
         _u.received_bytes,
         _u.expires_at,
         _u.kms_key_id.is_not(None),
+        _u.body,
     ),
     _u.id,
 )

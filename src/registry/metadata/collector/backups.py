@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -13,7 +14,7 @@ from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
 from registry.metadata.collection_tables import quarantined_objects
 from registry.metadata.collector.audit import HAS_BYTES
-from registry.metadata.tables import blob_objects, uploads
+from registry.metadata.tables import blob_objects, ended_uploads, uploads
 
 _o = blob_objects.c
 
@@ -43,6 +44,15 @@ _OBJECTS: Final = Statement(
 )
 _NAMED: Final = Statement(select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), *_IS_STORED))
 _UNFINISHED: Final = (
+    # Without its row, a session whose id is still valid would seem to have received nothing.
+    Statement(
+        insert(ended_uploads)
+        .from_select(
+            ["id", "expires_at"],
+            select(uploads.c.id, uploads.c.expires_at).where(uploads.c.id.is_not(None)),
+        )
+        .on_conflict_do_nothing()
+    ),
     Statement(uploads.delete()),
     Statement(quarantined_objects.delete()),
 )

@@ -28,8 +28,13 @@ _FORGET: Final = Statement(
 )
 _ACCEPTED: Final = Statement(select(func.max(_g.accepted_at)))
 _NEWEST: Final = tuple(
-    Statement(select(func.max(column)))
-    for column in (blob_objects.c.stored_id, uploads.c.id, quarantined_objects.c.stored_id)
+    Statement(select(func.max(column)).where(column.is_not(None)))
+    for column in (
+        blob_objects.c.stored_id,
+        uploads.c.id,
+        uploads.c.stage_id,
+        quarantined_objects.c.stored_id,
+    )
 )
 
 

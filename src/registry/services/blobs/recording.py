@@ -34,7 +34,8 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
-from registry.metadata.blobs.uploads import Lease
+from registry.metadata.blobs.upload_leases import lock_holder
+from registry.metadata.blobs.uploads import Ending, Lease
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
 from registry.metadata.collector.collection import condemn
@@ -86,25 +87,25 @@ class _NoRepositoryError(Exception):
     """The repository was deleted meanwhile."""
 
 
-async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = None) -> None:
+async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
-    With `lease`, end its upload session in the same transaction.
+    With `ending`, end that upload session in the same transaction.
 
     Raises:
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
-        KmsKeyDisabled: the KMS key can be used no more. With a lease, the bytes stay.
+        KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed.
 
     """
     stored = new.stored
     try:
-        kept = await _record(ctx, new, lease)
+        kept = await _record(ctx, new, ending)
     except KmsKeyDisabled:
-        if lease is None:
+        if ending is None:
             await drop_stored(ctx, stored)
         raise
     if kept is None:
@@ -123,13 +124,14 @@ async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
-async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _Kept | None:
+async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> _Kept | None:
     lost: OutcomeUnknown | None = None
+    lease = ending.lease if ending else None
     looked = _Looked()
     while True:
         try:
             return await ctx.database.write(
-                _record_rows, new, lease, looked, ctx.new_id, ctx.clock()
+                _record_rows, new, ending, looked, ctx.new_id, ctx.clock()
             )
         except _NotSeenError:
             of = new.account_id, new.repository_id, new.stored.digest
@@ -143,13 +145,31 @@ async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _K
                 return await _find_recorded(ctx, new, lease, looked.seen, error)
             if lost is not None:
                 raise
-            lost = error  # all that it writes may be written twice
-        except (_NoRepositoryError, KmsKeyDisabled) as error:
+            lost = error  # all that it writes may be written twice, but the end of a session
+        except (_NoRepositoryError, KmsKeyDisabled, UploadLeaseLost) as error:
             if lost is not None:
-                raise lost from None  # the first try may have written the object's row
-            if isinstance(error, KmsKeyDisabled):
-                raise
-            return None
+                return await _after_loss(ctx, new, looked.seen, lost, error)
+            if isinstance(error, _NoRepositoryError):
+                return None
+            raise
+
+
+async def _after_loss(
+    ctx: ServiceContext,
+    new: NewBytes,
+    seen: SeenBytes | None,
+    lost: OutcomeUnknown,
+    refusal: Exception,
+) -> _Kept:
+    """Return the bytes that the first try has recorded, if the end of its session tells so.
+
+    Raises:
+        OutcomeUnknown: that is not known; the first try may have written the object's row.
+
+    """
+    if isinstance(refusal, UploadLeaseLost):
+        return await _find_linked(ctx, new, seen, lost)
+    raise lost from None
 
 
 async def _wrap_for_others(ctx: ServiceContext, new: NewBytes, needed: NotWrapped) -> Wraps:
@@ -167,6 +187,13 @@ async def _find_recorded(
 ) -> _Kept:
     """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
     await _check_ended(ctx, lease, error)
+    return await _find_linked(ctx, new, seen, error)
+
+
+async def _find_linked(
+    ctx: ServiceContext, new: NewBytes, seen: SeenBytes | None, error: OutcomeUnknown
+) -> _Kept:
+    """Return the bytes that the blob has, if they are the new ones or may stay; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
         there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
@@ -184,7 +211,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         UploadLeaseLost: another holder has taken the lease.
 
     """
-    holder = await ctx.database.write(uploads.lock_holder, lease.upload_id)
+    holder = await ctx.database.write(lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
         raise error
     if holder is not None:
@@ -205,7 +232,7 @@ def _must_go(kept: KeptObject, now: int) -> bool:
 def _record_rows(
     tx: Connection,
     new: NewBytes,
-    lease: Lease | None,
+    ending: Ending | None,
     looked: _Looked,
     new_id: Callable[[], str],
     now: int,
@@ -219,7 +246,7 @@ def _record_rows(
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
         KmsKeyDisabled: the KMS key can be used no more.
-        UploadLeaseLost: the lease is held by another, or the session has ended.
+        UploadLeaseLost: the session is not as it was seen, or its lease is held by another.
 
     """
     account_id, stored = new.account_id, new.stored
@@ -241,7 +268,7 @@ def _record_rows(
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)
-    if lease is not None and not uploads.remove_upload(tx, lease):
+    if ending is not None and not uploads.remove_upload(tx, ending, now):
         raise UploadLeaseLost
     return result
 

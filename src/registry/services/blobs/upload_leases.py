@@ -11,6 +11,8 @@ In these three cases nobody else can write to the staged bytes, so the new holde
 A holder whose lease has expired may still run, stopped or cut off from the database. It can record
 nothing, since its token is outdated; but it may write to the staged bytes, so the new holder
 continues in a copy of the acknowledged ones. The row says so until the copy is recorded.
+
+The first lease of a session without a row comes with the row.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.errors import Unavailable
-from registry.errors import UploadBusy, UploadUnknown
+from registry.metadata.blobs import upload_leases as rows
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.uploads import Lease, Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
 from registry.oci.reference import Name
+from registry.services.blobs.upload_sessions import Session, busy, unknown
 
 if TYPE_CHECKING:
     from registry.services.blobs.sealing import Seal, UploadKeys
@@ -51,6 +54,8 @@ class UploadHold:
     keys: UploadKeys | None = None
     seal: Seal | None = None
     """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
+    before: bytes = b""
+    """What the session had in its row, to be staged before the next bytes."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 
@@ -100,10 +105,13 @@ class Leases:
         database: Database,
         clock: Clock,
         name: Name,
-        upload_id: str,
+        session: Session,
+        idle: int,
         look: Look | None = None,
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
+
+        If it has no row, insert one, which expires after `idle` microseconds.
 
         Raises:
             PlatformError: by `look`; the lease is not taken.
@@ -111,12 +119,12 @@ class Leases:
             UploadBusy: another request holds it.
 
         """
+        upload_id = session.upload.id
         if self.is_writing(upload_id):
-            await database.read(get_upload, name, upload_id, clock())
             raise busy()
         claim = self._claims[upload_id] = _Claim()
         try:
-            hold = await self._take_lease(database, clock, claim, name, upload_id, look)
+            hold = await self._take_lease(database, clock, claim, name, session, idle, look)
             claim.is_taken = True
             try:
                 yield hold
@@ -151,14 +159,14 @@ class Leases:
         held = [upload_id for upload_id, claim in self._claims.items() if claim.is_taken]
         if held:
             until = clock() + LEASE
-            await database.write_relaxed(uploads.renew_leases, held, self.holder, until)
+            await database.write_relaxed(rows.renew_leases, held, self.holder, until)
         await self._release(database)
         await self._release_perhaps_taken(database)
 
     async def _release(self, database: Database) -> None:
         for lease in tuple(self._unreleased):
             with suppress(Unavailable):  # `renew` tries again, until the lease expires
-                await database.write_relaxed(uploads.release_lease, lease)
+                await database.write_relaxed(rows.release_lease, lease)
                 self._unreleased.discard(lease)
 
     async def _release_perhaps_taken(self, database: Database) -> None:
@@ -178,11 +186,11 @@ class Leases:
         The row is locked first. So this follows a change that has taken the lease, and a later
         request takes it after this.
         """
-        found = uploads.lock_holder(tx, upload_id)
+        found = rows.lock_holder(tx, upload_id)
         if self.is_writing(upload_id):
             return False
         if found is not None and found[0] == self.holder:
-            uploads.release_lease(tx, Lease(upload_id, self.holder, found[1]))
+            rows.release_lease(tx, Lease(upload_id, self.holder, found[1]))
         return True
 
     async def _take_lease(
@@ -191,7 +199,8 @@ class Leases:
         clock: Clock,
         claim: _Claim,
         name: Name,
-        upload_id: str,
+        session: Session,
+        idle: int,
         look: Look | None,
     ) -> UploadHold:
         """Take the lease of an open session.
@@ -201,8 +210,12 @@ class Leases:
 
         """
         write = database.write_relaxed if self._has_own_database else database.write
+        upload_id = session.upload.id
         try:
-            hold = await write(self._take_free, claim, name, upload_id, clock(), look)
+            if session.is_written:
+                hold = await write(self._take_free, claim, name, upload_id, clock(), look)
+            else:
+                hold = await write(self._begin, claim, name, session.upload, clock(), idle, look)
             if hold is None:
                 await self._refuse_held(database, clock, name, upload_id)
                 hold = await write(self._take, claim, name, upload_id, clock(), look)
@@ -215,18 +228,22 @@ class Leases:
         self, database: Database, clock: Clock, name: Name, upload_id: str
     ) -> None:
         """Raise UploadBusy if another holder has the lease, without a write transaction."""
-        upload = await database.read(get_upload, name, upload_id, clock())
+        upload = await database.read(
+            uploads.find_upload, name.handle, name.repository, upload_id, clock()
+        )
+        if upload is None:
+            raise unknown(upload_id)
         if not (self.is_abandoned(upload) or has_run_out(upload, clock())):
             raise busy()
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
         """Take the lease of an expired session; return None if another holder has it."""
-        before = uploads.lock_expired_upload(tx, upload_id, now)
+        before = rows.lock_expired_upload(tx, upload_id, now)
         if before is None or self.is_writing(upload_id):
             return None
         if not (self.is_abandoned(before) or has_run_out(before, now)):
             return None
-        return uploads.take(tx, upload_id, self.holder, now + LEASE, shared=True)
+        return rows.take(tx, upload_id, self.holder, now + LEASE, shared=True)
 
     def _take_free(
         self,
@@ -244,10 +261,35 @@ class Leases:
 
         """
         place = name.handle, name.repository, upload_id, now
-        upload = uploads.take_free(tx, *place, self.holder, now + LEASE)
+        upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
             return None
         self._check_claim(upload_id, claim)
+        return _hold(name, upload, look and look(tx, upload))
+
+    def _begin(
+        self,
+        tx: Connection,
+        claim: _Claim,
+        name: Name,
+        upload: Upload,
+        now: int,
+        idle: int,
+        look: Look | None,
+    ) -> UploadHold | None:
+        """Insert the row of a session, with its lease; return None if it has a row or has ended.
+
+        Raises:
+            UploadBusy: this request was cancelled.
+
+        """
+        upload = upload._replace(
+            lease_holder=self.holder, lease_token=FIRST_TOKEN, leased_until=now + LEASE
+        )
+        nothing = Received(0, {}, upload.stage_id, None)
+        if not uploads.begin_upload(tx, upload, nothing, now, now + idle):
+            return None
+        self._check_claim(upload.id, claim)
         return _hold(name, upload, look and look(tx, upload))
 
     def _take(
@@ -266,7 +308,7 @@ class Leases:
             UploadBusy: another request holds it.
 
         """
-        before = uploads.lock_upload(tx, name.handle, name.repository, upload_id, now)
+        before = rows.lock_upload(tx, name.handle, name.repository, upload_id, now)
         if before is None:
             raise unknown(upload_id)
         self._check_claim(upload_id, claim)
@@ -274,7 +316,7 @@ class Leases:
         if not (is_abandoned or has_run_out(before, now)):
             raise busy()
         shared = before.stage_shared or not is_abandoned
-        upload = uploads.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
+        upload = rows.take(tx, upload_id, self.holder, now + LEASE, shared=shared)
         return _hold(name, upload, look and look(tx, upload))
 
     def _check_claim(self, upload_id: str, claim: _Claim) -> None:
@@ -308,13 +350,3 @@ def get_upload(tx: Connection, name: Name, upload_id: str, now: int) -> Upload:
     if found is None:
         raise unknown(upload_id)
     return found
-
-
-def unknown(upload_id: str) -> UploadUnknown:
-    """Return the error for a session that does not exist or has ended."""
-    return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)
-
-
-def busy() -> UploadBusy:
-    """Return the error for a session that another request writes to."""
-    return UploadBusy("another request is writing to this upload; try again")

@@ -11,7 +11,9 @@ from registry.blobstore.base import StageBusy, Staged
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs.uploads import FIRST_TOKEN
 from registry.services.blobs.sealing import Seal, key_of, new_seal, open_seal
+from registry.services.blobs.small_uploads import received_bytes
 from registry.services.blobs.upload_leases import UploadHold
+from registry.services.blobs.upload_sessions import Session
 from registry.services.context import ServiceContext
 
 
@@ -25,6 +27,8 @@ async def open_stage(ctx: ServiceContext, hold: UploadHold) -> Staged:
         StoreUnavailable: the store failed.
 
     """
+    if hold.upload.body is not None:
+        return await _spill(ctx, hold)
     if hold.upload.stage_shared:
         return await _copy(ctx, hold)
     try:
@@ -73,6 +77,16 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
     )
 
 
+async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
+    """Begin to stage the bytes of a session that has had them in its row."""
+    session = Session(hold.upload, is_written=True)
+    hold.before = await received_bytes(ctx, session, hold.keys)
+    hold.stage_id = ctx.new_id()
+    hold.seal = await new_stage_seal(ctx, hold)
+    key = key_of(hold.seal)
+    return await ctx.writer.stage(hold.stage_id, key, hold.upload.algorithm, is_fresh=True)
+
+
 async def new_stage_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
     """Return the seal for bytes that are staged anew; None if they are to be plain."""
     writing = hold.keys.writing if hold.keys else None
@@ -91,7 +105,7 @@ async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     A holder that lost the lease may have them open, or may have made them an object, or the store
     fails. Then leave them to the orphan scan.
     """
-    if hold.upload.lease_token == FIRST_TOKEN:
+    if hold.upload.lease_token == FIRST_TOKEN or hold.upload.body is not None:
         return  # nothing was staged before
     with suppress(StageBusy, StoreUnavailable):
         await ctx.writer.discard(hold.upload.stage_id)

@@ -1,0 +1,147 @@
+"""Upload sessions whose bytes are few: kept in the session's row, and written without a lease.
+
+What a request brings is read into memory, joined with what the row has, sealed anew, and written
+together with the row's progress, or with the blob's rows, in one transaction. That transaction
+checks that the session is still as it was seen.
+"""
+
+from __future__ import annotations
+
+from cloudcore.db.base import Connection, OutcomeUnknown
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
+from registry.blobstore.inline import open_inline, store_inline
+from registry.blobstore.sealed_format import sealed_bytes
+from registry.errors import DigestMismatch
+from registry.metadata.blobs import uploads
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Received, lease_of
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.blobs.recording import NewBytes, record_blob
+from registry.services.blobs.sealing import UploadKeys, key_of, new_seal, open_seal, wrap_for_row
+from registry.services.blobs.upload_bodies import check_limit
+from registry.services.blobs.upload_leases import UploadLeaseLost
+from registry.services.blobs.upload_sessions import (
+    Session,
+    ending_of,
+    lost_session,
+    unknown,
+)
+from registry.services.context import ServiceContext
+
+
+def room_for_few(ctx: ServiceContext, session: Session) -> int:
+    """Return how many bytes more a session may receive and stay small; -1 if it is not small.
+
+    A session that a request holds, or has held while it had no bytes, may have staged ones.
+    """
+    upload, limit = session.upload, ctx.limits.inline_max_bytes
+    if limit <= 0 or upload.lease_holder is not None:
+        return -1
+    if upload.body is None and (upload.received_bytes or upload.lease_token >= FIRST_TOKEN):
+        return -1
+    return max(-1, limit - upload.received_bytes)
+
+
+async def keep_few(
+    ctx: ServiceContext, name: Name, session: Session, keys: UploadKeys, data: bytes
+) -> int:
+    """Append a few bytes to a small session; return how many it has received.
+
+    Raises:
+        UploadUnknown, UploadBusy, BlobTooLarge.
+
+    """
+    upload = session.upload
+    whole = await received_bytes(ctx, session, keys) + data
+    check_limit(ctx, len(whole))
+    stage_id = ctx.new_id()
+    seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
+    body = whole if seal is None else sealed_bytes(whole, seal.data_key, stage_id)
+    received = Received(len(whole), {}, stage_id, wrap_for_row(seal), body)
+    try:
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
+    except OutcomeUnknown:
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
+    if not is_kept:
+        raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
+    return len(whole)
+
+
+async def finish_few(
+    ctx: ServiceContext,
+    name: Name,
+    session: Session,
+    keys: UploadKeys,
+    data: bytes,
+    expected: Digest,
+) -> None:
+    """Make the bytes of a small session and `data` an inline object, and end the session.
+
+    Raises:
+        DigestMismatch: the bytes hash to another digest; the session has ended.
+        UploadUnknown, UploadBusy, BlobTooLarge.
+
+    """
+    upload = session.upload
+    whole = await received_bytes(ctx, session, keys) + data
+    check_limit(ctx, len(whole))
+    stage_id = ctx.new_id()
+    seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
+    try:
+        stored = store_inline(whole, expected, stage_id, key_of(seal))
+    except DigestMismatch:
+        await end_small(ctx, name, session)
+        raise
+    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
+    lease = lease_of(upload) if session.is_written else None
+    try:
+        await record_blob(ctx, new, ending_of(ctx, upload.id, lease))
+    except UploadLeaseLost:
+        raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
+
+
+async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
+    """End a session that nobody holds and that has no staged bytes.
+
+    Raises:
+        UploadUnknown: it has ended.
+        UploadBusy: another request has written to it.
+
+    """
+    upload = session.upload
+    lease = lease_of(upload) if session.is_written else None
+    ending = ending_of(ctx, upload.id, lease)
+    if not await ctx.database.write(uploads.remove_upload, ending, ctx.clock()):
+        raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
+
+
+async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys | None) -> bytes:
+    """Return what a small session has received, opened.
+
+    Raises:
+        UploadUnknown: it is lost, as its row was damaged, and the session has ended.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that seals it cannot be used.
+
+    """
+    upload = session.upload
+    if upload.body is None:
+        return b""
+    try:
+        seal = await open_seal(ctx, upload, keys)
+        opened = open_inline(upload.body, upload.stage_id, upload.received_bytes, key_of(seal))
+    except (ObjectUnknown, ObjectDamaged):
+        ending = ending_of(ctx, upload.id, lease_of(upload))
+        await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
+        raise unknown(upload.id) from None
+    return opened.in_memory()
+
+
+def _keep(
+    tx: Connection, ctx: ServiceContext, session: Session, received: Received, now: int
+) -> bool:
+    """Write what a small session has received; return False if it is not as it was seen."""
+    expires_at = now + ctx.limits.upload_idle
+    if session.is_written:
+        lease = lease_of(session.upload)
+        return uploads.advance_upload(tx, lease, received, expires_at)
+    return uploads.begin_upload(tx, session.upload, received, now, expires_at)

@@ -1,0 +1,256 @@
+"""Upload sessions whose bytes are staged in the store, by the holder of the session's lease.
+
+The row says what a session has received: the bytes are flushed before the row is committed, and
+the row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them
+off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as it was when
+it took the lease, and each of its transactions checks the lease's token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from typing import NamedTuple
+
+from cloudcore.db.base import OutcomeUnknown
+from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
+from registry.errors import (
+    DigestMismatch,
+    KmsKeyDisabled,
+    StoreUnavailable,
+    UploadOutOfOrder,
+)
+from registry.metadata.blobs import uploads
+from registry.metadata.blobs.uploads import Received
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.blobs.recording import NewBytes, drop_stored, record_blob
+from registry.services.blobs.sealing import find_upload_keys, seal_under, wrap_for_row
+from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
+from registry.services.blobs.upload_sessions import (
+    Session,
+    busy,
+    check_room,
+    ending_of,
+    lost_session,
+    unknown,
+)
+from registry.services.blobs.upload_stages import discard_stage, drop_received, open_stage
+from registry.services.context import ServiceContext
+
+
+class _Progress(NamedTuple):
+    """What a session has after a chunk."""
+
+    is_complete: bool
+    received_bytes: int
+    digests: Mapping[str, str]
+    stored: Stored | None = None
+
+
+async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: Chunk) -> int:
+    """Append a chunk to a session's staged bytes; return how many bytes the session has received.
+
+    Raises:
+        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+        SizeInvalid: the body is not as long as its span, and none of it counts; or the client
+            disconnected, and what arrived counts.
+
+    """
+    async with _held(ctx, name, session) as hold:
+        async with _opened(ctx, hold, chunk) as staged:
+            move = _Move(ctx, hold, staged, chunk)
+
+            def finish(is_complete: bool) -> _Progress:  # noqa: FBT001 - called by the body
+                move.end(is_complete=is_complete)
+                return _Progress(is_complete, staged.offset, staged.flush())
+
+            progress = await chunk.body(move.take, finish)
+        # The staged file is closed: the next writer may open it once the lease is released.
+        await _advance(ctx, hold, progress)
+    if not progress.is_complete:
+        raise cut_short()
+    return progress.received_bytes
+
+
+async def finish_staged(
+    ctx: ServiceContext, name: Name, session: Session, expected: Digest, chunk: Chunk
+) -> None:
+    """Append the last chunk, if any, and make the staged bytes a blob of the repository.
+
+    Raises:
+        DigestMismatch: the bytes hash to another digest; the session has ended.
+        SizeInvalid: the body ended early; what arrived counts, and the session stays open.
+        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
+
+    """
+    async with _held(ctx, name, session) as hold:
+        async with _opened(ctx, hold, chunk) as staged:
+            move = _Move(ctx, hold, staged, chunk)
+
+            def finish(is_complete: bool) -> _Progress:  # noqa: FBT001
+                move.end(is_complete=is_complete)
+                if not is_complete:
+                    return _Progress(is_complete, staged.offset, staged.flush())
+                return _Progress(is_complete, staged.offset, {}, staged.commit(expected))
+
+            try:
+                progress = await chunk.body(move.take, finish)
+            except DigestMismatch:
+                await _end(ctx, hold, staged)
+                raise
+            if progress.stored is not None:
+                await _record(ctx, hold, progress.stored)
+                return
+        await _advance(ctx, hold, progress)
+    raise cut_short()
+
+
+async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> None:
+    """End a session that has a row, and delete its bytes.
+
+    Raises:
+        UploadUnknown: it has ended.
+        UploadBusy: another request is writing to it.
+
+    """
+    upload_id = session.upload.id
+    idle = ctx.limits.upload_idle
+    async with ctx.leases.hold(ctx.database, ctx.clock, name, session, idle) as hold:
+        hold.is_over = True
+        ending = ending_of(ctx, upload_id, hold.lease)
+        if not await ctx.database.write(uploads.remove_upload, ending, ctx.clock()):
+            raise unknown(upload_id)
+        await drop_received(ctx, hold)
+
+
+@asynccontextmanager
+async def _held(ctx: ServiceContext, name: Name, session: Session) -> AsyncIterator[UploadHold]:
+    """Hold the lease of a session, with its keys; one without a row gets it."""
+    upload = session.upload
+    if not session.is_written:
+        now = ctx.clock()
+        place = upload.repository_id, upload.account_id
+        await ctx.database.read(check_room, ctx, *place, now)
+        # The id of the bytes is that of this moment: they are newer than what was stored so far.
+        session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
+    look = partial(find_upload_keys, ctx)
+    idle = ctx.limits.upload_idle
+    async with ctx.leases.hold(ctx.database, ctx.clock, name, session, idle, look) as hold:
+        yield hold
+
+
+class _Move:
+    """A chunk on its way to staged bytes, after what the session had in its row, if anything."""
+
+    def __init__(self, ctx: ServiceContext, hold: UploadHold, staged: Staged, chunk: Chunk) -> None:
+        self._ctx = ctx
+        self._staged = staged
+        self._before = hold.before
+        self._received_bytes = hold.upload.received_bytes
+        self._span = chunk.span
+
+    def take(self, view: memoryview) -> None:
+        """Write the next bytes; raise BlobTooLarge beyond the limit."""
+        self._write_before()
+        check_limit(self._ctx, self._staged.offset + len(view))
+        self._staged.write(view)
+
+    def end(self, *, is_complete: bool) -> None:
+        """Raise SizeInvalid if a whole chunk is not as long as its span."""
+        self._write_before()
+        if is_complete:
+            check_span(self._span, self._staged.offset - self._received_bytes)
+
+    def _write_before(self) -> None:
+        before, self._before = self._before, b""
+        if before:
+            self._staged.write(memoryview(before))
+
+
+@asynccontextmanager
+async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
+    """Open the staged bytes of a session at the acknowledged offset, where the chunk must begin."""
+    upload = hold.upload
+    if chunk.span is not None and chunk.span.first != upload.received_bytes:
+        raise UploadOutOfOrder(upload.received_bytes)
+    check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
+    try:
+        staged = await open_stage(ctx, hold)
+    except ObjectUnknown:
+        # The acknowledged bytes were lost (a flush failed): the upload must begin anew.
+        await _end(ctx, hold)
+        raise unknown(upload.id) from None
+    async with aclosing(staged):
+        try:
+            yield staged
+        except StageBusy:  # bytes that no row counts are staged there; the next holder resumes them
+            raise busy() from None
+        except BaseException:
+            if hold.has_copy and not hold.is_over:  # no row names the copy
+                await discard_stage(staged)
+            raise
+
+
+async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
+    """End a session, then delete its bytes, unless a row still names them."""
+    hold.is_over = True
+    ending = ending_of(ctx, hold.upload.id, hold.lease)
+    is_ended = await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
+    if staged is not None and (is_ended or hold.has_copy):
+        await discard_stage(staged)
+    if is_ended:
+        await drop_received(ctx, hold)
+
+
+async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
+    """Record what was received, and release the lease."""
+    received = Received(
+        progress.received_bytes, progress.digests, hold.stage_id, wrap_for_row(hold.seal)
+    )
+
+    async def advance() -> bool:
+        expires_at = ctx.clock() + ctx.limits.upload_idle
+        return await ctx.database.write(uploads.advance_upload, hold.lease, received, expires_at)
+
+    hold.is_over = True
+    may_be_named = False
+    try:
+        is_recorded = await advance()
+    except OutcomeUnknown:
+        may_be_named = True  # the row may name the copy, and a later holder may have it
+        is_recorded = await advance()
+    if not is_recorded:
+        if hold.has_copy and not may_be_named:
+            with suppress(StageBusy, StoreUnavailable):
+                await ctx.writer.discard(hold.stage_id)
+        raise await _lost(ctx, hold)
+    if hold.has_copy:
+        await drop_received(ctx, hold)
+
+
+async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
+    """Record the blob and end its session."""
+    upload = hold.upload
+    writing = hold.keys.writing if hold.keys else None
+    seal = await seal_under(ctx, writing, hold.seal, stored.object_id)
+    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
+    hold.is_over = True
+    try:
+        await record_blob(ctx, new, ending_of(ctx, upload.id, hold.lease))
+    except (OutcomeUnknown, KmsKeyDisabled):
+        hold.is_over = False
+        raise
+    except UploadLeaseLost:
+        if hold.has_copy:
+            await drop_stored(ctx, stored)
+        raise await _lost(ctx, hold) from None
+    if hold.has_copy:
+        await drop_received(ctx, hold)
+
+
+async def _lost(ctx: ServiceContext, hold: UploadHold) -> Exception:
+    """Return the error for a request that has lost its lease."""
+    return await ctx.database.read(lost_session, ctx, hold.name, hold.upload.id, ctx.clock())

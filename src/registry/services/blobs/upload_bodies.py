@@ -1,0 +1,83 @@
+"""The body of a request that uploads bytes: how it is declared, moved to a file, or read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar
+
+from registry.errors import BlobTooLarge, SizeInvalid
+from registry.services.context import ServiceContext
+
+T = TypeVar("T")
+
+
+class Body(Protocol):
+    """A request body, received and finished in a bulk thread."""
+
+    async def __call__(
+        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
+    ) -> T:
+        """Pass the body to `sink`; return ``finish(is_complete)``."""
+        ...
+
+
+class FewBytes(NamedTuple):
+    """A small body, in memory."""
+
+    data: bytes
+    is_complete: bool
+    """False if the client left before its end; `data` is what has arrived."""
+
+
+ReadFew = Callable[[int], Awaitable[FewBytes | None]]
+
+
+class Span(NamedTuple):
+    """A chunk's position by its ``Content-Range``: offset of its first byte, and length."""
+
+    first: int
+    length: int
+
+
+class Chunk(NamedTuple):
+    """A request's body, and the length and position that its headers declare."""
+
+    body: Body
+    declared_bytes: int | None
+    """``Content-Length``, or None."""
+    span: Span | None = None
+    read: ReadFew | None = None
+    """Reads the same body into memory. If it has more bytes than the given number, it returns None,
+    and `body` has all of them still. None if the body can only be moved."""
+
+    async def few(self, limit: int) -> FewBytes | None:
+        """Return the body if it has at most `limit` bytes, else None; `body` has it then.
+
+        Raises:
+            SizeInvalid: it is whole, and not as long as `span`.
+
+        """
+        if self.read is None or limit < 0 or (self.declared_bytes or 0) > limit:
+            return None
+        few = await self.read(limit)
+        if few is not None and few.is_complete and self.span:
+            check_span(self.span, len(few.data))
+        return few
+
+
+def check_span(span: Span | None, length: int) -> None:
+    """Raise SizeInvalid if a whole chunk of `length` bytes is not as long as its span."""
+    if span is not None and span.length != length:
+        raise SizeInvalid("the body is not as long as its Content-Range says")
+
+
+def check_limit(ctx: ServiceContext, size: int) -> None:
+    """Raise BlobTooLarge if `size`, in bytes, is over the limit."""
+    limit = ctx.limits.max_blob_bytes
+    if size > limit:
+        raise BlobTooLarge(f"a blob may have at most {limit} bytes", limit=limit)
+
+
+def cut_short() -> SizeInvalid:
+    """Return the error for a body whose client has left."""
+    return SizeInvalid("the body ended before its declared length")

@@ -1,0 +1,111 @@
+"""Find an upload session: by its row, or by its id alone as long as it has received nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from registry.errors import TooManyUploads, UploadBusy, UploadUnknown
+from registry.metadata.blobs import uploads
+from registry.metadata.blobs.uploads import Ending, Lease, Upload
+from registry.oci.reference import Name
+from registry.services.blobs.upload_ids import Place, started_at
+
+if TYPE_CHECKING:
+    from registry.services.context import ServiceContext
+
+_RETRY_SECONDS: Final = 60
+"""``Retry-After``, in seconds, if too many uploads are open."""
+
+
+class Session(NamedTuple):
+    """An open upload session."""
+
+    upload: Upload
+    is_written: bool
+    """It has a row. Otherwise it has received nothing yet."""
+
+
+def get_session(
+    tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
+) -> Session:
+    """Return a session of a repository that is open at `now` (end-13).
+
+    Raises:
+        UploadUnknown: no such session here, or it has ended.
+
+    """
+    found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
+    if found is None or found.has_expired:
+        raise unknown(upload_id)
+    if found.upload is not None:
+        return Session(found.upload, is_written=True)
+    place = Place(found.repository_id, found.account_id)
+    given = None if found.has_ended else ctx.upload_ids.read(upload_id, place)
+    if given is None or given.started_at + ctx.limits.upload_idle <= now:
+        raise unknown(upload_id)
+    upload = Upload(
+        id=upload_id,
+        repository_id=place.repository_id,
+        account_id=place.account_id,
+        algorithm=given.algorithm,
+        received_bytes=0,
+        digests={},
+        stage_id=upload_id,
+        stage_shared=False,
+        lease_holder=None,
+        lease_token=0,
+        leased_until=None,
+    )
+    return Session(upload, is_written=False)
+
+
+def check_room(
+    tx: Connection, ctx: ServiceContext, repository_id: str, account_id: str, now: int
+) -> None:
+    """Check that a repository and its account may have one more session with a row.
+
+    This is a read before the write transaction, so that a refusal does not occupy SQLite's writer;
+    concurrent requests may exceed the maximum by a few.
+
+    Raises:
+        TooManyUploads: one of them has its maximum.
+
+    """
+    limits = ctx.limits
+    most = limits.max_open_uploads_per_repository, limits.max_open_uploads
+    full = uploads.find_full(tx, repository_id, account_id, now, *most)
+    if full is not None:
+        raise TooManyUploads(
+            f"the {full} has {most[full == 'account']} uploads open, and may have no more; finish"
+            " some, cancel some, or wait until they expire",
+            retry_after=_RETRY_SECONDS,
+        )
+
+
+def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Ending:
+    """Return the end of a session; `lease` is None if it has no row."""
+    return Ending(upload_id, lease, started_at(upload_id) + ctx.limits.upload_idle)
+
+
+def lost_session(
+    tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
+) -> UploadBusy:
+    """Return the error for a request that has lost its session to another one.
+
+    Raises:
+        UploadUnknown: the session has ended.
+
+    """
+    get_session(tx, ctx, name, upload_id, now)
+    return busy()
+
+
+def unknown(upload_id: str) -> UploadUnknown:
+    """Return the error for a session that does not exist or has ended."""
+    return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)
+
+
+def busy() -> UploadBusy:
+    """Return the error for a session that another request writes to."""
+    return UploadBusy("another request is writing to this upload; try again")

@@ -1,0 +1,263 @@
+"""Upload sessions that are an id alone, and those whose bytes are in their row."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import text
+
+from cloudcore.clock import uuid7
+from cloudcore.db.statement import Statement
+from registry.blobstore.memory import MemoryStore
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.gc.fsck import check
+from registry.gc.purge.uploads import discard_expired_uploads
+from registry.metadata.blobs.uploads import forget_ended
+from registry.metadata.collector.backups import forget_unfinished
+from registry.oci.digest import digest_of
+from registry.services.blobs.upload_ids import UploadIds
+from registry.settings import Limits
+from tests.databases import on_both_databases
+from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
+
+LIMIT: Final = 1000
+ONE: Final = os.urandom(400)
+TWO: Final = os.urandom(500)
+MUCH: Final = os.urandom(3 * LIMIT)
+UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
+UNKNOWN: Final = (404, ["BLOB_UPLOAD_UNKNOWN"])
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "sealed"])
+async def registry(
+    metadata_url: str, store: MemoryStore, request: pytest.FixtureRequest
+) -> AsyncIterator[Registry]:
+    limits = Limits(inline_max_bytes=LIMIT)
+    async with open_registry(metadata_url, store, limits=limits, seals=request.param) as opened:
+        yield opened
+
+
+async def post(registry: Registry) -> str:
+    answer = await registry.client.request("POST", UPLOADS)
+    assert answer.status == 202
+    return answer.headers["location"]
+
+
+async def put(registry: Registry, location: str, whole: bytes, body: bytes = b"") -> Answer:
+    return await registry.client.request("PUT", f"{location}?digest={digest_of(whole)}", body)
+
+
+async def received(registry: Registry, location: str) -> str:
+    answer = await registry.client.request("GET", location)
+    return answer.headers["range"] if answer.status == 204 else ""
+
+
+async def rows(registry: Registry, sql: str) -> list[tuple[Any, ...]]:
+    statement = Statement(text(sql))
+    return [tuple(row) for row in await registry.ctx.database.read(lambda tx: tx.rows(statement))]
+
+
+async def unknown(registry: Registry, location: str) -> None:
+    """Check that a session has ended, whatever is asked."""
+    for method, target in (
+        ("GET", location),
+        ("PATCH", location),
+        ("PUT", f"{location}?digest={digest_of(ONE)}"),
+        ("DELETE", location),
+    ):
+        answer = await registry.client.request(method, target, ONE if method[0] == "P" else b"")
+        assert (answer.status, answer.codes) == UNKNOWN, method
+
+
+async def check_whole(registry: Registry, store: MemoryStore, whole: bytes) -> None:
+    found = await registry.client.request("GET", f"/v2/dev/app/blobs/{digest_of(whole)}")
+    assert found.body == whole
+    assert store.files.staged == {}
+    report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+    assert report.violations == report.orphans == []
+
+
+def elsewhere(registry: Registry, ids: UploadIds) -> Registry:
+    """Return the registry with another key for ids."""
+    ctx = replace(registry.ctx, upload_ids=ids)
+    return replace(registry, ctx=ctx, client=Client(DataPlane(ctx, OpenAccess("dev"))))
+
+
+@on_both_databases
+async def test_a_post_writes_nothing_and_any_worker_goes_on(
+    registry: Registry, store: MemoryStore
+) -> None:
+    location = await post(registry)
+    assert await rows(registry, "SELECT id FROM uploads") == []
+    assert await received(registry, location) == "0-0"
+    other = elsewhere(registry, UploadIds(bytes(32)))
+    assert (await put(other, location, ONE, ONE)).status == 201
+    assert await rows(registry, "SELECT id FROM uploads") == []
+    await check_whole(registry, store, ONE)
+    await unknown(registry, location)
+
+
+async def test_ids_that_were_not_given_out_are_unknown(registry: Registry) -> None:
+    location = await post(registry)
+    assert (await registry.client.request("POST", "/v2/dev/other/blobs/uploads/")).status == 202
+    for wrong in (
+        UPLOADS + uuid7(registry.clock()),
+        location.replace("/app/", "/other/"),
+        location.replace("/app/", "/none/"),
+        location[:-1] + ("1" if location[-1] == "0" else "0"),
+    ):
+        await unknown(registry, wrong)
+    await unknown(elsewhere(registry, UploadIds(b"another")), location)
+    registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
+    await unknown(registry, location)
+
+
+@pytest.mark.parametrize("parts", [(), (ONE,), (ONE, TWO), (MUCH,), (ONE, MUCH)])
+@pytest.mark.parametrize("how", ["cancelled", "finished", "mismatched"])
+async def test_what_has_ended_stays_so(
+    registry: Registry, store: MemoryStore, parts: tuple[bytes, ...], how: str
+) -> None:
+    location, whole = await post(registry), b"".join(parts)
+    for part in parts:
+        assert (await registry.client.request("PATCH", location, part)).status == 202
+    if how == "cancelled":
+        assert (await registry.client.request("DELETE", location)).status == 204
+    else:
+        answer = await put(registry, location, whole if how == "finished" else b"other")
+        assert answer.status == (201 if how == "finished" else 400)
+    await unknown(registry, location)
+    assert await rows(registry, "SELECT id FROM uploads") == []
+    assert store.files.staged == {}
+    forget = registry.ctx.database.write
+    assert await forget(forget_ended, registry.clock()) == 0
+    registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
+    assert await forget(forget_ended, registry.clock()) == 1
+
+
+@on_both_databases
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("last", [b"", b"the end"])
+async def test_few_bytes_stay_in_the_row(
+    registry: Registry, store: MemoryStore, last: bytes, is_chunked: bool
+) -> None:
+    location = await post(registry)
+    for part, size in ((ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
+        body = [part[:100], part[100:]] if is_chunked else part
+        headers = {"transfer-encoding": "chunked"} if is_chunked else {}
+        answer = await registry.client.request("PATCH", location, body, headers)
+        assert (answer.status, answer.headers["range"]) == (202, f"0-{size - 1}")
+        assert answer.headers["location"] == location
+    ((body, key),) = await rows(registry, "SELECT body, kms_key_id FROM uploads")
+    assert (bytes(body) == ONE + TWO) == (key is None)
+    assert ONE not in bytes(body) or key is None
+    whole = ONE + TWO + last
+    assert (await put(registry, location, whole, last)).status == 201
+    assert store.files.objects == {}
+    await check_whole(registry, store, whole)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+async def test_more_bytes_move_to_a_file(
+    registry: Registry, store: MemoryStore, method: str, is_chunked: bool
+) -> None:
+    location = await post(registry)
+    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    body = [MUCH[:100], MUCH[100:]] if is_chunked else MUCH
+    headers = {"transfer-encoding": "chunked"} if is_chunked else {}
+    query = f"?digest={digest_of(ONE + MUCH)}" if method == "PUT" else ""
+    answer = await registry.client.request(method, location + query, body, headers)
+    assert answer.status == (201 if method == "PUT" else 202)
+    if method == "PATCH":
+        assert await rows(registry, "SELECT body FROM uploads") == [(None,)]
+        assert (await put(registry, location, ONE + MUCH)).status == 201
+    assert len(store.files.objects) == 1
+    await check_whole(registry, store, ONE + MUCH)
+
+
+@pytest.mark.parametrize("before", [b"", ONE])
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+async def test_what_arrived_of_a_body_counts(
+    registry: Registry, store: MemoryStore, method: str, before: bytes
+) -> None:
+    location = await post(registry)
+    if before:
+        assert (await registry.client.request("PATCH", location, before)).status == 202
+    query = f"?digest={digest_of(before + TWO)}" if method == "PUT" else ""
+    cut = hang_up(TWO[:200], TWO[200:300])
+    answer = await registry.client.request(
+        method, location + query, cut, {"content-length": str(len(TWO))}
+    )
+    assert (answer.status, answer.codes) == (400, ["SIZE_INVALID"])
+    assert await received(registry, location) == f"0-{len(before) + 300 - 1}"
+    assert (await put(registry, location, before + TWO, TWO[300:])).status == 201
+    await check_whole(registry, store, before + TWO)
+
+
+async def test_a_chunk_begins_where_the_session_is(registry: Registry) -> None:
+    location = await post(registry)
+    ask = registry.client.request
+    for at, status in ((1, 416), (0, 202), (0, 416), (len(ONE) + 1, 416), (len(ONE), 202)):
+        place = {"content-range": f"{at}-{at + len(ONE) - 1}"}
+        assert (await ask("PATCH", location, ONE, place)).status == status
+    wrong = {"content-range": f"{2 * len(ONE)}-{2 * len(ONE) + 8}", "transfer-encoding": "chunked"}
+    assert (await ask("PATCH", location, [ONE[:7]], wrong)).status == 400
+    assert await received(registry, location) == f"0-{2 * len(ONE) - 1}"
+
+
+@on_both_databases
+async def test_of_two_at_once_one_is_told_to_come_again(
+    registry: Registry, store: MemoryStore
+) -> None:
+    location, ask = await post(registry), registry.client.request
+    whole = b""
+    for _ in range(3):
+        both = await asyncio.gather(*(ask("PATCH", location, data) for data in (ONE[:9], ONE[:9])))
+        assert {answer.status for answer in both} <= {202, 409}
+        whole += ONE[:9] * sum(answer.status == 202 for answer in both)
+        assert await received(registry, location) == f"0-{len(whole) - 1}"
+    ends = await asyncio.gather(*(put(registry, location, whole) for _ in range(2)))
+    assert sorted(answer.status for answer in ends) == [201, 404]
+    await check_whole(registry, store, whole)
+
+
+async def test_an_expired_session_is_purged_with_its_bytes(registry: Registry) -> None:
+    location = await post(registry)
+    registry.clock.advance(3600)
+    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    registry.clock.advance(registry.ctx.limits.upload_idle_seconds - 3600)
+    assert await received(registry, location) == f"0-{len(ONE) - 1}"  # its id alone has expired
+    registry.clock.advance(3600)
+    assert await discard_expired_uploads(registry.ctx) == 1
+    await unknown(registry, location)
+
+
+@on_both_databases
+async def test_a_session_that_no_backup_has_is_unknown_after_it(registry: Registry) -> None:
+    location = await post(registry)
+    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    await registry.ctx.database.write(forget_unfinished)
+    await unknown(registry, location)
+
+
+async def test_fsck_finds_a_row_that_lost_bytes(registry: Registry, store: MemoryStore) -> None:
+    location = await post(registry)
+    assert (await registry.client.request("PATCH", location, ONE)).status == 202
+    cut = Statement(text("UPDATE uploads SET body = substr(body, 1, 9)"))
+    await registry.ctx.database.write(lambda tx: tx.execute(cut))
+    report = await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
+    assert [each.invariant for each in report.violations] == ["I2"]
+    answer = await registry.client.request("PATCH", location, TWO)
+    assert (answer.status, answer.codes) == UNKNOWN
+    await unknown(registry, location)
