@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from cloudcore.identity.oidc.destinations import Destination
-from cloudcore.identity.oidc.provider_client import MAX_BYTES, SECONDS, Address, ProviderFailed
+from cloudcore.identity.oidc.provider_client import MAX_BYTES, Address, ProviderFailed
 
 _MAX_ADDRESSES: Final = 4
 
@@ -37,6 +37,8 @@ async def send(
     tls: ssl.SSLContext,
 ) -> tuple[int, bytes]:
     """Send a request to the first address that takes the connection; return status and body.
+
+    The caller limits the time.
 
     Raises:
         ProviderFailed.
@@ -76,7 +78,10 @@ async def _send(
     extensions = {"sni_hostname": destination.host}
     async with (
         httpx.AsyncClient(
-            verify=tls, trust_env=False, follow_redirects=False, timeout=SECONDS
+            verify=tls,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=None,  # noqa: S113 - the caller's limit is for the whole request
         ) as client,
         client.stream(method, pinned, headers=sent, data=form, extensions=extensions) as response,
     ):
