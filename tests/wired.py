@@ -76,7 +76,7 @@ class WireClient(Client):
             fields["content-length"] = str(sum(map(len, parts)))
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = method.encode() + b" " + raw + b" HTTP/1.1\r\n" + lines.encode("latin-1") + b"\r\n"
-        reader, writer = self._idle.pop() if self._idle else await self._connect()
+        reader, writer = self._idle.pop() if self._idle else await self.connect()
         writer.write(head)  # alone, as the head of a kept answer comes
         writer.writelines(parts)
         answer = await _read_answer(reader, method)
@@ -88,7 +88,8 @@ class WireClient(Client):
         assert answer.status != 500, answer.body
         return answer
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a new connection."""
         return await asyncio.open_connection("127.0.0.1", self._port)
 
     def close(self) -> None:
