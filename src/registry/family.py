@@ -49,7 +49,10 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.purge.images import forget_tag_history, purge_tombstones  # noqa: PLC0415
     from registry.gc.purge.repositories import purge_deleted_repositories  # noqa: PLC0415
     from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
-    from registry.gc.purge.uploads import discard_expired_uploads  # noqa: PLC0415
+    from registry.gc.purge.uploads import (  # noqa: PLC0415
+        discard_expired_uploads,
+        forget_ended_uploads,
+    )
     from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
     from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
     from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
@@ -62,6 +65,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
         Scheduled(name, seconds, run)
         for name, seconds, run in (
             ("registry.expired_uploads", _HOUR, partial(discard_expired_uploads, ctx)),
+            ("registry.ended_uploads", _HOUR, partial(forget_ended_uploads, ctx)),
             (
                 "registry.deleted_repositories",
                 _PURGE_SECONDS,
@@ -96,17 +100,10 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.blobs import uploads  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (
-        logins.forget_expired,
-        pins.forget_expired,
-        days.forget_days,
-        days.forget_account_days,
-        uploads.forget_ended,
-    )
+    return (logins.forget_expired, pins.forget_expired, days.forget_days, days.forget_account_days)
 
 
 def _tables() -> Sequence[Table]:

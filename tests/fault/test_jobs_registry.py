@@ -151,6 +151,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "registry.deleted_keys",
             "registry.deleted_repositories",
             "registry.deleted_tags",
+            "registry.ended_uploads",
             "registry.expired_uploads",
             "registry.garbage_collection",
             "registry.lifecycle",

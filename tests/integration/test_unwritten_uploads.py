@@ -17,8 +17,7 @@ from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.fsck import check
-from registry.gc.purge.uploads import discard_expired_uploads
-from registry.metadata.blobs.uploads import forget_ended
+from registry.gc.purge.uploads import discard_expired_uploads, forget_ended_uploads
 from registry.metadata.collector.backups import forget_unfinished
 from registry.oci.digest import digest_of
 from registry.services.blobs.upload_ids import UploadIds
@@ -139,10 +138,9 @@ async def test_what_has_ended_stays_so(
     await unknown(registry, location)
     assert await rows(registry, "SELECT id FROM uploads") == []
     assert store.files.staged == {}
-    forget = registry.ctx.database.write
-    assert await forget(forget_ended, registry.clock()) == 0
+    assert await forget_ended_uploads(registry.ctx) == 0
     registry.clock.advance(registry.ctx.limits.upload_idle_seconds)
-    assert await forget(forget_ended, registry.clock()) == 1
+    assert await forget_ended_uploads(registry.ctx) == 1
 
 
 @on_both_databases

@@ -400,12 +400,12 @@ Index(
     postgresql_where=uploads.c.stage_id.is_not(None),
 )
 
-# Sessions that have ended before their id has expired.
+# Sessions that have ended before their id has expired; the id says when it was given out.
 ended_uploads = Table(
     "ended_uploads",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("expires_at", Moment, nullable=False, index=True),
+    sqlite_with_rowid=False,
 )
 
 resource_policies = Table(

@@ -8,6 +8,7 @@ from typing import Final
 from registry.blobstore.base import StageBusy
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs import uploads
+from registry.services.blobs.upload_ids import lowest_id
 from registry.services.blobs.upload_sessions import ending_of
 from registry.services.context import ServiceContext
 
@@ -43,6 +44,15 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
     if refusal is not None:
         raise refusal
     return discarded
+
+
+async def forget_ended_uploads(ctx: ServiceContext) -> int:
+    """Forget the ended sessions whose ids have expired; return how many."""
+    before = lowest_id(ctx.clock() - ctx.limits.upload_idle)
+    total = 0
+    while forgotten := await ctx.database.write_relaxed(uploads.forget_ended, before, _BATCH):
+        total += forgotten
+    return total
 
 
 async def _discard(ctx: ServiceContext, upload_id: str) -> bool:

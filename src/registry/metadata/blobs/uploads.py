@@ -32,7 +32,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.deletion import deletion
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.tables import ended_uploads, repositories, uploads
@@ -210,14 +209,11 @@ _HAS_ADVANCED: Final = Statement(
 )
 _REMOVE: Final = Statement(uploads.delete().where(*FENCED))
 _id: Final[ColumnElement[str]] = bindparam("upload_id", type_=String())
-_until: Final[ColumnElement[int]] = bindparam("valid_until", type_=BigInteger())
 _has_ended: Final = exists().where(ended_uploads.c.id == _id)
-_MARK_ENDED: Final = Statement(
-    insert(ended_uploads).values(id=_id, expires_at=_until).on_conflict_do_nothing()
-)
+_MARK_ENDED: Final = Statement(insert(ended_uploads).values(id=_id).on_conflict_do_nothing())
 _END_UNWRITTEN: Final = Statement(
     insert(ended_uploads)
-    .from_select(["id", "expires_at"], select(_id, _until).where(~exists().where(_u.id == _id)))
+    .from_select(["id"], select(_id).where(~exists().where(_u.id == _id)))
     .on_conflict_do_nothing()
 )
 _FIND_HERE: Final = Statement(
@@ -269,7 +265,17 @@ _BEGIN: Final = Statement(
     )
     .on_conflict_do_nothing()
 )
-_FORGET_ENDED: Final = deletion(ended_uploads.c.expires_at)
+_FORGET_ENDED: Final = Statement(
+    ended_uploads.delete().where(
+        ended_uploads.c.id.in_(
+            page(
+                select(ended_uploads.c.id)
+                .where(ended_uploads.c.id < bindparam("before"))
+                .order_by(ended_uploads.c.id)
+            )
+        )
+    )
+)
 _EXPIRED: Final = Statement(
     page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
 )
@@ -388,17 +394,17 @@ def remove_upload(tx: Connection, ending: Ending, now: int) -> bool:
     """
     upload_id, lease, valid_until = ending
     if lease is None:
-        return tx.execute(_END_UNWRITTEN, upload_id=upload_id, valid_until=valid_until) == 1
+        return tx.execute(_END_UNWRITTEN, upload_id=upload_id) == 1
     if tx.execute(_REMOVE, **lease._asdict()) != 1:
         return False
     if valid_until > now:
-        tx.execute(_MARK_ENDED, upload_id=upload_id, valid_until=valid_until)
+        tx.execute(_MARK_ENDED, upload_id=upload_id)
     return True
 
 
-def forget_ended(tx: Connection, now: int) -> int:
-    """Forget a batch of ended sessions whose ids have expired; return how many."""
-    return tx.execute(_FORGET_ENDED, before=now)
+def forget_ended(tx: Connection, before: str, limit: int) -> int:
+    """Forget up to `limit` ended sessions with ids below `before`; return how many."""
+    return tx.execute(_FORGET_ENDED, before=before, limit=limit)
 
 
 def expired_uploads(tx: Connection, now: int, limit: int) -> list[str]:

@@ -47,10 +47,7 @@ _UNFINISHED: Final = (
     # Without its row, a session whose id is still valid would seem to have received nothing.
     Statement(
         insert(ended_uploads)
-        .from_select(
-            ["id", "expires_at"],
-            select(uploads.c.id, uploads.c.expires_at).where(uploads.c.id.is_not(None)),
-        )
+        .from_select(["id"], select(uploads.c.id).where(uploads.c.id.is_not(None)))
         .on_conflict_do_nothing()
     ),
     Statement(uploads.delete()),

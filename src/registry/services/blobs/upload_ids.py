@@ -73,6 +73,11 @@ class UploadIds:
         return int.from_bytes(made[: _MAC_BITS // 8], "big")
 
 
+def lowest_id(moment: int) -> str:
+    """Return an id below those of all sessions that were started since a moment."""
+    return str(uuid.UUID(int=moment // 1000 << 80))
+
+
 def started_at(upload_id: str) -> int:
     """Return when a session was started, in microseconds since the epoch (UUIDv7)."""
     return (uuid.UUID(upload_id).int >> 80) * 1000

@@ -14,10 +14,9 @@ def upgrade() -> None:
     op.create_table(
         "ended_uploads",
         sa.Column("id", sa.String(36), nullable=False),
-        sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_ended_uploads")),
+        sqlite_with_rowid=False,
     )
-    op.create_index(op.f("ix_ended_uploads_expires_at"), "ended_uploads", ["expires_at"])
 
 
 def downgrade() -> None:
