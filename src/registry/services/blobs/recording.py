@@ -28,8 +28,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.kms.rows import hold_key
 from registry.blobstore.base import PLAIN, Stored
-from registry.errors import KmsKeyDisabled, NameUnknown
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
@@ -37,6 +38,7 @@ from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
 from registry.services.blobs.moved_links import leave
@@ -67,6 +69,8 @@ class _Kept(NamedTuple):
     stored_id: str
     found: str | None = None
     """Damage that this push has found and healed, or None."""
+    is_certain: bool = True
+    """False if an earlier try may have written a row that names the new bytes."""
 
 
 class _Looked(NamedTuple):
@@ -95,7 +99,8 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = 
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
-        KmsKeyDisabled: the KMS key can be used no more. With a lease, the bytes stay.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a lease, the bytes
+            stay.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed.
 
@@ -103,7 +108,7 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = 
     stored = new.stored
     try:
         kept = await _record(ctx, new, lease)
-    except KmsKeyDisabled:
+    except (KmsKeyDeleted, KmsKeyDisabled):
         if lease is None:
             await drop_stored(ctx, stored)
         raise
@@ -113,7 +118,7 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = 
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    if kept.stored_id != stored.object_id:
+    if kept.stored_id != stored.object_id and (kept.is_certain or not await _is_owned(ctx, stored)):
         await drop_stored(ctx, stored)
 
 
@@ -123,12 +128,17 @@ async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
+async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
+    """Return True if an object names these bytes, though another is the account's current one."""
+    return bool(await ctx.database.read(owned, [stored.object_id]))
+
+
 async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _Kept | None:
     lost: OutcomeUnknown | None = None
     looked = _Looked()
     while True:
         try:
-            return await ctx.database.write(
+            kept = await ctx.database.write(
                 _record_rows, new, lease, looked, ctx.new_id, ctx.clock()
             )
         except _NotSeenError:
@@ -144,12 +154,14 @@ async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _K
             if lost is not None:
                 raise
             lost = error  # all that it writes may be written twice
-        except (_NoRepositoryError, KmsKeyDisabled) as error:
+        except (_NoRepositoryError, KmsKeyDeleted, KmsKeyDisabled) as error:
             if lost is not None:
                 raise lost from None  # the first try may have written the object's row
-            if isinstance(error, KmsKeyDisabled):
-                raise
-            return None
+            if isinstance(error, _NoRepositoryError):
+                return None
+            raise
+        else:
+            return kept._replace(is_certain=lost is None)
 
 
 async def _wrap_for_others(ctx: ServiceContext, new: NewBytes, needed: NotWrapped) -> Wraps:
@@ -172,7 +184,7 @@ async def _find_recorded(
         there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
     ):
         raise error
-    return _Kept(there.stored_id)
+    return _Kept(there.stored_id, is_certain=False)
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
@@ -218,7 +230,7 @@ def _record_rows(
         _NotSeenError: the kept bytes were not looked at; look at them and repeat.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
-        KmsKeyDisabled: the KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the lease is held by another, or the session has ended.
 
     """
@@ -289,13 +301,15 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     """Write the wrap of the new bytes' data key; return its KMS key, or None if they are plain.
 
     Raises:
-        KmsKeyDisabled: the KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
 
     """
     seal = new.seal
     if seal is None:
         return None
     if not put_wrap(tx, new.account_id, object_id, seal.kms_key_id, seal.wrapped):
+        if hold_key(tx, new.account_id, seal.kms_key_id) == "deleted":
+            raise KmsKeyDeleted
         raise KmsKeyDisabled
     return seal.kms_key_id
 

@@ -19,6 +19,7 @@ from registry.blobstore.inline import store_inline
 from registry.errors import (
     BlobTooLarge,
     DigestMismatch,
+    KmsKeyDeleted,
     KmsKeyDisabled,
     SizeInvalid,
     StoreUnavailable,
@@ -385,7 +386,7 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
     hold.is_over = True
     try:
         await record_blob(ctx, new, hold.lease)
-    except (OutcomeUnknown, KmsKeyDisabled):
+    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled):
         hold.is_over = False
         raise
     except UploadLeaseLost:
