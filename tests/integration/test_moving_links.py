@@ -128,3 +128,32 @@ async def test_a_blob_that_moves_to_another_object_is_detached_from_that(
     assert answer.status_code == 202, answer.text
     states = {each[0]: each[4] for each in await world.objects(DATA)}
     assert states[new_id] == "condemned"
+
+
+async def test_an_object_that_a_push_takes_the_link_from_is_left(
+    world: SealedWorld, postgresql_database: str
+) -> None:
+    """The link moves to another old object while the push waits to move it to the current one."""
+    await world.push("red", DATA)
+    ((old_id, *_),) = await world.objects(DATA)
+    await world.install.database.write(blobs.retire_object, world.account.id, old_id)
+    other_id, now = uuid7(), world.install.clock()
+    other = NewObject(other_id, str(digest_of(DATA)), len(DATA), len(DATA), "plain", other_id)
+    to = world.ids["red"], world.account.id, other.digest, other_id, other.size
+    await world.install.database.write(blobs.keep_object, world.account.id, other, now)
+    await world.install.database.write(blobs.retire_object, world.account.id, other_id)
+
+    def move(tx: Connection) -> None:
+        lock_objects(tx, world.account.id, [other_id])
+        blobs.link_object(tx, *to, now)
+
+    def push() -> httpx.Request:
+        path = f"{world.blobs('red')}/uploads/?digest={other.digest}"
+        return world.docker.build_request("POST", path, content=DATA)
+
+    answer = await meet(world, postgresql_database, move, push)
+    assert answer.status_code == 201, answer.text
+    current = (await world.link("red", DATA))[0]
+    states = {each[0]: each[4] for each in await world.objects(DATA)}
+    assert states[current] == "live"
+    assert states[other_id] == "condemned"

@@ -139,9 +139,8 @@ def _mount(
         kms_key_id = _key_for(tx, target.id, found, made)
         if kms_key_id is None:
             return None
-    before = blobs.find_target(tx, target.id, canonical)
     to = target.id, target.account_id, canonical, found.object_id, found.size
-    blobs.link_object(tx, *to, now, kms_key_id)
+    before = blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
         leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
     return blobs.find_link(tx, name.handle, name.repository, canonical)

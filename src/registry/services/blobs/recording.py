@@ -237,16 +237,15 @@ def _record_rows(
     account_id, stored = new.account_id, new.stored
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
-    target = blobs.find_target(tx, new.repository_id, stored.digest)
-    if target is None:
-        raise _NoRepositoryError
     result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
     if stored.body is not None and result.stored_id == made.stored_id:
         add_body(tx, made.stored_id, stored.body)
-    blobs.link_object(
+    before = blobs.link_object(
         tx, new.repository_id, account_id, stored.digest, object_id, stored.size, now, kms_key_id
     )
-    leave(tx, account_id, target, Target(object_id, kms_key_id), now)
+    if before is None:
+        raise _NoRepositoryError
+    leave(tx, account_id, before, Target(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
