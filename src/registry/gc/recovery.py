@@ -48,12 +48,11 @@ async def recover_blob(
         DigestMismatch: its bytes are damaged.
         KmsKeyDisabled: no KMS key opens it now, or the repository's key cannot be used.
         NameUnknown: the repository was deleted meanwhile.
+        Unavailable: the provider of its KMS key's material is not there.
 
     """
     found = await find_whole_bytes(ctx, account_id, digest)
     made: Wraps = MappingProxyType({})
-    if found.data_key is None:  # without it, only wraps that exist serve
-        made = {each.kms_key_id: each.wrapped_data_key for each in found.wraps}
     seen: SeenBytes | None = None
     for _ in range(_TRIES):
         try:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN
 from registry.errors import BlobUnknown, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
@@ -105,7 +106,10 @@ async def _mount_wrapped(
 async def _wrap(ctx: ServiceContext, needed: _NotWrappedError) -> _Rewrapped | None:
     """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
     link, key_id = needed.link, needed.kms_key_id
-    opened = await open_any(ctx, link.account_id, link.stored_id, key_id, needed.own)
+    try:
+        opened = await open_any(ctx, link.account_id, link.stored_id, key_id, needed.own)
+    except Unavailable:
+        return None  # the client sends the bytes instead
     if opened is None:
         return None
     wrapped = await wrap_again(ctx, link.account_id, key_id, link.stored_id, opened)
