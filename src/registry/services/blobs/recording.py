@@ -112,9 +112,9 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, lease: Lease | None = 
         if lease is None:
             await drop_stored(ctx, stored)
         raise
-    if kept is None:
+    except _NoRepositoryError:
         await drop_stored(ctx, stored)
-        raise NameUnknown("the repository was deleted meanwhile")
+        raise NameUnknown("the repository was deleted meanwhile") from None
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
@@ -133,7 +133,7 @@ async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
     return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
-async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _Kept | None:
+async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _Kept:
     lost: OutcomeUnknown | None = None
     looked = _Looked()
     while True:
@@ -154,11 +154,9 @@ async def _record(ctx: ServiceContext, new: NewBytes, lease: Lease | None) -> _K
             if lost is not None:
                 raise
             lost = error  # all that it writes may be written twice
-        except (_NoRepositoryError, KmsKeyDeleted, KmsKeyDisabled) as error:
+        except (_NoRepositoryError, KmsKeyDeleted, KmsKeyDisabled):
             if lost is not None:
                 raise lost from None  # the first try may have written the object's row
-            if isinstance(error, _NoRepositoryError):
-                return None
             raise
         else:
             return kept._replace(is_certain=lost is None)
