@@ -255,6 +255,12 @@ def _add_immutable(
 
 
 IN_FILES: Final = Limits(inline_max_bytes=0)
+PROVIDERS: Final = Providers(EmbeddedProvider(Keyring(bytes(32))))
+
+
+async def add_platform_keys(database: Database, now: int) -> None:
+    """Add the platform keys of all accounts that have none."""
+    await KeyMaker(PROVIDERS, "local", uuid7).add_missing_platform_keys(database, now)
 
 
 @asynccontextmanager
@@ -278,10 +284,8 @@ async def open_registry(
     opened = open_database(url)
     try:
         await opened.write(add_account, uuid7(clock()), account, clock())
-        providers = Providers(EmbeddedProvider(Keyring(bytes(32))))
         if seals:
-            maker = KeyMaker(providers, "local", uuid7)
-            await maker.add_missing_platform_keys(opened, clock())
+            await add_platform_keys(opened, clock())
         database = around(opened)
         pulls = PullLog(database, clock)
         made = ServiceContext(
@@ -294,7 +298,7 @@ async def open_registry(
             pulls=pulls,
             registry_host=RegistryHost("local", "registry.example"),
             leases=leases or Leases(uuid7()),
-            data_keys=DataKeys(Vault(database, providers, clock)) if seals else None,
+            data_keys=DataKeys(Vault(database, PROVIDERS, clock)) if seals else None,
             seals=seals,
         )
         app = DataPlane(made, OpenAccess(account))

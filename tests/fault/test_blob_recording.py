@@ -34,7 +34,7 @@ class Failure:
     error: Unavailable
     is_kept: bool = False
     """True if the rows are written before the error."""
-    then: Callable[[], None] = lambda: None
+    then: Callable[[], Awaitable[object]] | None = None
     """What happens before the caller gets the error."""
 
 
@@ -54,7 +54,8 @@ class FailingDatabase(SteppingDatabase):
         failure = self.failures.pop(0)
         if failure.is_kept:
             await super().write(change, *args, **kwargs)
-        failure.then()
+        if failure.then is not None:
+            await failure.then()
         raise failure.error
 
 
@@ -145,12 +146,35 @@ def test_a_change_of_unknown_outcome_is_tried_again(
 
 def test_bytes_that_a_row_may_own_stay_when_the_repository_goes(sqlite_database: str) -> None:
     async def scenario(site: Site) -> None:
-        def delete() -> None:
+        async def delete() -> None:
             with querying(site.url) as query:
                 query("UPDATE repositories SET deleted_at = 1")
 
         failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=delete)
         assert (await site.push(SHA256, failure)).status == 503
+        site.check_bytes()
+
+    play(sqlite_database, scenario)
+
+
+def test_bytes_that_another_repository_reads_meanwhile_stay(sqlite_database: str) -> None:
+    """Another repository mounts the blob; then the next push makes another object the current."""
+
+    async def scenario(site: Site) -> None:
+        async def request(target: str, body: bytes = b"") -> None:
+            path = f"/v2/dev/{target}"
+            assert (await site.registry.client.request("POST", path, body)).status == 201
+
+        async def retire() -> None:
+            await request(f"other/blobs/uploads/?mount={SHA256}&from=dev/app")
+            with querying(site.url) as query:
+                query("UPDATE blob_objects SET is_current = false")
+            await request(f"third/blobs/uploads/?digest={SHA256}", DATA)
+
+        failure = Failure(OutcomeUnknown("lost"), is_kept=True, then=retire)
+        assert (await site.push(SHA256, failure)).status == 201
+        path = f"/v2/dev/other/blobs/{SHA256}"
+        assert (await site.registry.client.request("GET", path)).body == DATA
         site.check_bytes()
 
     play(sqlite_database, scenario)

@@ -13,7 +13,10 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.kms import services as kms
+from cloudcore.kms.providers import Provider, Providers
 from cloudcore.kms.rows import Key, find_platform_key
+from cloudcore.kms.vault import Vault
+from registry.keys import DataKeys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -190,6 +193,11 @@ class SealedWorld:
         row = await self.install.database.read(lambda tx: tx.row(_LINK, **of))
         assert row is not None
         return row[0], row[1]
+
+    def with_providers(self, *providers: Provider) -> DataKeys:
+        """Return the data keys of a process that has other providers of keys' material."""
+        install = self.install
+        return DataKeys(Vault(install.database, Providers(*providers), install.clock))
 
     async def spoil(self, object_id: str, key: Key, wrapped: bytes) -> None:
         """Change a wrap in its row."""

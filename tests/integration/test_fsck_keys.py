@@ -11,6 +11,8 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from cloudcore.keyring import Keyring
+from cloudcore.kms.providers import EmbeddedProvider
 from registry.gc.fsck import Report, check
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 from registry.services.storage_usage import measure_account
@@ -67,6 +69,15 @@ async def change(world: SealedWorld, *statements: Statement) -> None:
 async def test_a_sound_registry_has_no_fault(world: SealedWorld) -> None:
     report = await fsck(world)
     assert (report.violations, report.opened_count, report.untried) == ([], 1, "")
+
+
+async def test_a_key_whose_provider_is_away_is_no_fault(world: SealedWorld) -> None:
+    ctx = world.install.ctx
+    store: Any = ctx.reader
+    away = world.with_providers(EmbeddedProvider(Keyring(b"another root key" * 2)))
+    report = await check(ctx.database, store, lambda _: None, clock=ctx.clock, data_keys=away)
+    assert report.violations == []
+    assert "root key" in report.untried
 
 
 async def test_a_link_without_a_key_is_told(world: SealedWorld) -> None:

@@ -159,6 +159,35 @@ async def test_a_replacement_meets_the_end_of_the_key_of_others(
 
 
 @pytest.mark.parametrize("is_session", [False, True])
+async def test_a_key_is_deleted_while_its_bytes_arrive(
+    world: SealedWorld,
+    is_session: bool,
+) -> None:
+    key = await world.make_bound_key("mine", "red")
+    path = f"{world.blobs('red')}/uploads/"
+    if is_session:
+        path = (await world.begin("red")).headers["location"]
+    path += f"?digest={digest_of(DATA)}"
+
+    async def body() -> AsyncIterator[bytes]:
+        yield DATA[:100]
+        await world.delete(key)
+        yield DATA[100:]
+
+    method = "PUT" if is_session else "POST"
+    answer = await world.docker.request(method, path, content=body())
+    assert error_of(answer) == (404, "DENIED", {"reason": "kms_key_not_found"})
+    assert await world.objects(DATA) == []
+    await world.bind("red", None)
+    answer = await world.docker.request(method, path, content=DATA)
+    assert answer.status_code == 201, answer.text
+    await check_whole(world, DATA, "red")
+    store = world.install.ctx.reader
+    assert isinstance(store, MemoryStore)
+    assert len(store.files.objects) == 1
+
+
+@pytest.mark.parametrize("is_session", [False, True])
 async def test_a_key_is_disabled_while_its_bytes_arrive(
     world: SealedWorld,
     is_session: bool,

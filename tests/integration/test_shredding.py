@@ -12,6 +12,9 @@ import pytest
 from sqlalchemy import select
 
 from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
+from cloudcore.keyring import Keyring
+from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.services import cancel_deletion, enable_key
 from registry.blobstore.memory import MemoryStore
 from registry.errors import BlobUnknown, KmsKeyDisabled
@@ -293,6 +296,31 @@ async def test_a_blob_whose_key_is_disabled_is_recovered_under_that_key_alone(
         with pytest.raises(KmsKeyDisabled):
             await recover(world, name, DATA)
     await world.enable(key)
+    await recover(world, "red", DATA)
+    assert (await world.pull("red", DATA)).content == DATA
+    await assert_sound(world)
+
+
+async def test_a_broken_wrap_is_not_linked_by_a_recovery(world: SealedWorld) -> None:
+    platform = await world.platform_key()
+    await world.push("red", DATA)
+    object_id, _ = await world.link("red", DATA)
+    await world.spoil(object_id, platform, b"\x00" * 64)
+    await sweep(world)
+    with pytest.raises(KmsKeyDisabled):
+        await recover(world, "red", DATA)
+    assert (await world.pull("red", DATA)).status_code == 404
+    assert await world.objects(DATA) == []
+    assert await quarantined(world) == [str(digest_of(DATA))]
+
+
+async def test_a_recovery_waits_for_the_provider_of_a_key(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    await sweep(world)
+    away = world.with_providers(EmbeddedProvider(Keyring(b"another root key" * 2)))
+    ctx = replace(world.install.ctx, data_keys=away)
+    with pytest.raises(Unavailable, match="root key"):
+        await recover_blob(ctx, world.account.id, world.ids["red"], str(digest_of(DATA)))
     await recover(world, "red", DATA)
     assert (await world.pull("red", DATA)).content == DATA
     await assert_sound(world)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS
@@ -16,9 +15,8 @@ from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
 from cloudcore.kms.making import KeyMaker
-from cloudcore.kms.providers import EmbeddedProvider, Providers, VersionRef
-from cloudcore.kms.rows import Key, KeyVersion
-from cloudcore.kms.vault import Vault
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.rows import Key
 from registry.keys import DataKeys
 from registry.metadata.collector.erasure import (
     erase_quarantined_wraps,
@@ -28,6 +26,7 @@ from registry.metadata.collector.erasure import (
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import encryption_bindings
 from tests.property.interleaving import drive
+from tests.property.lone_vault import LoneVault
 
 if TYPE_CHECKING:
     from tests.property.collector_world import Yard
@@ -49,13 +48,6 @@ _UNBIND: Final = Statement(
     .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
     .values(ended_at=bindparam("now"))
 )
-
-
-class LoneVault(Vault):
-    """A vault in which nobody waits for what another opens: there is no event loop."""
-
-    async def _cipher(self, ref: VersionRef, row: KeyVersion | None) -> AESGCM:
-        return await super()._cipher(ref, row) if row is None else await self._open(ref, row)
 
 
 @dataclass

@@ -17,14 +17,17 @@ from typing import Any, Concatenate, Final
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Conflict, InvalidInput, NotFound, Unavailable
-from registry.blobstore.base import BlobStore
+from cloudcore.kms.making import KeyMaker
+from registry.blobstore.base import SEALED, BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge.uploads import discard_expired_uploads
+from registry.keys import DataKeys
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
+from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
 from registry.services.blobs.upload_ids import Place, UploadIds
 from registry.services.blobs.upload_leases import LEASE, Leases
@@ -33,13 +36,16 @@ from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.settings import Limits
-from tests.inprocess import START
+from tests.inprocess import PROVIDERS, START
 from tests.property.interleaved_stores import OneConnection, SteppedStore
 from tests.property.interleaving import Died, Interleaving, drive
+from tests.property.lone_vault import LoneVault
 
 NODES: Final = ("one", "two", "three")
 NAME: Final = parse_name("dev/app")
 IDLE_SECONDS: Final = 400
+SEALS: Final = 0.5
+"""How often a run seals what it is sent."""
 ACTIONS: Final = ("append",) * 5 + ("cut short",) * 2 + ("out of order", "finish", "renew", "sweep")
 RARE: Final = ("mismatch", "cancel")
 
@@ -125,9 +131,12 @@ class World:
         self.store = make_store()
         self.now, self.dead = START, set[str]()
         self.loss = self.rng.choice([0, 0, 0.02, 0.1])
+        self.seals = self.rng.random() < SEALS
         self.nodes = [self._node(name) for name in NODES[: self.rng.choice([2, 3])]]
         place = drive(self.database.write(_add_repository, self.now))
         self.upload_id = UploadIds().new(place, None, self.now)
+        maker = KeyMaker(PROVIDERS, "local", lambda: uuid7(self.now))
+        drive(self.database.write(drive(maker.prepare_platform_key(place.account_id, self.now))))
 
     def close(self) -> None:
         """Take back what the run did."""
@@ -249,9 +258,11 @@ class World:
             chunk = Chunk(_Body(last, b"", self.interleaving, is_whole=True), None)
             drive(self._finish(last, Digest(digest_of(self.content)), chunk))
         if self.blob is not None:
-            ((object_id, digest),) = self.database.query("SELECT id, digest FROM blob_objects")
-            assert digest == digest_of(self.blob)
-            opened = drive(self.store.open(object_id, len(self.blob)))
+            digest = digest_of(self.blob)
+            found = drive(stat_blob(last.ctx, NAME, digest))
+            assert (found.link.encoding == SEALED) == self.seals
+            self.tally[found.link.encoding] += 1
+            opened = drive(open_blob(last.ctx, NAME, found))
             assert b"".join(map(bytes, opened.chunks())) == self.blob
             drive(opened.aclose())
 
@@ -274,6 +285,8 @@ class World:
             pulls=PullLog(database, clock),
             registry_host=RegistryHost("local", "registry.example"),
             leases=Leases(holder, self.dead.__contains__),
+            data_keys=DataKeys(LoneVault(database, PROVIDERS, clock)),
+            seals=self.seals,
         )
         return Node(name, ctx)
 

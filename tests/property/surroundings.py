@@ -35,13 +35,15 @@ class Surroundings:
 
 @contextmanager
 def surroundings(url: str, folder: Path, limits: Limits) -> Iterator[Surroundings]:
-    """Open two workers over one database and one folder."""
+    """Open two workers over one database and one folder; they seal blobs."""
 
     async def opened(stack: AsyncExitStack) -> tuple[Registry, Registry]:
         clock = ManualClock()
         stores = [stores_of.enter_context(closing_store(folder)) for _ in range(2)]
         first, second = [
-            await stack.enter_async_context(open_registry(url, store, clock=clock, limits=limits))
+            await stack.enter_async_context(
+                open_registry(url, store, clock=clock, limits=limits, seals=True)
+            )
             for store in stores
         ]
         return first, second

@@ -29,7 +29,7 @@ from registry.metadata.repositories.live import add_account
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.oci.media_types import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from registry.settings import Limits
-from tests.inprocess import Answer, Body, Client, hang_up
+from tests.inprocess import Answer, Body, Client, add_platform_keys, hang_up
 from tests.property.model import (
     CREATED,
     Condition,
@@ -56,6 +56,8 @@ FIXED: Final = "fixed"
 """The repository whose tags do not move, but for those of `EXCLUSION`."""
 EXCLUSION: Final = "moving-*"
 CONTENTS: Final = (b"", b"config", b"layer" * 50, bytes(range(256)) * 4)
+SEALS: Final = st.sampled_from([(True, True), (False, False), (True, False)])
+"""Which of the two workers seal new blobs; all read sealed ones."""
 TAGS: Final = ("v1", "v2", "moving-1")
 
 # One rule chooses among these: Hypothesis would leave out half of many rules in each example,
@@ -108,13 +110,17 @@ class RegistryMachine(RuleBasedStateMachine):
         self.touched = FIXED
         self.clients: list[Client] = []
 
-    @initialize(filled=st.sampled_from([True, True, False]))
-    def open(self, filled: bool) -> None:
+    @initialize(filled=st.sampled_from([True, True, False]), seals=SEALS)
+    def open(self, filled: bool, seals: tuple[bool, bool]) -> None:
         clock = self.around.workers[0].clock
         first = self.around.workers[0]
         write = first.ctx.database.write
         self.around.run(write(add_account, uuid7(clock()), self.account, clock()))
-        here = [replace(worker, account=self.account) for worker in self.around.workers]
+        self.around.run(add_platform_keys(first.ctx.database, clock()))
+        here = [
+            replace(worker, account=self.account, ctx=replace(worker.ctx, seals=each))
+            for worker, each in zip(self.around.workers, seals, strict=True)
+        ]
         self.around.run(here[0].add_immutable(FIXED, EXCLUSION))
         repository = self.model.push_to(FIXED)
         repository.is_immutable, repository.exclusions = True, (EXCLUSION,)

@@ -34,7 +34,10 @@ from tests.soak import time_limit, times
 RUNS: Final = int(os.environ.get("LEASE_RUNS", times(400)))
 SEED: Final = int(os.environ.get("LEASE_SEED", "0"))
 ENOUGH: Final = 300
-TALLIED: Final = ("acknowledged", "taken", "copied", "fenced", "finish", "cancel", "died")
+TALLIED: Final = (
+    *("acknowledged", "taken", "copied", "fenced", "finish", "cancel", "died"),
+    *("plain", "sealed"),
+)
 
 pytestmark = time_limit(120)
 
@@ -114,5 +117,6 @@ def test_a_change_that_did_not_name_its_token_would_be_found(
         )
     )
     monkeypatch.setattr(rows, "_ADVANCE", unfenced)
-    with pytest.raises((AssertionError, ObjectUnknown)):
+    # ValueError: the store is to continue sealed bytes behind their end.
+    with pytest.raises((AssertionError, ObjectUnknown, ValueError)):
         explore(database, in_memory, 2000)

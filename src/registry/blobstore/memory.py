@@ -343,6 +343,7 @@ class MemoryStaged(BlockingStaged):
         self._data = (
             bytearray(files.objects[upload_id]) if self._is_object else files.staged[upload_id]
         )
+        self._opened_key = files.keys.get(upload_id)
 
     @property
     def offset(self) -> int:
@@ -395,7 +396,8 @@ class MemoryStaged(BlockingStaged):
         if self._is_object:
             self._data = bytearray(self._files.unsealed(self._upload_id, data_key))
         elif self._data or self._state is State.HELD:
-            key = self._files.keys.get(self._upload_id)
+            is_opened = self._state is State.OPENED  # another may have deleted them since
+            key = self._opened_key if is_opened else self._files.keys.get(self._upload_id)
             if (key is None) != (data_key is None):
                 raise ValueError("the data key of staged bytes cannot be taken away or added")
             if key != data_key:

@@ -63,12 +63,16 @@ class GarbageCollectionStatus(ResponseBody):
     unreferenced_blobs: int
     """Blobs in repositories in which no manifest references them."""
     unreferenced_bytes: int
+    """Their sizes as pulled, counted in each repository. `pending_sweep_bytes` of the storage usage
+    counts bytes on disk instead, once for the account, and without blobs that something needs."""
     condemned_blobs: int
     """Blobs in no repository. A push of the same bytes brings them back."""
     condemned_bytes: int
+    """Their bytes on disk."""
     quarantined_blobs: int
     """Swept blobs, which an operator can still recover."""
     quarantined_bytes: int
+    """Their bytes on disk."""
     grace_seconds: int
     """How long an unreferenced blob stays in its repository after its last use."""
     condemned_seconds: int

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.blobstore.inline import open_inline
 from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable
@@ -26,8 +27,7 @@ class WholeBytes(NamedTuple):
 
     swept: Swept
     data_key: DataKey | None
-    """None: they are plain, or no KMS key opens them now."""
-    wraps: list[Wrap]
+    """None if they are plain, or no KMS key opens them now."""
 
 
 async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) -> WholeBytes:
@@ -36,21 +36,29 @@ async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) ->
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: its bytes are damaged.
+        Unavailable: they may open when the provider of a KMS key is there again.
 
     """
     refusal: BlobUnknown | DigestMismatch = unknown_in_quarantine(digest)
     locked: WholeBytes | None = None
+    away: Unavailable | None = None
     for swept, wraps in await ctx.database.read(_list, account_id, digest):
-        data_key = await open_any(ctx, account_id, swept.stored_id, "", wraps)
+        try:
+            data_key = await open_any(ctx, account_id, swept.stored_id, "", wraps)
+        except Unavailable as error:
+            away = error
+            continue
         try:
             await _verify(ctx, swept, data_key)
         except (BlobUnknown, DigestMismatch) as error:
             refusal = error
             continue
-        found = WholeBytes(swept, data_key, wraps)
+        found = WholeBytes(swept, data_key)
         if swept.encoding == PLAIN or data_key is not None:
             return found
         locked = locked or found
+    if away is not None:
+        raise away
     if locked is not None:
         return locked
     raise refusal

@@ -48,12 +48,11 @@ async def recover_blob(
         DigestMismatch: its bytes are damaged.
         KmsKeyDisabled: no KMS key opens it now, or the repository's key cannot be used.
         NameUnknown: the repository was deleted meanwhile.
+        Unavailable: the provider of its KMS key's material is not there.
 
     """
     found = await find_whole_bytes(ctx, account_id, digest)
     made: Wraps = MappingProxyType({})
-    if found.data_key is None:  # without it, only wraps that exist serve
-        made = {each.kms_key_id: each.wrapped_data_key for each in found.wraps}
     seen: SeenBytes | None = None
     for _ in range(_TRIES):
         try:
@@ -100,9 +99,6 @@ def _recover(
         raise unknown_in_quarantine(digest)
     new = NewObject(*(getattr(swept, name) for name in NewObject._fields))
     kept = blobs.keep_object(tx, account_id, new, now)
-    before = blobs.find_target(tx, repository_id, digest)
-    if before is None:
-        raise NameUnknown("the repository was deleted")
     is_taken = True
     if kept.stored_id == swept.stored_id:
         after = _own_target(tx, repository_id, found, made, kept.id)
@@ -117,9 +113,11 @@ def _recover(
         current = blobs.keep_object(tx, account_id, new, now)
         after = _own_target(tx, repository_id, found, made, current.id)
     assert after.object_id is not None
-    blobs.link_object(
+    before = blobs.link_object(
         tx, repository_id, account_id, digest, after.object_id, swept.size, now, after.kms_key_id
     )
+    if before is None:
+        raise NameUnknown("the repository was deleted")
     leave(tx, account_id, before, after, now)
     collection.condemn(tx, account_id, [kept.id], now)
     drop_unused_wraps(tx, account_id, [after.object_id])

@@ -12,6 +12,7 @@ from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.services.blobs.broken_wraps import BrokenWraps
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
@@ -43,6 +44,7 @@ class ServiceContext:
     delays: Delays = field(default_factory=Delays)
     manifest_reader: ManifestReader = field(default_factory=ThreadReader)
     manifest_damage: ManifestDamage = field(default_factory=ManifestDamage)
+    broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     upload_ids: UploadIds = field(default_factory=UploadIds)
     data_keys: DataKeys | None = None

@@ -70,6 +70,6 @@ def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
     links = purge.list_links(tx, repository.id, _BATCH)
     object_ids = [link.object_id for link in links]
     lock_objects(tx, repository.account_id, object_ids)
-    purge.unlink_blobs(tx, repository.id, [link.digest for link in links])
+    purge.unlink_blobs(tx, repository.id, links)
     condemn(tx, repository.account_id, object_ids, now)
     return bool(links)

@@ -1,7 +1,7 @@
 """Links, and blobs of deleted images, that are to be read through another KMS key of the account.
 
 Both are *uses* of an object. Those of a repository have one order: the links by digest, then the
-blobs of its deleted images by image and digest.
+blobs of its deleted images by deletion time, image and digest, which is the order of an index.
 """
 
 from __future__ import annotations
@@ -29,9 +29,18 @@ from cloudcore.kms.tables import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
-Position = tuple[str, str]
-"""Of a use: the deleted image's id (empty for a link) and the blob's digest."""
-FIRST: Final[Position] = ("", "")
+
+class Position(NamedTuple):
+    """Of a use."""
+
+    manifest_id: str
+    """Of the deleted image; empty for a link."""
+    digest: str
+    deleted_at: int = 0
+    """When the image was deleted, in microseconds since the epoch; 0 for a link."""
+
+
+FIRST: Final = Position("", "")
 """Before every use."""
 
 _o = blob_objects.c
@@ -53,11 +62,13 @@ class BlobUse(NamedTuple):
     kms_key_id: str | None
     """Through which it is read; None if the object is plain."""
     key_state: KeyState | None
+    deleted_at: int
+    """When the image was deleted; 0 for a link."""
 
     @property
     def position(self) -> Position:
         """Return its place in the order of the uses."""
-        return self.manifest_id, self.digest
+        return Position(self.manifest_id, self.digest, self.deleted_at)
 
 
 class ObjectWrap(NamedTuple):
@@ -72,10 +83,13 @@ def _is_elsewhere(table: Table) -> ColumnElement[bool]:
     return or_(table.c.kms_key_id.is_(None), table.c.kms_key_id != bindparam("kms_key_id"))
 
 
-def _uses(table: Table, manifest_id: ColumnElement[Any]) -> Select[Any]:
+def _uses(
+    table: Table, manifest_id: ColumnElement[Any], deleted_at: ColumnElement[Any]
+) -> Select[Any]:
     use = table.c
+    of_key = use.kms_key_id, _k.state
     return (
-        select(manifest_id, use.digest, use.object_id, _o.stored_id, use.kms_key_id, _k.state)
+        select(manifest_id, use.digest, use.object_id, _o.stored_id, *of_key, deleted_at)
         .select_from(table)
         .join(blob_objects, _o.id == use.object_id)
         .outerjoin(kms_keys, and_(_k.id == use.kms_key_id, _k.account_id == use.account_id))
@@ -87,21 +101,22 @@ _OF_REPOSITORY: Final = _l.repository_id == bindparam("repository_id")
 _OF_DELETED: Final = _d.repository_id == bindparam("repository_id")
 _LINKS: Final = Statement(
     page(
-        _uses(repository_blobs, literal_column("''"))
+        _uses(repository_blobs, literal_column("''"), literal_column("0"))
         .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
         .order_by(_l.digest)
     )
 )
 _DELETED: Final = Statement(
     page(
-        _uses(deleted_manifest_blobs, _b.manifest_id)
+        _uses(deleted_manifest_blobs, _b.manifest_id, _d.deleted_at)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
             _OF_DELETED,
-            tuple_(_b.manifest_id, _b.digest)
-            > tuple_(bindparam("after_image"), bindparam("after")),
+            tuple_(_d.deleted_at, _d.id)
+            >= tuple_(bindparam("after_deletion"), bindparam("after_image")),
+            or_(_d.id != bindparam("after_image"), _b.digest > bindparam("after")),
         )
-        .order_by(_b.manifest_id, _b.digest)
+        .order_by(_d.deleted_at, _d.id, _b.digest)
     )
 )
 _COUNT: Final = Statement(
@@ -170,11 +185,18 @@ def uses_elsewhere(
     Fewer than `limit` are the last ones.
     """
     of = {"repository_id": repository_id, "kms_key_id": kms_key_id}
-    image, digest = after
-    rows = [] if image else list(tx.rows(_LINKS, **of, after=digest, limit=limit))
+    image = after.manifest_id
+    rows = [] if image else list(tx.rows(_LINKS, **of, after=after.digest, limit=limit))
     if len(rows) < limit:
-        behind = {"after_image": image, "after": digest if image else ""}
-        rows += tx.rows(_DELETED, **of, **behind, limit=limit - len(rows))
+        behind = after if image else FIRST
+        rows += tx.rows(
+            _DELETED,
+            **of,
+            after_deletion=behind.deleted_at,
+            after_image=behind.manifest_id,
+            after=behind.digest,
+            limit=limit - len(rows),
+        )
     return [BlobUse(*row) for row in rows]
 
 

@@ -223,25 +223,32 @@ _TARGET: Final = Statement(
     )
     .where(repositories.c.id == bindparam("repository_id"), repositories.c.deleted_at.is_(None))
 )
-_LINK: Final = Statement(
-    (
-        _inserted := insert(repository_blobs).values(
-            repository_id=bindparam("repository_id"),
-            digest=bindparam("digest"),
-            account_id=bindparam("account_id"),
-            object_id=bindparam("object_id"),
-            size=bindparam("size"),
-            manifest_refs=text("0"),
-            touched_at=bindparam("now"),
-            kms_key_id=bindparam("kms_key_id"),
-        )
-    ).on_conflict_do_update(
-        index_elements=["repository_id", "digest"],
-        set_={
-            "touched_at": _inserted.excluded.touched_at,
-            "object_id": _inserted.excluded.object_id,
-            "kms_key_id": _inserted.excluded.kms_key_id,
-        },
+_ADD_LINK: Final = Statement(
+    insert(repository_blobs)
+    .values(
+        repository_id=bindparam("repository_id"),
+        digest=bindparam("digest"),
+        account_id=bindparam("account_id"),
+        object_id=bindparam("object_id"),
+        size=bindparam("size"),
+        manifest_refs=text("0"),
+        touched_at=bindparam("now"),
+        kms_key_id=bindparam("kms_key_id"),
+    )
+    .on_conflict_do_nothing()
+)
+_MOVE_LINK: Final = Statement(
+    repository_blobs.update()
+    .where(
+        _l.repository_id == bindparam("of_repository"),
+        _l.digest == bindparam("of_digest"),
+        _l.object_id == bindparam("old_object"),
+        _l.kms_key_id.is_not_distinct_from(bindparam("old_key", type_=_l.kms_key_id.type)),
+    )
+    .values(
+        object_id=bindparam("new_object"),
+        kms_key_id=bindparam("new_key"),
+        touched_at=bindparam("now"),
     )
 )
 _FIND_KEPT: Final = Statement(
@@ -424,21 +431,33 @@ def link_object(
     size: int,
     now: int,
     kms_key_id: str | None = None,
-) -> None:
-    """Insert the link of an object in a repository, or touch the existing link.
+) -> Target | None:
+    """Insert the link of an object in a live repository, or let the existing link name it.
 
-    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none.
+    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none. Return
+    what the link named before, of which it is moved, or None if the repository is not live.
     """
-    tx.execute(
-        _LINK,
-        repository_id=repository_id,
-        digest=digest,
-        account_id=account_id,
-        object_id=object_id,
-        size=size,
-        now=now,
-        kms_key_id=kms_key_id,
-    )
+    of = {"repository_id": repository_id, "digest": digest}
+    while (row := tx.row(_TARGET, **of)) is not None:
+        before = Target(*row)
+        if before.object_id is None:
+            to = {"account_id": account_id, "object_id": object_id, "kms_key_id": kms_key_id}
+            count = tx.execute(_ADD_LINK, **of, **to, size=size, now=now)
+        else:
+            count = tx.execute(
+                _MOVE_LINK,
+                of_repository=repository_id,
+                of_digest=digest,
+                old_object=before.object_id,
+                old_key=before.kms_key_id,
+                new_object=object_id,
+                new_key=kms_key_id,
+                now=now,
+            )
+        if count:
+            return before
+        # Another transaction has added, moved or removed the link since it was read.
+    return None
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
@@ -461,12 +480,6 @@ def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
     Links and tombstones keep it; the next push of the same bytes makes another.
     """
     tx.execute(_RETIRE, account_id=account_id, id=object_id)
-
-
-def find_target(tx: Connection, repository_id: str, digest: str) -> Target | None:
-    """Return what a repository's link of a sha256 digest names; None if it is not live."""
-    row = tx.row(_TARGET, repository_id=repository_id, digest=digest)
-    return None if row is None else Target(*row)
 
 
 def unlink(tx: Connection, repository_id: str, digest: str) -> bool:

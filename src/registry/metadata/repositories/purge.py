@@ -74,7 +74,9 @@ _LINKS: Final = Statement(
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        _l.repository_id == bindparam("repository_id"), _l.digest.in_(listed("digests"))
+        _l.repository_id == bindparam("repository_id"),
+        _l.digest.in_(listed("digests")),
+        _l.object_id.in_(listed("object_ids")),
     )
 )
 _REMOVE: Final = Statement(
@@ -131,9 +133,17 @@ def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlo
     return [PurgedBlob(*row) for row in rows]
 
 
-def unlink_blobs(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
-    """Remove links of a repository that has no manifests."""
-    tx.execute(_UNLINK, repository_id=repository_id, digests=text_list(digests))
+def unlink_blobs(tx: Connection, repository_id: str, links: Sequence[PurgedBlob]) -> None:
+    """Remove links of a repository that has no manifests.
+
+    Leave those that name another object than all of `links` do by now: it is not locked.
+    """
+    tx.execute(
+        _UNLINK,
+        repository_id=repository_id,
+        digests=text_list([link.digest for link in links]),
+        object_ids=text_list([link.object_id for link in links]),
+    )
 
 
 def remove_repository(tx: Connection, repository_id: str) -> bool:

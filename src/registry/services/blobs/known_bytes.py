@@ -34,7 +34,7 @@ class SeenBytes(NamedTuple):
     kms_key_id: str
     """That the repository writes under."""
     wrapped: bytes | None = None
-    """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so."""
+    """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so now."""
 
 
 async def see_kept_bytes(
@@ -54,7 +54,9 @@ async def see_kept_bytes(
         return seen._replace(damage=found_damage)
     if kept.encoding == PLAIN:
         return seen
-    opened = await open_any(ctx, account_id, kept.stored_id, kms_key_id, own)
+    opened = None
+    with suppress(Unavailable):  # a push does not wait for the provider of another key
+        opened = await open_any(ctx, account_id, kept.stored_id, kms_key_id, own)
     if opened is None:
         return seen
     if not await _is_sealed_with(ctx, kept, body, opened):
@@ -66,16 +68,28 @@ async def see_kept_bytes(
 async def open_any(
     ctx: ServiceContext, account_id: str, stored_id: str, preferred: str, own: Sequence[Wrap]
 ) -> DataKey | None:
-    """Return the data key of stored bytes by any of their wraps; None if none can be opened."""
+    """Return the data key of stored bytes by any of their wraps; None if none can be opened.
+
+    Raises:
+        Unavailable: none opens now, but one may when the provider of its key is there again.
+
+    """
     if ctx.data_keys is None:
         return None
+    away: Unavailable | None = None
     for wrap in sorted(own, key=lambda each: each.kms_key_id != preferred):
         if wrap.wrapped_data_key is None or wrap.key_state != "enabled":
             continue
-        with suppress(KmsKeyDisabled, KmsKeyDeleted, WrapBroken, Unavailable):
+        try:
             return await ctx.data_keys.open(
                 account_id, wrap.kms_key_id, wrap.wrapped_data_key, stored_id
             )
+        except (KmsKeyDisabled, KmsKeyDeleted, WrapBroken):
+            continue
+        except Unavailable as error:
+            away = error
+    if away is not None:
+        raise away
     return None
 
 

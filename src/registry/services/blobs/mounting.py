@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN
 from registry.errors import BlobUnknown, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
@@ -119,7 +120,10 @@ async def _mount_wrapped(
 async def _wrap(ctx: ServiceContext, source: _Source) -> _Rewrapped | None:
     """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
     link, key_id = source.link, source.kms_key_id
-    opened = await open_any(ctx, link.account_id, link.stored_id, key_id, source.wraps)
+    try:
+        opened = await open_any(ctx, link.account_id, link.stored_id, key_id, source.wraps)
+    except Unavailable:
+        return None  # the client sends the bytes instead
     if opened is None:
         return None
     wrapped = await wrap_again(ctx, link.account_id, key_id, link.stored_id, opened)
@@ -176,9 +180,8 @@ def _mount(
         kms_key_id = _key_for(tx, target.id, found, made)
         if kms_key_id is None:
             return None
-    before = blobs.find_target(tx, target.id, canonical)
     to = target.id, target.account_id, canonical, found.object_id, found.size
-    blobs.link_object(tx, *to, now, kms_key_id)
+    before = blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
         leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
     return blobs.find_link(tx, name.handle, name.repository, canonical)

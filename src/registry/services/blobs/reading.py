@@ -6,7 +6,6 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
@@ -44,11 +43,6 @@ T = TypeVar("T")
 _LOOKS: Final = 3
 """Attempts to read a file that other requests heal meanwhile."""
 _NEVER_VERIFIED: Final = 0
-_MOST_TOLD: Final = 10_000
-
-_told: Final[set[tuple[str, str]]] = set()
-"""Broken wraps, by stored id and KMS key, that this process has logged."""
-_log = logging.getLogger(__name__)
 
 
 class FoundBlob(NamedTuple):
@@ -274,26 +268,10 @@ async def _open_data_key(
         wrap = wrap_of(link)
         with suppress(WrapBroken):
             return (await ctx.data_keys.open_looked_at(link.account_id, looked_at, [wrap]))[0]
-    _tell_broken(link)
+    ctx.broken_wraps.log(link)
     raise BlobUnknown(
         f"the wrapped data key of blob {link.digest} in {name} is damaged; push it again",
         digest=link.digest,
-    )
-
-
-def _tell_broken(link: Link) -> None:
-    """Log a wrap that does not open, once."""
-    wrap = link.stored_id, link.kms_key_id or ""
-    if wrap in _told:
-        return
-    if len(_told) >= _MOST_TOLD:
-        _told.clear()
-    _told.add(wrap)
-    _log.error(
-        "the wrapped data key of blob %s does not open under KMS key %s: its row was changed. "
-        "Clients get 404 until the blob is pushed again",
-        link.digest,
-        link.kms_key_id,
     )
 
 

@@ -28,8 +28,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.kms.rows import hold_key
 from registry.blobstore.base import PLAIN, Stored
-from registry.errors import KmsKeyDisabled, NameUnknown
+from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
@@ -38,6 +39,7 @@ from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
 from registry.services.blobs.moved_links import leave
@@ -68,6 +70,8 @@ class _Kept(NamedTuple):
     stored_id: str
     found: str | None = None
     """Damage that this push has found and healed, or None."""
+    is_certain: bool = True
+    """False if an earlier try may have written a row that names the new bytes."""
 
 
 class _Looked(NamedTuple):
@@ -96,7 +100,8 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
             one, they are not.
-        KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes stay.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
+            stay.
         NameUnknown: the repository was deleted meanwhile.
         StoreUnavailable: the store failed.
 
@@ -104,17 +109,17 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
     stored = new.stored
     try:
         kept = await _record(ctx, new, ending)
-    except KmsKeyDisabled:
+    except (KmsKeyDeleted, KmsKeyDisabled):
         if ending is None:
             await drop_stored(ctx, stored)
         raise
-    if kept is None:
+    except _NoRepositoryError:
         await drop_stored(ctx, stored)
-        raise NameUnknown("the repository was deleted meanwhile")
+        raise NameUnknown("the repository was deleted meanwhile") from None
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    if kept.stored_id != stored.object_id:
+    if kept.stored_id != stored.object_id and (kept.is_certain or not await _is_owned(ctx, stored)):
         await drop_stored(ctx, stored)
 
 
@@ -124,13 +129,18 @@ async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
         await ctx.writer.remove_duplicate(stored.object_id)
 
 
-async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> _Kept | None:
+async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
+    """Return True if an object names these bytes, though another is the account's current one."""
+    return bool(await ctx.database.read(owned, [stored.object_id]))
+
+
+async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> _Kept:
     lost: OutcomeUnknown | None = None
     lease = ending.lease if ending else None
     looked = _Looked()
     while True:
         try:
-            return await ctx.database.write(
+            kept = await ctx.database.write(
                 _record_rows, new, ending, looked, ctx.new_id, ctx.clock()
             )
         except _NotSeenError:
@@ -146,12 +156,12 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
             if lost is not None:
                 raise
             lost = error  # all that it writes may be written twice, but the end of a session
-        except (_NoRepositoryError, KmsKeyDisabled, UploadLeaseLost) as error:
+        except (_NoRepositoryError, KmsKeyDeleted, KmsKeyDisabled, UploadLeaseLost) as error:
             if lost is not None:
                 return await _after_loss(ctx, new, looked.seen, lost, error)
-            if isinstance(error, _NoRepositoryError):
-                return None
             raise
+        else:
+            return kept._replace(is_certain=lost is None)
 
 
 async def _after_loss(
@@ -199,7 +209,7 @@ async def _find_linked(
         there.stored_id == new.stored.object_id or _may_stay(there, seen, ctx.clock())
     ):
         raise error
-    return _Kept(there.stored_id)
+    return _Kept(there.stored_id, is_certain=False)
 
 
 async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
@@ -245,23 +255,22 @@ def _record_rows(
         _NotSeenError: the kept bytes were not looked at; look at them and repeat.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
-        KmsKeyDisabled: the KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the session is not as it was seen, or its lease is held by another.
 
     """
     account_id, stored = new.account_id, new.stored
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
-    target = blobs.find_target(tx, new.repository_id, stored.digest)
-    if target is None:
-        raise _NoRepositoryError
     result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
     if stored.body is not None and result.stored_id == made.stored_id:
         add_body(tx, made.stored_id, stored.body)
-    blobs.link_object(
+    before = blobs.link_object(
         tx, new.repository_id, account_id, stored.digest, object_id, stored.size, now, kms_key_id
     )
-    leave(tx, account_id, target, Target(object_id, kms_key_id), now)
+    if before is None:
+        raise _NoRepositoryError
+    leave(tx, account_id, before, Target(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
@@ -316,13 +325,15 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     """Write the wrap of the new bytes' data key; return its KMS key, or None if they are plain.
 
     Raises:
-        KmsKeyDisabled: the KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
 
     """
     seal = new.seal
     if seal is None:
         return None
     if not put_wrap(tx, new.account_id, object_id, seal.kms_key_id, seal.wrapped):
+        if hold_key(tx, new.account_id, seal.kms_key_id) == "deleted":
+            raise KmsKeyDeleted
         raise KmsKeyDisabled
     return seal.kms_key_id
 

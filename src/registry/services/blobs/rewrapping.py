@@ -12,8 +12,9 @@ has shut.
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ from cloudcore.jobs.runs import NewRun, Progress, Run
 from cloudcore.kms.references import key_to_use
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
-from registry.keys import DataKeys, WrapBroken
+from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
@@ -57,6 +58,8 @@ opens the data key.
 PORTION: Final = 100
 """Uses that one transaction moves."""
 
+_CLOSED: Final = (WrapBroken, KmsKeyDeleted, KmsKeyDisabled)
+"""Why a wrap does not open."""
 _log = logging.getLogger(__name__)
 
 
@@ -177,33 +180,20 @@ async def _wrap(data_keys: DataKeys, run: Run, target: str, batch: _Batch) -> _M
 
     A wrap that is there already is made anew: it may not open, and the one that does may go.
     """
-    wraps: dict[str, dict[str, bytes]] = defaultdict(dict)
-    for each in batch.wraps:
-        wraps[each.object_id][each.kms_key_id] = each.wrapped
-    movable: list[BlobUse] = []
-    made: dict[str, bytes] = {}
-    counts: Counter[str] = Counter()
-    unreadable: set[str] = set()
-    for use in batch.uses:
-        obstacle = _obstacle(use)
-        known = wraps[use.object_id]
-        if obstacle is None and use.object_id not in made:
-            if use.object_id not in unreadable:
-                data_key = await _open(data_keys, run.account_id, use, known)
-                if data_key is None:
-                    unreadable.add(use.object_id)
-                    _log.error("no key opens the data key of blob %s", use.digest)
-                else:
-                    made[use.object_id] = await data_keys.wrap(
-                        run.account_id, target, use.stored_id, data_key
-                    )
-            if use.object_id in unreadable:
-                obstacle = "unreadable"
-        if obstacle is None:
-            movable.append(use)
-        else:
-            counts[obstacle] += 1
-    return _Move(movable, made, counts)
+    usable = [use for use in batch.uses if _obstacle(use) is None]
+    opened = await _open_each(data_keys, run.account_id, _wraps_by_object(usable, batch.wraps))
+    stored = {use.object_id: use.stored_id for use in usable if use.object_id in opened}
+    wrapped = await data_keys.wrap_all(
+        run.account_id, target, [(stored[each], opened[each]) for each in stored]
+    )
+    counts = Counter(filter(None, map(_obstacle, batch.uses)))
+    closed = {use.object_id: use.digest for use in usable if use.object_id not in opened}
+    for digest in closed.values():
+        _log.error("no key opens the data key of blob %s", digest)
+    movable = [use for use in usable if use.object_id in opened]
+    if closed:
+        counts["unreadable"] = len(usable) - len(movable)
+    return _Move(movable, dict(zip(stored, wrapped, strict=True)), counts)
 
 
 def _obstacle(use: BlobUse) -> str | None:
@@ -215,16 +205,37 @@ def _obstacle(use: BlobUse) -> str | None:
     return "key_deleted" if use.key_state == "deleted" else "key_disabled"
 
 
-async def _open(
-    data_keys: DataKeys, account_id: str, use: BlobUse, wraps: dict[str, bytes]
-) -> DataKey | None:
-    """Return the data key of a use's object, through its own key if that opens it, or None."""
-    for key_id in sorted(wraps, key=lambda each: each != use.kms_key_id):
-        try:
-            return await data_keys.open(account_id, key_id, wraps[key_id], use.stored_id)
-        except (WrapBroken, KmsKeyDeleted, KmsKeyDisabled):
-            continue
-    return None
+def _wraps_by_object(
+    uses: Sequence[BlobUse], wraps: Sequence[ObjectWrap]
+) -> dict[str, list[WrappedKey]]:
+    """Return the wraps of the objects of uses, the one under a use's own key first."""
+    found: dict[str, list[WrappedKey]] = {}
+    of_object = {use.object_id: use for use in uses}
+    for each in wraps:
+        if (use := of_object.get(each.object_id)) is not None:
+            wrap = WrappedKey(each.kms_key_id, each.wrapped, use.stored_id)
+            known = found.setdefault(each.object_id, [])
+            known.insert(0 if each.kms_key_id == use.kms_key_id else len(known), wrap)
+    return found
+
+
+async def _open_each(
+    data_keys: DataKeys, account_id: str, wraps: dict[str, list[WrappedKey]]
+) -> dict[str, DataKey]:
+    """Return the data keys of objects, without those that no wrap opens.
+
+    All are opened at once by their first wrap. If one does not open, each is tried by itself.
+    """
+    with suppress(*_CLOSED):
+        first = [each[0] for each in wraps.values()]
+        return dict(zip(wraps, await data_keys.open_all(account_id, first), strict=True))
+    opened: dict[str, DataKey] = {}
+    for object_id, each in wraps.items():
+        for wrap in each:
+            with suppress(*_CLOSED):
+                opened[object_id] = (await data_keys.open_all(account_id, [wrap]))[0]
+                break
+    return opened
 
 
 def _write(run: Run, target: str, move: _Move, progress: Progress, tx: Connection) -> None:

@@ -17,6 +17,7 @@ from cloudcore.db.base import OutcomeUnknown
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     DigestMismatch,
+    KmsKeyDeleted,
     KmsKeyDisabled,
     StoreUnavailable,
     UploadOutOfOrder,
@@ -240,7 +241,7 @@ async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None
     hold.is_over = True
     try:
         await record_blob(ctx, new, ending_of(ctx, upload.id, hold.lease))
-    except (OutcomeUnknown, KmsKeyDisabled):
+    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled):
         hold.is_over = False
         raise
     except UploadLeaseLost:
