@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MAX_LINE_BYTES = 4096
 """Longest chunk-size line (with extensions) or trailer line."""
@@ -16,6 +16,9 @@ FREE_OVERHEAD_BYTES = 16
 """Bytes of framing per chunk that do not count as overhead."""
 
 Output = Callable[[memoryview], None]
+
+LEAST_FORESEEN_BYTES = 4096
+LONGEST_FORESEEN_LINE = 64
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
@@ -63,6 +66,15 @@ class CountedBody:
         self.complete = self.remaining == 0
 
 
+class Foreseen(NamedTuple):
+    """What follows a chunk if the next has the same size line."""
+
+    framing: bytes
+    """The end of the chunk, and the size line of the next."""
+    size: int
+    """Bytes of content of the next."""
+
+
 class ChunkedBody:
     """A body in the chunked transfer coding (RFC 9112 §7.1), decoded strictly.
 
@@ -70,10 +82,15 @@ class ChunkedBody:
     dropped.
     """
 
-    __slots__ = ("_in_content", "_in_trailer", "_line", "_overhead", "_remaining", "complete")
+    __slots__ = (
+        "_foreseen", "_in_content", "_in_trailer", "_line", "_overhead", "_remaining",
+        "_size_line", "complete",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.complete = False
+        self._size_line = b""
+        self._foreseen: Foreseen | None = None
         self._remaining = 0  # content bytes of this chunk still to come
         self._in_content = False  # between a size line and the CRLF after its content
         self._in_trailer = False
@@ -94,6 +111,29 @@ class ChunkedBody:
                 else:
                     position = self._take_line(data, position, end)
         return position
+
+    @property
+    def foreseen(self) -> Foreseen | None:
+        """Return what is likely to follow this chunk, or None.
+
+        It is known inside of a large chunk whose size line is that of the one before.
+        """
+        return self._foreseen if self._in_content and not self._line else None
+
+    @property
+    def remaining(self) -> int:
+        """Return how many bytes of content of this chunk are still to come."""
+        return self._remaining
+
+    def advance(self, chunks: int, remaining: int) -> None:
+        """Count what was received without `feed`: the beginnings of so many chunks, as foreseen.
+
+        `remaining` bytes of content of the last are still to come.
+        """
+        assert self._foreseen is not None
+        for _ in range(chunks):
+            self._spend(len(self._size_line), FREE_OVERHEAD_BYTES + self._foreseen.size)
+        self._remaining = remaining
 
     def _take_line(self, data: bytes | bytearray, start: int, end: int) -> int:
         """Read up to the next LF and process the line if it is complete; return the position."""
@@ -129,11 +169,21 @@ class ChunkedBody:
             raise FramingError("malformed chunk size")
         size = int(match[1], 16)
         self._spend(len(line), FREE_OVERHEAD_BYTES + size)
+        self._foresee(line, size)
         if size:
             self._remaining = size
             self._in_content = True
         else:
             self._in_trailer = True
+
+    def _foresee(self, line: bytes, size: int) -> None:
+        is_usual = line == self._size_line and len(line) <= LONGEST_FORESEEN_LINE
+        self._size_line = line
+        self._foreseen = (
+            Foreseen(b"\r\n%b\r\n" % line, size)
+            if is_usual and size >= LEAST_FORESEEN_BYTES
+            else None
+        )
 
     def _take_trailer(self, line: bytes) -> None:
         if not line:

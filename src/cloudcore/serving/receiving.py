@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from cloudcore.serving.body import UNIT_BYTES, Sink
 from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch, queued_bytes
-from cloudcore.serving.framing import BodyFraming, CountedBody, FramingError
+from cloudcore.serving.foreseen_chunks import receive_foreseen
+from cloudcore.serving.framing import BodyFraming, ChunkedBody, CountedBody, FramingError
 from cloudcore.serving.limits import MIB, ServerLimits
 
 T = TypeVar("T")
@@ -177,6 +178,12 @@ class ReceiveJob(BulkJob[T]):
             self.framing.advance(count)
             self._unit.advance(count)
             return count
+        if isinstance(self.framing, ChunkedBody) and (foreseen := self.framing.foreseen):
+            room = self._unit.room()
+            received = receive_foreseen(sock, self.framing, foreseen, room, raw)
+            self._unit.advance(received.content)
+            self._decode(received.rest, len(received.rest))
+            return received.total
         count = sock.recv_into(raw)
         self._decode(raw, count)
         return count

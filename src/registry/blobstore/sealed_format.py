@@ -13,7 +13,10 @@ from enum import IntEnum
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -42,6 +45,12 @@ HEADER_BYTES: Final = len(_FIXED) + _SALT_BYTES + _COMMITMENT_BYTES
 _KEY_BYTES: Final = 32
 _LABEL: Final = b"Entrepot sealed object"
 _ASSOCIATED: Final = struct.Struct(">BQI")
+_LARGE_BYTES: Final = 128 * 1024
+"""Size from which a frame is encrypted by `Cipher`, which lets other threads run meanwhile.
+
+`AESGCM.encrypt_into` holds the interpreter's lock, for 0.1 ms per MiB; it is 8 µs faster.
+`AESGCM.decrypt_into` does not hold the lock.
+"""
 
 
 class FrameKind(IntEnum):
@@ -92,13 +101,14 @@ def unsealed_size(stored_size: int) -> int:
 class FrameCipher:
     """Seals and opens the frames of one object. May be used by several threads."""
 
-    __slots__ = ("_aead", "header", "is_packed")
+    __slots__ = ("_aead", "_aes", "header", "is_packed")
 
     def __init__(self, header: bytes, frame_key: bytes) -> None:
         self.header: Final = header
         self.is_packed: Final = says_packed(header)
         """True if its frames may be compressed, and lie one behind the other."""
         self._aead = AESGCM(frame_key)
+        self._aes = AES(frame_key)
 
     @classmethod
     def new(cls, data_key: DataKey, object_id: str, *, is_packed: bool = False) -> FrameCipher:
@@ -133,7 +143,14 @@ class FrameCipher:
         nonce = os.urandom(NONCE_BYTES)
         out[:NONCE_BYTES] = nonce
         associated = _ASSOCIATED.pack(kind, number, len(plaintext))
-        self._aead.encrypt_into(nonce, plaintext, associated, out[NONCE_BYTES:end])
+        if len(plaintext) < _LARGE_BYTES:
+            self._aead.encrypt_into(nonce, plaintext, associated, out[NONCE_BYTES:end])
+            return end
+        encryptor = Cipher(self._aes, GCM(nonce)).encryptor()
+        encryptor.authenticate_additional_data(associated)
+        encryptor.update_into(plaintext, out[NONCE_BYTES : end - TAG_BYTES])
+        encryptor.finalize()
+        out[end - TAG_BYTES : end] = encryptor.tag
         return end
 
     def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
