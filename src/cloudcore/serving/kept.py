@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Database
-from cloudcore.errors import Unavailable
 from cloudcore.serving.record import Alike, RequestRecord
 
 EXTENSION: Final = "entrepot.keep"
@@ -148,8 +147,8 @@ class KeptAnswers:
             waits_for = reading.send(None)
         except StopIteration as ended:
             return self._conclude(head, answer, version, ended.value)
-        except Unavailable:
-            return False  # the application will say so
+        except Exception:  # noqa: BLE001 - the application meets it too, and says so
+            return False
         return self._proved(head, answer, version, _Begun(reading, waits_for))
 
     async def _proved(
@@ -157,7 +156,7 @@ class KeptAnswers:
     ) -> bool:
         try:
             return self._conclude(head, answer, version, await reading)
-        except Unavailable:
+        except Exception:  # noqa: BLE001 - as in `prove`
             return False
 
     def _conclude(self, head: bytes, answer: Answer, version: int | None, found: Hashable) -> bool:
@@ -181,12 +180,14 @@ class KeptAnswers:
         server: object,
     ) -> None:
         """Keep the answer to `head`: its status line, and what follows the common header lines."""
-        before, *after = rendered.split(record.request_id.encode())
-        if len(after) != 1 or len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
+        if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
             return
+        before, found, after = rendered.partition(record.request_id.encode() or b"\0")
+        if not found or found in after:
+            return  # its id cannot be told from the rest
         if head in self._entries:
             self._drop(head)
-        key = (keep.proof, status_line, before, after[0])
+        key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = Answer(key)
