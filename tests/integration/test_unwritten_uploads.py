@@ -150,7 +150,7 @@ async def test_few_bytes_stay_in_the_row(
     registry: Registry, store: MemoryStore, last: bytes, is_chunked: bool
 ) -> None:
     location = await post(registry)
-    for part, size in ((ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
+    for part, size in ((b"", 1), (ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
         body = [part[:100], part[100:]] if is_chunked else part
         headers = {"transfer-encoding": "chunked"} if is_chunked else {}
         answer = await registry.client.request("PATCH", location, body, headers)
