@@ -24,6 +24,7 @@ from registry.services.blobs.upload_ids import UploadIds
 from registry.settings import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client, Registry, hang_up, open_registry
+from tests.integration.counting import open_counting
 
 LIMIT: Final = 1000
 ONE: Final = os.urandom(400)
@@ -150,7 +151,7 @@ async def test_few_bytes_stay_in_the_row(
     registry: Registry, store: MemoryStore, last: bytes, is_chunked: bool
 ) -> None:
     location = await post(registry)
-    for part, size in ((ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
+    for part, size in ((b"", 1), (ONE, len(ONE)), (b"", len(ONE)), (TWO, len(ONE + TWO))):
         body = [part[:100], part[100:]] if is_chunked else part
         headers = {"transfer-encoding": "chunked"} if is_chunked else {}
         answer = await registry.client.request("PATCH", location, body, headers)
@@ -259,3 +260,23 @@ async def test_fsck_finds_a_row_that_lost_bytes(registry: Registry, store: Memor
     answer = await registry.client.request("PATCH", location, TWO)
     assert (answer.status, answer.codes) == UNKNOWN
     await unknown(registry, location)
+
+
+async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> None:
+    async with open_counting(sqlite_database) as (opened, counted):
+        ctx = replace(opened.ctx, limits=Limits(inline_max_bytes=LIMIT))
+        registry = replace(opened, ctx=ctx, client=Client(DataPlane(ctx, OpenAccess("dev"))))
+        assert (await put(registry, await post(registry), ONE, ONE)).status == 201
+        whole, in_parts = await post(registry), await post(registry)
+        other = f"?digest={digest_of(TWO)}"
+        for method, target, body, statements, changes in (
+            ("POST", UPLOADS, b"", 2, 0),
+            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 6, 1),
+            ("PATCH", in_parts, TWO, 3, 1),
+            ("GET", in_parts, b"", 1, 0),
+            ("PUT", in_parts + other, b"", 7, 1),
+        ):
+            counted.start()
+            await registry.client.request(method, target, body)
+            found = len(counted.seen), counted.changes
+            assert found == (statements, changes), (method, [each.sqlite for each in counted.seen])

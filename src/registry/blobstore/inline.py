@@ -28,11 +28,15 @@ from registry.oci.digest import Digest, digest_of
 
 
 def store_inline(
-    data: bytes, expected: Digest, object_id: str, data_key: DataKey | None = None
+    data: bytes,
+    expected: Digest,
+    object_id: str,
+    data_key: DataKey | None = None,
+    sealed: bytes | None = None,
 ) -> Stored:
     """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
 
-    Its stored bytes are `data`, sealed with `data_key` if there is one.
+    Its stored bytes are `data`, sealed with `data_key` if there is one; `sealed` if that was done.
 
     Raises:
         DigestMismatch: the bytes hash to something else.
@@ -44,7 +48,7 @@ def store_inline(
         raise DigestMismatch("the bytes do not hash to the digest given", digest=str(expected))
     if data_key is None:
         return Stored(object_id, digest, alias, len(data), len(data), PLAIN, body=data)
-    body = sealed_bytes(data, data_key, object_id)
+    body = sealed_bytes(data, data_key, object_id) if sealed is None else sealed
     checksum = blake3(body).hexdigest()
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
 

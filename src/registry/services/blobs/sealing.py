@@ -101,7 +101,8 @@ def find_upload_keys(ctx: ServiceContext, tx: Connection, upload: Upload) -> Upl
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)
     writing = find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
-    if upload.kms_key_id is None or not upload.received_bytes:
+    has_bytes = upload.received_bytes or upload.body is not None
+    if upload.kms_key_id is None or not has_bytes:
         return UploadKeys(writing, None)
     assert ctx.data_keys is not None
     try:

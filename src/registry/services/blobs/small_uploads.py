@@ -2,7 +2,8 @@
 
 What a request brings is read into memory, joined with what the row has, sealed anew, and written
 together with the row's progress, or with the blob's rows, in one transaction. That transaction
-checks that the session is still as it was seen.
+checks that the session is still as it was seen. A last request without bytes seals nothing: what
+the row has becomes the object as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from registry.metadata.blobs.uploads import FIRST_TOKEN, Received, lease_of
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, record_blob
-from registry.services.blobs.sealing import UploadKeys, key_of, new_seal, open_seal, wrap_for_row
+from registry.services.blobs.sealing import (
+    Seal,
+    UploadKeys,
+    key_of,
+    new_seal,
+    open_seal,
+    seal_under,
+    wrap_for_row,
+)
 from registry.services.blobs.upload_bodies import check_limit
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
@@ -83,15 +92,19 @@ async def finish_few(
 
     """
     upload = session.upload
-    whole = await received_bytes(ctx, session, keys) + data
+    before, seal = await _open_received(ctx, session, keys)
+    whole = before + data
     check_limit(ctx, len(whole))
-    stage_id = ctx.new_id()
-    seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
+    stage_id, sealed = upload.stage_id, upload.body
+    if data or seal is None or keys.writing is None:
+        stage_id, sealed = ctx.new_id(), None
+        seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
     try:
-        stored = store_inline(whole, expected, stage_id, key_of(seal))
+        stored = store_inline(whole, expected, stage_id, key_of(seal), sealed)
     except DigestMismatch:
         await end_small(ctx, name, session)
         raise
+    seal = await seal_under(ctx, keys.writing, seal, stage_id)
     new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
     lease = lease_of(upload) if session.is_written else None
     try:
@@ -123,9 +136,16 @@ async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that seals it cannot be used.
 
     """
+    return (await _open_received(ctx, session, keys))[0]
+
+
+async def _open_received(
+    ctx: ServiceContext, session: Session, keys: UploadKeys | None
+) -> tuple[bytes, Seal | None]:
+    """Return what a small session has received, opened, and how it was sealed; see above."""
     upload = session.upload
     if upload.body is None:
-        return b""
+        return b"", None
     try:
         seal = await open_seal(ctx, upload, keys)
         opened = open_inline(upload.body, upload.stage_id, upload.received_bytes, key_of(seal))
@@ -133,7 +153,7 @@ async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys
         ending = ending_of(ctx, upload.id, lease_of(upload))
         await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
         raise unknown(upload.id) from None
-    return opened.in_memory()
+    return opened.in_memory(), seal
 
 
 def _keep(
