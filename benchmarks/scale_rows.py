@@ -91,7 +91,7 @@ class View:
                 (rows,) = (value for value in answer.values() if isinstance(value, list))
                 if len(rows) == limit:
                     before = marker
-                marker = answer["meta"]["marker"]
+                marker = answer["meta"].get("marker")
         return before
 
 

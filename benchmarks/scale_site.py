@@ -25,6 +25,10 @@ from benchmarks.servers import ROOT, STOP_SECONDS, UnavailableError, free_port
 from benchmarks.wire import Connection, ExchangeFailedError
 
 READY_SECONDS: Final = 60
+SETTLED_SECONDS: Final = 180
+"""The longest time that a registry may work by itself after its start, such as index names."""
+_IDLE: Final = 0.03
+"""Share of a processor that a registry without requests takes at most."""
 _PAUSE_SECONDS: Final = 0.02
 _BEARER_SECONDS: Final = 200
 """Age at which a bearer token of ``/v2`` is replaced; it is valid for five minutes."""
@@ -130,6 +134,25 @@ class Site:
             basic,
         )
         self._signed["/v1"] = f"Bearer {json.loads(answer)['access_token']}"
+
+    def settle(self) -> None:
+        """Wait until the registry has indexed all names for the search, and has nothing to do.
+
+        That work counts in the processor time, and each of its commits costs the next read.
+
+        Raises:
+            UnavailableError: it is still busy after three minutes.
+
+        """
+        deadline = time.monotonic() + SETTLED_SECONDS
+        quiet = 0
+        while quiet < 3:  # it may rest between two portions
+            begun, cpu = time.monotonic(), cpu_seconds(self.pids)
+            time.sleep(1)
+            share = (cpu_seconds(self.pids) - cpu) / (time.monotonic() - begun)
+            quiet = quiet + 1 if share < _IDLE else 0
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{self.name} is still busy by itself")
 
     def stop(self) -> None:
         """Stop serving."""

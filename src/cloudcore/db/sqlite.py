@@ -8,6 +8,10 @@ Before the file is reused from its start, a checkpoint syncs first the log and t
 also with ``NORMAL``. So a relaxed change can be lost only in a power failure, and only if no later
 durable change has returned.
 
+Reads: pages are read by system call, not mapped (``mmap_size``). At the first read after a commit
+of another connection, SQLite forgets the pages that it has read, and would unmap the whole file.
+To map it again and fault each page in costs twice as much as to read the same pages.
+
 Several processes: each group holds a lock on a file beside the database. SQLite's own busy handler
 sleeps and retries, which starves writers for seconds; waiters for the lock sleep in the kernel and
 are woken. Checkpoints run inside COMMIT or `close`, under the lock as well: no process checkpoints
@@ -44,7 +48,6 @@ CHECKPOINT_PAGES = 4000
 """Pages in the log (16 MiB) before a checkpoint, which writes each changed page only once."""
 CACHE_KIB = 16 << 10
 """The writer's page cache. Keys are digests, so a commit changes pages all over the indexes."""
-MAPPED_BYTES = 64 << 20
 
 _BUSY = "the database is busy"
 _DAMAGED = "the database is damaged"
@@ -161,7 +164,6 @@ class SqliteDatabase:
         try:
             self._writer = _Writer(path)
             self._reader_raw = connect(path, "ro")
-            self._reader_raw.execute(f"PRAGMA mmap_size={MAPPED_BYTES}")
         except (OSError, sqlite3.DatabaseError) as error:
             raise unusable(path, error, "open") from error
         self._reader = SqliteConnection(self._reader_raw)

@@ -83,6 +83,14 @@ Index(
     sqlite_where=repositories.c.restorable_until.is_not(None),
     postgresql_where=repositories.c.restorable_until.is_not(None),
 )
+# Counts an account's deleted repositories that can be restored, without reading their rows.
+Index(
+    "ix_repositories_restorable",
+    repositories.c.account_id,
+    repositories.c.restorable_until,
+    sqlite_where=repositories.c.restorable_until.is_not(None),
+    postgresql_where=repositories.c.restorable_until.is_not(None),
+)
 Index(
     "ix_repositories_deleted",
     repositories.c.account_id,

@@ -46,7 +46,12 @@ _COLUMNS: Final = select(*(_r[name] for name in DeletedRepository._fields))
 _LIST: Final = Statement(
     page(_of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc()))
 )
-_COUNT: Final = Statement(_of_account(select(func.count()).select_from(repositories)))
+# Only deleted ones have a `restorable_until`; no other column, so that an index has it all.
+_COUNT: Final = Statement(
+    select(func.count())
+    .select_from(repositories)
+    .where(_r.account_id == bindparam("account_id"), _r.restorable_until > bindparam("now"))
+)
 _LOCK: Final = Statement(
     _of_account(_COLUMNS).where(_r.id == bindparam("id")).with_for_update(key_share=True)
 )
