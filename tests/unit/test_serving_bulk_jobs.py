@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from cloudcore.serving.body import receive_into
-from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
+from cloudcore.serving.bulk import CATCH_UP_BYTES, BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import ServerLimits
 
 
@@ -70,3 +70,51 @@ async def test_cancellation_waits_on_a_stock_server_too() -> None:
     let_go.set()
     await asyncio.wait((task,))
     assert task.cancelled()
+
+
+class CountedJob(BulkJob[str]):
+    """Moves `step` bytes in each turn, until it has moved `size`; notes its turns."""
+
+    def __init__(self, pool: BulkPool, name: str, size: int, step: int, turns: list[str]) -> None:
+        super().__init__(asyncio.get_running_loop(), pool, ServerLimits(), None)
+        self.name, self.size, self.step, self.turns = name, size, step, turns
+
+    def advance(self, scratch: Scratch) -> BulkStep:
+        self.turns.append(self.name)
+        self.moved += self.step
+        return BulkStep.DONE if self.moved >= self.size else BulkStep.YIELD
+
+    def conclude(self) -> str:
+        return self.name
+
+
+async def test_who_has_moved_the_least_comes_first_and_newcomers_starve_nobody() -> None:
+    pool, turns = BulkPool("test", 1), list[str]()
+    gate = SlowJob(asyncio.get_running_loop(), pool)
+    holding = asyncio.create_task(gate.run())
+    await gate.entered.wait()
+    jobs = [
+        CountedJob(pool, "a", 40, 20, turns),
+        CountedJob(pool, "b", 40, 10, turns),
+    ]
+    running = [asyncio.create_task(each.run()) for each in jobs]
+    await asyncio.sleep(0)  # both are submitted
+    gate.let_go.set()
+    await asyncio.gather(holding, *running)
+    assert "".join(turns) == "abbabb"
+
+    late = CountedJob(pool, "c", 5, 5, turns)
+    assert await late.run() == "c"
+    assert late.turn == 30 + 5  # it began where the others were, not before them
+    pool.close()
+
+
+async def test_who_waited_for_its_client_catches_up_only_so_far() -> None:
+    pool, turns = BulkPool("test", 1), list[str]()
+    waited = CountedJob(pool, "w", 1, 1, turns)
+    waited.turn = 0
+    far = CountedJob(pool, "f", CATCH_UP_BYTES * 5, CATCH_UP_BYTES, turns)
+    await far.run()
+    await waited.run()
+    assert waited.turn == 3 * CATCH_UP_BYTES + 1  # behind the last turn, which began at 4
+    pool.close()

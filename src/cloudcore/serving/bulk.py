@@ -4,6 +4,10 @@ A job runs in a thread while its client keeps up. When the socket is not ready f
 milliseconds, or at once if other jobs wait for a thread, the job is parked: the event loop
 watches the socket and resubmits the job when it is ready. So slow clients occupy no thread and
 cannot block the bounded pool.
+
+Of jobs that wait for a thread, the one that has moved the least since it began, or since the others
+were where it is, comes first (start-time fair queueing). So none starves, and those that begin
+together stay together: clients that pull one object at once then share what is decrypted for them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import asyncio
 import contextlib
 import enum
 import fcntl
+import itertools
+import math
 import queue
 import select
 import socket
@@ -20,7 +26,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
-from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.limits import MIB, ServerLimits
+
+CATCH_UP_BYTES = 16 * MIB
+"""Bytes that a job whose client was not ready may be behind the others, and still come first."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -55,6 +64,9 @@ class Scratch(NamedTuple):
     raw: bytearray
 
 
+_Turn = tuple[float, int, "BulkJob[Any] | None"]
+
+
 class BulkPool:
     """A bounded pool of daemon threads, started on demand."""
 
@@ -65,7 +77,10 @@ class BulkPool:
         self._scratch_bytes = scratch_bytes
         self._kept_bytes = 0
         self.jobs: set[BulkJob[Any]] = set()  # those that have not ended (event loop only)
-        self._queue: queue.SimpleQueue[BulkJob[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.PriorityQueue[_Turn] = queue.PriorityQueue()
+        self._submitted = itertools.count()
+        self._clock = 0
+        """The highest turn that a thread has taken, in bytes."""
         self._lock = threading.Lock()
         self._idle = 0
         self._threads = 0
@@ -87,7 +102,10 @@ class BulkPool:
             start = self._idle <= self._queue.qsize() and self._threads < self._limit
             self._threads += start
             number = self._threads
-        self._queue.put(job)
+            behind = self._clock - CATCH_UP_BYTES
+            job.turn = self._clock if job.turn is None else max(job.turn, behind)
+            turn = job.turn
+        self._queue.put((turn, next(self._submitted), job))
         if start:
             name = f"{self._name}-{number}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -95,7 +113,7 @@ class BulkPool:
     def close(self) -> None:
         """End the threads once the queue is empty."""
         for _ in range(self._threads):
-            self._queue.put(None)
+            self._queue.put((math.inf, next(self._submitted), None))
 
     def _run(self) -> None:
         size = self._scratch_bytes
@@ -103,9 +121,11 @@ class BulkPool:
         while True:
             with self._lock:
                 self._idle += 1
-            job = self._queue.get()
+            turn, _, job = self._queue.get()
             with self._lock:
                 self._idle -= 1
+                if job is not None:
+                    self._clock = max(self._clock, int(turn))
             if job is None:
                 return
             job.execute(scratch)
@@ -133,6 +153,7 @@ class BulkJob(Generic[T]):
         self.limits = limits
         self.sock = sock
         self.moved = 0  # bytes, to watch the progress
+        self.turn: int | None = None  # when a thread takes it, by `BulkPool`
         self.waiting = False  # for the client, in a thread or parked
         self.stopped = False
         self.parked = False  # shared with the event loop, which watches the socket
@@ -172,8 +193,10 @@ class BulkJob(Generic[T]):
 
     def execute(self, scratch: Scratch) -> None:
         """Do the next part of the work in a bulk thread; never raises."""
+        before = self.moved
         try:
             step = self.advance(scratch)
+            self.turn = (self.turn or 0) + self.moved - before
             if step is BulkStep.DONE:
                 self._call_loop(self._succeed, self.conclude())
         except BaseException as error:  # noqa: BLE001 - raised where the job is awaited

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
-from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.limits import MIB, ServerLimits
 
 if TYPE_CHECKING:
     from cloudcore.serving.request_cycle import RequestCycle
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 Parts = Callable[[int], Iterator[memoryview]]
 """Return the parts of a body from an offset on; each is valid until the next. Blocks."""
 
-KEPT_BYTES: Final = 2 * 1024 * 1024
+SLICE_BYTES: Final = 4 * MIB
+"""Bytes that a job sends while others wait for its thread. Few, so that clients who pull the same
+object are not far from each other: parts that are made for one may serve all."""
+KEPT_BYTES: Final = 2 * MIB
 """About what the iterator over the parts of one body keeps in memory."""
 
 
@@ -64,6 +67,11 @@ class SendPartsJob(BulkJob[bool]):
         """See `BulkJob.conclude`."""
         return self.moved == self._count
 
+    def close(self) -> None:
+        """See `BulkJob.close`."""
+        self._iterator, self._part = None, memoryview(b"")
+        super().close()
+
     def _send(self) -> BulkStep:
         assert self.sock is not None
         start = self.moved
@@ -80,7 +88,7 @@ class SendPartsJob(BulkJob[bool]):
                 break  # the client left
             self._part = self._part[sent:]
             self.moved += sent
-            if self.moved - start >= self.limits.bulk_slice_bytes and self.pool.contended:
+            if self.moved - start >= SLICE_BYTES and self.pool.contended:
                 return BulkStep.YIELD
         return BulkStep.DONE
 

@@ -117,6 +117,14 @@ class OpenObject(Protocol):
         """
         ...
 
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range for a client, as `chunks` does, but for one thing.
+
+        Sealed bytes need not be read again if another client has just been given them. Who checks
+        stored bytes must use `chunks`.
+        """
+        return self.chunks(start, stop)
+
     def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order, in parts of at most 256 KiB.
 

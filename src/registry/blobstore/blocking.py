@@ -34,6 +34,10 @@ class BlockingObject(Protocol):
         """See `OpenObject.chunks`."""
         ...
 
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """See `OpenObject.shared_chunks`."""
+        return self.chunks(start, stop)
+
     def close(self) -> None:
         """See `OpenObject.aclose`."""
         ...

@@ -25,6 +25,7 @@ from registry.blobstore.growing_file import GrowingFile
 from registry.blobstore.sealed_frames import resumable_at
 from registry.blobstore.sealed_growing import GrowingSealedFile
 from registry.blobstore.sealed_object import SealedObject, unseal, unseal_cached
+from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staged_file import Shared, StagedFile, open_held
 from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.stored_file import (
@@ -57,6 +58,7 @@ class DiskFiles:
         self.compresses: Final = compresses
         self._folders = Folders(root)
         self._shared = Shared(compresses=compresses)
+        self._frames = SharedFrames()
 
     def close(self) -> None:
         """Release the folders; what was opened can still be read."""
@@ -74,7 +76,9 @@ class DiskFiles:
             if not self.take_back(object_id):
                 raise
             stored = open_stored(self._folders.objects, path, stored_size)
-        return stored if data_key is None else unseal(stored, object_id, size, data_key)
+        return (
+            stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
+        )
 
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
@@ -87,7 +91,11 @@ class DiskFiles:
         if data_key is None:
             return open_cached(self._folders.objects, path, size)
         stored = open_cached(self._folders.objects, path)
-        return None if stored is None else unseal_cached(stored, object_id, size, data_key)
+        return (
+            None
+            if stored is None
+            else unseal_cached(stored, object_id, size, data_key, self._frames)
+        )
 
     def open_staged(
         self, upload_id: str, data_key: DataKey | None = None

@@ -38,6 +38,10 @@ class ThreadedObject(OpenObject):
         """Yield a range in order. Blocks."""
         return self._stored.chunks(start, stop)
 
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range for a client. Blocks."""
+        return self._stored.shared_chunks(start, stop)
+
     async def stream(self, start: int = 0, stop: int | None = None) -> AsyncIterator[bytes]:
         """Yield a range in order."""
         chunks = self._stored.chunks(start, stop)

@@ -22,6 +22,7 @@ from registry.blobstore.sealed_format import (
 from registry.blobstore.sealed_frames import open_frame, scratch
 from registry.blobstore.sealed_layout import Layout, Slots
 from registry.blobstore.sealed_table import read_table
+from registry.blobstore.shared_frames import SharedFrames
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
@@ -46,15 +47,21 @@ class StoredBytes(BlockingObject, Protocol):
 class SealedObject(BlockingObject):
     """A sealed object over its stored bytes."""
 
-    __slots__ = ("_cipher", "_layout", "_length", "_stored")
+    __slots__ = ("_cipher", "_frames", "_layout", "_length", "_stored")
 
     def __init__(
-        self, stored: StoredBytes, cipher: FrameCipher, layout: Layout, length: int
+        self,
+        stored: StoredBytes,
+        cipher: FrameCipher,
+        layout: Layout,
+        length: int,
+        frames: SharedFrames | None,
     ) -> None:
         self._stored = stored
         self._cipher = cipher
         self._layout = layout
         self._length = length
+        self._frames = frames
 
     @property
     def length(self) -> int:
@@ -83,18 +90,40 @@ class SealedObject(BlockingObject):
         """
         return self._read(*checked_range(start, stop, self._length))
 
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range as `chunks` does; frames may be those that another reader has decrypted."""
+        offset, end = checked_range(start, stop, self._length)
+        if self._frames is None:
+            return self._read(offset, end)
+        return self._read_shared(self._frames, offset, end)
+
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
-        first = self._layout.start(offset // FRAME_BYTES)
-        self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
-        if end == self._length and not end % FRAME_BYTES:
-            self._checked(end // FRAME_BYTES, plain)
+        self._begin(offset, end)
         while offset < end:
             number, skipped = divmod(offset, FRAME_BYTES)
             frame = self._checked(number, plain)
             view = frame[skipped : skipped + end - offset]
             offset += len(view)
             yield view
+
+    def _read_shared(self, frames: SharedFrames, offset: int, end: int) -> Iterator[memoryview]:
+        self._begin(offset, end)
+        first, behind = offset // FRAME_BYTES, -(-end // FRAME_BYTES)
+        with frames.reading(self._cipher.header, first, behind) as reader:
+            while offset < end:
+                number, skipped = divmod(offset, FRAME_BYTES)
+                with reader.frame(number, self._checked) as frame:
+                    view = frame[skipped : skipped + end - offset]
+                    offset += len(view)
+                    yield view
+
+    def _begin(self, offset: int, end: int) -> None:
+        """Prepare to read a range; check an empty last frame behind it."""
+        first = self._layout.start(offset // FRAME_BYTES)
+        self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
+        if end == self._length and not end % FRAME_BYTES:
+            self._checked(end // FRAME_BYTES, memoryview(bytearray()))
 
     def check_end(self) -> None:
         """Check the last frame, which tells the size.
@@ -131,11 +160,16 @@ class SealedObject(BlockingObject):
 
 
 def unseal(
-    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None = None,
 ) -> SealedObject:
     """Return the sealed object of `size` bytes that is stored so; on an error, close it.
 
     Without a size, the last frame is checked, since the number of stored bytes may be wrong.
+    `shared_chunks` shares what it decrypts in `frames`.
 
     Raises:
         ObjectDamaged: it has another size, or was not sealed with this key for this object.
@@ -143,7 +177,7 @@ def unseal(
 
     """
     with _closing_on_error(stored):
-        found = _unsealed(stored, object_id, size, data_key, wait=True)
+        found = _unsealed(stored, object_id, size, data_key, frames, wait=True)
         if found is None:
             raise SealBroken("there are fewer bytes")
         if size is None:
@@ -152,12 +186,16 @@ def unseal(
 
 
 def unseal_cached(
-    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None = None,
 ) -> SealedObject | None:
     """Do as `unseal`, or return None and close it if that might wait for the disk."""
     if size is not None:
         with _closing_on_error(stored):
-            found = _unsealed(stored, object_id, size, data_key, wait=False)
+            found = _unsealed(stored, object_id, size, data_key, frames, wait=False)
         if found is not None:
             return found
     stored.close()
@@ -165,7 +203,13 @@ def unseal_cached(
 
 
 def _unsealed(
-    stored: StoredBytes, object_id: str, size: int | None, data_key: DataKey, *, wait: bool
+    stored: StoredBytes,
+    object_id: str,
+    size: int | None,
+    data_key: DataKey,
+    frames: SharedFrames | None,
+    *,
+    wait: bool,
 ) -> SealedObject | None:
     """Return the object, or None if there are fewer bytes, or without `wait`, it might wait."""
 
@@ -181,9 +225,9 @@ def _unsealed(
         check_size(length, size)
     cipher = FrameCipher.of_header(bytes(header), data_key, object_id)
     if not is_packed:
-        return SealedObject(stored, cipher, Slots(), length)
+        return SealedObject(stored, cipher, Slots(), length, frames)
     found = read_table(cipher, stored.length, size, read, wait=wait)
-    return None if found is None else SealedObject(stored, cipher, *found)
+    return None if found is None else SealedObject(stored, cipher, *found, frames)
 
 
 @contextmanager

@@ -109,7 +109,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
         await send(
             {
                 "type": "entrepot.send_parts",
-                "parts": lambda skipped: blob.chunks(start + skipped, stop),
+                "parts": lambda skipped: blob.shared_chunks(start + skipped, stop),
                 "count": count,
             }
         )

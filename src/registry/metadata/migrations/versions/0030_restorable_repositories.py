@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0030"
-down_revision = "0027"
+down_revision = "0029"
 
 _NAME = "ix_repositories_restorable"
 _WHERE = sa.text("restorable_until IS NOT NULL")
