@@ -29,6 +29,8 @@ class Case(NamedTuple):
     """How many exchanges a batch has."""
     is_endless: bool = True
     """The exchange can be repeated for as long as one likes."""
+    is_kept: bool = False
+    """The answer is given again from memory (`docs/kept-answers.md`)."""
 
 
 class World:
@@ -176,15 +178,15 @@ def _token(world: World) -> exchanges.Exchange:
 
 def cases() -> Iterator[Case]:
     """Return all cases, in the order of the table."""
-    yield Case("manifest GET by tag", _tagged("GET"))
-    yield Case("manifest HEAD by tag", _tagged("HEAD"))
-    yield Case("manifest GET by digest", _by_digest)
-    yield Case("blob GET 4 KiB", _blob("GET", 4 * KIB))
-    yield Case("blob HEAD", _blob("HEAD", 4 * KIB))
+    yield Case("manifest GET by tag", _tagged("GET"), is_kept=True)
+    yield Case("manifest HEAD by tag", _tagged("HEAD"), is_kept=True)
+    yield Case("manifest GET by digest", _by_digest, is_kept=True)
+    yield Case("blob GET 4 KiB", _blob("GET", 4 * KIB), is_kept=True)
+    yield Case("blob HEAD", _blob("HEAD", 4 * KIB), is_kept=True)
     yield Case("blob GET 64 KiB", _blob("GET", 64 * KIB))
     yield Case("blob GET 8 MiB", _blob("GET", 8 * MIB), 4)
-    yield Case("tag page", _tags)
-    yield Case("referrers", _referrers)
+    yield Case("tag page", _tags, is_kept=True)
+    yield Case("referrers", _referrers, is_kept=True)
     yield Case("token", _token)
     yield Case("mount", _mount, is_endless=False)
     yield Case("push 4 KiB, one request", _push(exchanges.push_post, 4 * KIB))

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks import exchanges
 from benchmarks.work import sampled_server
-from benchmarks.work.__main__ import SERVERS
+from benchmarks.work.__main__ import ANEW, SERVERS
 from benchmarks.work.cases import World, cases
 from benchmarks.work.counting import running
 from benchmarks.work.sampled_server import LAYERS, LOOP_THREAD, OTHER_THREADS, THREADS, Found
@@ -41,8 +41,12 @@ def main() -> int:
     parser.add_argument("--server", choices=SERVERS, default="SQLite")
     options = parser.parse_args()
     named = [case for case in cases() if options.only in case.name]
-    chosen = [case for case in named if case.is_endless and _LARGE not in case.name]
     kind, settings = SERVERS[options.server]
+    chosen = [
+        case
+        for case in named
+        if case.is_endless and _LARGE not in case.name and (case.is_kept or settings is not ANEW)
+    ]
     print("| µs of processor time | whole |", " | ".join(_COLUMNS), "|")
     print("|---|" + "---|" * (len(_COLUMNS) + 1))
     with running(kind, settings, sampled_server) as (world, file):
