@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from oras.client import OrasClient
+from oras.oci import Subject
 
 from tests.live_signed_in import SignedIn, Tenant, access_key_that_logs_in
 
@@ -65,6 +66,33 @@ def test_one_client_works_on_several_repositories(
     assert oras.get_tags(container) == ["1"]
     assert oras.delete_tag(container, "1")
     assert oras.get_tags(container) == []
+
+
+def test_an_artifact_and_its_report_are_stored_sealed(
+    signed_in: SignedIn, workspace: Path, folder: Path, repository: str
+) -> None:
+    secret = b"bytes that nobody finds on the disk. " * 40_000
+    (folder / "secret.bin").write_bytes(secret)
+    oras = client(signed_in, signed_in.acme, workspace)
+    target = f"{signed_in.host}/{repository}"
+    pushed = oras.push(f"{target}:1", files=["secret.bin"], quiet=True)
+    digest = pushed.headers["Docker-Content-Digest"]
+    about = oras.get_manifest(oras.get_container(f"{target}:1"))
+    size = int(pushed.request.headers["Content-Length"])
+    oras.push(
+        f"{target}:report",
+        files=["report.json:application/json"],
+        subject=Subject(about["mediaType"], digest, size),
+        quiet=True,
+    )
+    listed = f"{signed_in.registry.url}/v2/{repository}/referrers/{digest}"
+    (found,) = oras.do_request(listed, "GET").json()["manifests"]
+    report = oras.get_manifest(oras.get_container(f"{target}:report"))
+    assert found["artifactType"] == report["config"]["mediaType"]
+    (pulled,) = oras.pull(f"{target}:1", outdir=str(workspace / "pulled"))
+    assert Path(pulled).read_bytes() == secret
+    files = [each for each in signed_in.registry.data.rglob("*") if each.is_file()]
+    assert not [each for each in files if secret[:37] in each.read_bytes()]
 
 
 def test_a_stranger_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -118,3 +119,36 @@ def test_names_of_keys_are_completed(
         monkeypatch.setenv(variable, value)
     client = client_for(world.install.url, world.home.environ)
     assert candidates(client, "key", key[:6]) == [key]
+
+
+def test_a_repository_is_moved_to_its_key(world: World, key: str, name: str) -> None:
+    world.done("repositories", "create", name)
+    world.push(name, "v1")
+    world.done("encryption", "set", key, "--repository", name)
+    assert world.read("keys", "usage", key)["blob_count"] == 0
+    ended = world.done("encryption", "rewrap", name, "--wait").lines
+    moved = world.read("keys", "usage", key)["blob_count"]
+    assert moved > 0
+    assert ended[-1].endswith(f"{moved} of {moved} blobs have the new key"), ended
+    (run,) = world.read("encryption", "rewraps", name)
+    assert (run["status"], run["moved"], run["total"]) == ("succeeded", moved, moved)
+    assert world.done("encryption", "rewraps", name, "--quiet").lines == [run["id"]]
+
+
+def test_what_a_rewrap_leaves_is_told(world: World, key: str, name: str) -> None:
+    world.done("repositories", "create", name, "--kms-key", key)
+    world.push(name, "v1")
+    world.done("keys", "disable", key)
+    world.done("encryption", "set", "platform", "--repository", name)
+    lines = world.done("encryption", "rewrap", name, "--wait").lines
+    assert re.search(r"0 of (\d+) blobs have the new key", lines[-2]), lines
+    assert lines[-1].endswith("have a key that is disabled, or whose deletion is pending"), lines
+    assert world.done("encryption", "rewrap", name).lines[0].startswith("Started run ")
+
+
+def test_a_rewrap_that_cannot_start_is_refused(world: World, key: str, name: str) -> None:
+    assert world.told("encryption", "rewrap", name)[0] == 3
+    world.done("repositories", "create", name, "--kms-key", key)
+    world.done("keys", "disable", key)
+    assert world.told("encryption", "rewrap", name)[0] == 1
+    assert world.read("encryption", "rewraps", name) == []
