@@ -26,8 +26,8 @@ class _PostgresqlCompiler(PGCompiler):
     """Writes ``column IN (listed)`` as ``column = ANY(array)``.
 
     That is a condition of an index, as ``IN (1, 2)`` is. A semijoin may be one too, if the planner
-    knows the table; of a table that was never analyzed it believes that a repository has one blob,
-    reads all of its blobs, and only then looks which are wanted.
+    knows the table. Of a table that was never analyzed it believes that few rows share an owner, so
+    it reads them all, and only then looks which are wanted.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
