@@ -1,7 +1,8 @@
-"""A process that is killed in the middle of an upgrade, a seal run or a rewrap.
+"""A process that is killed in the middle of an upgrade, a seal run, a rewrap or a shredding.
 
 ``python -m tests.fault.key_run_worker migrate URL NUMBER`` dies at that change of the schema;
-``… seal URL FOLDER STEP`` and ``… rewrap URL FOLDER RUN STEP`` at a step. It kills itself.
+``… seal URL FOLDER STEP``, ``… rewrap URL FOLDER STEP`` and ``… shred URL FOLDER STEP`` at a step.
+It kills itself.
 """
 
 from __future__ import annotations
@@ -10,23 +11,37 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 from alembic import op
 
 from cloudcore.jobs.running import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.blobstore.filesystem import FilesystemStore
+from registry.gc import shredding
 from registry.gc.sealing import object_sealing
+from registry.metadata.collector import erasure
 from registry.metadata.database import migrate
 from registry.services.blobs import rewrapping
 from tests.keyed_registry import open_keyed_registry
 
 PORTION = 3
 """Uses that a transaction of the killed rewrap moves."""
+
+SHRED_STEPS: Final[Mapping[str, tuple[ModuleType, str, bool, int]]] = {
+    "before the first batch": (shredding, "erase_wraps", False, 1),
+    "before bytes are shredded": (erasure, "shred_unreadable", False, 1),
+    "after bytes are shredded": (erasure, "shred_unreadable", True, 1),
+    "before a batch is committed": (shredding, "erase_wraps", True, 1),
+    "between two batches": (shredding, "erase_wraps", False, 2),
+    "before the quarantine": (shredding, "erase_quarantined_wraps", False, 1),
+    "in the quarantine": (shredding, "erase_quarantined_wraps", True, 1),
+}
+"""Where the killed process dies: before or after a call of a function, the first or the second."""
 
 
 def _die(*_arguments: object, **_options: object) -> None:
@@ -91,10 +106,19 @@ async def _rewrap(url: str, folder: Path, step: str) -> None:
                 await asyncio.Event().wait()
 
 
+async def _shred(url: str, folder: Path, step: str) -> None:
+    module, name, after, number = SHRED_STEPS[step]
+    setattr(module, name, _die_at(number, getattr(module, name), after=after))
+    shredding._BATCH = 2  # type: ignore[misc]
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(url, store) as keyed:
+            await shredding.shred_deleted_keys(keyed.ctx)
+
+
 if __name__ == "__main__":
     what, url_, *rest = sys.argv[1:]
     if what == "migrate":
         _migrate(url_, int(rest[0]))
     else:
-        run = {"seal": _seal, "rewrap": _rewrap}[what]
+        run = {"seal": _seal, "rewrap": _rewrap, "shred": _shred}[what]
         asyncio.run(run(url_, Path(rest[0]), rest[1]))

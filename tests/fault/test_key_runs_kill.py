@@ -1,4 +1,4 @@
-"""Upgrades, seal runs and rewraps whose processes are killed: all is whole, and they go on."""
+"""Upgrades and runs about keys whose processes are killed: all is whole, and they go on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,15 @@ from cloudcore.jobs.runs import Run
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
 from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan
+from registry.gc.shredding import shred_deleted_keys
+from registry.metadata.collector.erasure import keys_to_erase
 from registry.metadata.collector.plain_objects import count_plain
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
+from registry.services.context import ServiceContext
+from registry.settings import Delays
 from tests.collecting import at_once, collect
 from tests.databases import program, program_environment
 from tests.fault import key_run_worker
@@ -134,3 +139,54 @@ async def test_a_rewrap_that_is_killed(metadata_url: str, tmp_path: Path, step: 
                 assert await keyed.pull(digest_of(content)) == (200, content)
                 assert await keyed.wraps_of(digest_of(content)) == [new.id]
             assert rewrapping.PORTION == 100
+
+
+async def test_a_shredding_that_is_killed_at_each_step(metadata_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "blobs"
+    with closing(FilesystemStore(folder)) as store:
+        async with open_keyed_registry(metadata_url, store) as keyed:
+            lost, kept = await fill_to_shred(keyed, store)
+            for step in key_run_worker.SHRED_STEPS:
+                await asyncio.to_thread(kill, "shred", metadata_url, str(folder), step)
+                report = await check(keyed.database, store, lambda _: None, clock=keyed.ctx.clock)
+                assert report.violations == [], step
+                assert await keyed.pull(digest_of(kept), "other") == (200, kept), step
+                assert await keyed.database.read(keys_to_erase, "", 1), step
+            await shred_deleted_keys(keyed.ctx)
+            await collect(_with_grace(keyed, quarantine_seconds=0), store, keyed.account_id)
+            report = await check(keyed.database, store, lambda _: None, clock=keyed.ctx.clock)
+            assert (report.violations, report.orphans, report.unerased_count) == ([], [], 0)
+            assert await keyed.pull(digest_of(kept), "other") == (200, kept)
+            for content in lost:
+                assert (await keyed.pull(digest_of(content)))[0] == 404
+            assert len([found async for found in store.list_objects()]) == 1
+
+
+async def fill_to_shred(keyed: KeyedRegistry, store: FilesystemStore) -> tuple[list[bytes], bytes]:
+    """Delete the key of five blobs, of which one is in quarantine.
+
+    Return them, and one that has another key too.
+    """
+    contents = [b"blob %d" % number for number in range(6)]
+    await keyed.make_repository("app")
+    key = await keyed.make_key("mine")
+    await keyed.bind(key)
+    for content in contents:
+        target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(content)}"
+        assert (await keyed.client.request("POST", target, content)).status == 201
+    kept, swept, *_ = contents
+    target = f"/v2/dev/other/blobs/uploads/?mount={digest_of(kept)}&from=dev/app"
+    assert (await keyed.client.request("POST", target)).status == 201
+    gone = await keyed.client.request("DELETE", f"/v2/dev/app/blobs/{digest_of(swept)}")
+    assert gone.status == 202
+    await collect(_with_grace(keyed, quarantine_seconds=DAY), store, keyed.account_id)
+    await keyed.kms.delete(key)
+    return contents[1:], kept
+
+
+def _with_grace(keyed: KeyedRegistry, quarantine_seconds: int) -> ServiceContext:
+    """Return the surroundings of a collector that removes no link."""
+    delays = Delays(
+        gc_grace_seconds=DAY, gc_condemned_seconds=0, gc_quarantine_seconds=quarantine_seconds
+    )
+    return replace(keyed.ctx, delays=delays)

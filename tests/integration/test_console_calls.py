@@ -40,3 +40,21 @@ async def test_pages_call_as_often_whatever_they_list(shop: Shop) -> None:
     path = f"/images/{whole['digest']}/delete-with-children"
     assert await shop.cost(path, digests=named) == 3
     assert await shop.cost("?tag_status=any") == 3
+
+
+async def test_pages_of_keys_call_as_often_whatever_they_list(shop: Shop) -> None:
+    token = shop.served.acme.program_token
+    made = [await shop.served.make("/v1/keys", {"name": f"k{n}"}, token=token) for n in range(4)]
+
+    async def cost(path: str) -> int:
+        shop.calls.clear()
+        assert (await shop.browser.get(path)).status_code == 200
+        return len(shop.calls)
+
+    # The keys, and what may be done with them.
+    assert await cost("/console/settings/keys") == 2
+    # The key, what it protects, and what may be done with it.
+    assert await cost(f"/console/settings/keys/{made[0]['id']}") == 3
+    # The repository, what may be done on it; its binding, those before, the keys that can be bound,
+    # and the last run that moved its blobs.
+    assert await shop.cost("/settings") == 6

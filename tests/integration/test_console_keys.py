@@ -117,6 +117,21 @@ async def test_a_disabled_key_is_told_on_the_card(shop: Shop) -> None:
     await shop.told("/settings/encryption", kms_key="")
 
 
+async def test_the_blobs_of_a_repository_are_moved_to_its_key(shop: Shop) -> None:
+    await make(shop, "later")
+    await shop.image("early")
+    await shop.told("/settings/encryption", kms_key="later")
+    seen = await shop.see("/settings")
+    assert shop.address("/settings/rewrap") in seen
+    assert "The last run" not in seen
+    assert "A run is under way: 0 of ? blobs." in await shop.told("/settings/rewrap")
+    (run,) = (await shop.call("GET", "/encryption-binding/rewrap/runs"))["runs"]
+    await shop.told("/settings/rewrap")  # joins the run
+    (again,) = (await shop.call("GET", "/encryption-binding/rewrap/runs"))["runs"]
+    assert again["id"] == run["id"]
+    await shop.told("/settings/encryption", kms_key="")
+
+
 async def test_who_may_less_is_shown_less(shop: Shop) -> None:
     path = await make(shop, "watched")
     async with shop.browser_that_may("kms:DescribeKeys") as browser:

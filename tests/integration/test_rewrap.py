@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.kms import services as keys
+from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
+from cloudcore.kms.vault import Vault
 from registry.blobstore.memory import MemoryStore
+from registry.keys import DataKeys
+from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.wraps import put_wrap
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from tests.databases import on_both_databases
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
+from tests.kms_world import KEYRING
 
 
 @pytest.fixture
@@ -144,6 +152,11 @@ async def test_a_broken_wrap_under_the_new_key_is_made_anew(keyed: KeyedRegistry
     assert await keyed.pull(digest) == (200, b"shared")
 
 
+def job_at(cursor: Any) -> Job:  # noqa: ANN401 - of any kind of job
+    """Return a job that has come to this cursor."""
+    return Job(**{**dict.fromkeys(Job._fields), "cursor": cursor})
+
+
 async def _steps(
     keyed: KeyedRegistry, between: Callable[[int], Awaitable[None]]
 ) -> tuple[list[StepFailed], runs.Run]:
@@ -153,8 +166,7 @@ async def _steps(
     cursor: Any = None
     for number in range(50):
         run = await keyed.run(run)
-        job = Job(**{**dict.fromkeys(Job._fields), "cursor": cursor})
-        outcome = await rewrapping.run_step(keyed.ctx, run, job)
+        outcome = await rewrapping.run_step(keyed.ctx, run, job_at(cursor))
         await between(number)
         assert outcome.change is not None
         try:
@@ -362,3 +374,79 @@ async def test_a_run_ends_with_its_repository_and_its_key(keyed: KeyedRegistry) 
         "failed",
         "KEY_NOT_USABLE: the key that the repository writes under is not enabled but disabled",
     )
+
+
+class CountingDatabase:
+    """A database that counts what is read from it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        return getattr(self._database, name)
+
+    async def read(self, query: Callable[..., object], *args: object) -> object:
+        """Read."""
+        self.reads += 1
+        return await self._database.read(query, *args)
+
+
+async def test_a_portion_is_opened_and_wrapped_in_two_reads(keyed: KeyedRegistry) -> None:
+    await push_many(keyed, 6)
+    await keyed.bind(await keyed.make_key("new"))
+    counting = CountingDatabase(keyed.database)
+    providers = Providers(EmbeddedProvider(KEYRING))
+    vault = Vault(cast("Database", counting), providers, keyed.ctx.clock)
+    ctx = replace(keyed.ctx, data_keys=DataKeys(vault))
+    run = await keyed.start_rewrap()
+    outcome = await rewrapping.run_step(ctx, run, job_at(None))
+    assert outcome.change is not None
+    await keyed.database.write(outcome.change)
+    assert (await keyed.run(run)).counts["moved"] == 6
+    assert counting.reads == 2
+
+
+async def test_a_cursor_of_an_older_release_is_understood(keyed: KeyedRegistry) -> None:
+    digests = await push_many(keyed, 4)
+    new = await keyed.make_key("new")
+    await keyed.bind(new)
+    run = await keyed.start_rewrap()
+    after = {"kms_key_id": new.id, "after": ["", digests[1]]}
+    outcome = await rewrapping.run_step(keyed.ctx, run, job_at(after))
+    assert outcome.change is not None
+    await keyed.database.write(outcome.change)
+    moved = [digest for digest, key in (await keyed.link_keys()).items() if key == new.id]
+    assert sorted(moved) == digests[2:]
+
+
+@on_both_databases
+async def test_several_portions_of_deleted_images(
+    keyed: KeyedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrapping, "PORTION", 2)
+    for number in range(4):
+        image, _ = await keyed.push_image(b"layer %d" % number)
+        gone = await keyed.client.request("DELETE", f"/v2/dev/app/manifests/{image}")
+        assert gone.status == 202
+        if number % 2:  # two by two at one moment
+            keyed.registry.clock.advance(1)
+    new = await keyed.make_key("new")
+    await keyed.bind(new)
+    run = await keyed.rewrap()
+    assert (run.state, run.counts["moved"], run.done) == ("succeeded", run.total, run.total)
+    assert await keyed.tombstone_keys() == {new.id}
+    assert set((await keyed.link_keys()).values()) == {new.id}
+
+
+def test_deleted_images_are_read_in_the_order_of_an_index(sqlite_database: str) -> None:
+    """What a portion costs does not grow with the deleted images of its repository."""
+    values = dict.fromkeys(
+        ("kms_key_id", "repository_id", "after_image", "after_deletion", "after", "limit"), 1
+    )
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as raw:
+        explain = f"EXPLAIN QUERY PLAN {key_moves._DELETED.sqlite}"
+        plan = [row[3] for row in raw.execute(explain, values)]
+    assert plan[0].startswith("SEARCH deleted_manifests USING"), plan
+    assert "ix_deleted_manifests_deleted_at (repository_id=? AND (deleted_at,id)>" in plan[0], plan
+    assert "USE TEMP B-TREE FOR ORDER BY" not in plan, plan
