@@ -7,7 +7,7 @@ cannot block the bounded pool.
 
 Of jobs that wait for a thread, the one that has moved the least since it began, or since the others
 were where it is, comes first (start-time fair queueing). So none starves, and those that begin
-together stay together: clients that pull one object at once then share what is decrypted for them.
+together stay together: clients that get one object at once then share what is decrypted for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Receive chunks of one size without a copy, as Docker and others send them.
+"""Receive chunks of one size without a copy, as some clients send them.
 
 ``recvmsg`` puts the content of several chunks into a buffer, one behind the other, and what is
 between them into another, where it is compared. From where it is not as foreseen, the bytes are

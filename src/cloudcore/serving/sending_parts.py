@@ -17,7 +17,7 @@ Parts = Callable[[int], Iterator[memoryview]]
 """Return the parts of a body from an offset on; each is valid until the next. Blocks."""
 
 SLICE_BYTES: Final = 4 * MIB
-"""Bytes that a job sends while others wait for its thread. Few, so that clients who pull the same
+"""Bytes that a job sends while others wait for its thread. Few, so that clients who get the same
 object are not far from each other: parts that are made for one may serve all."""
 KEPT_BYTES: Final = 2 * MIB
 """About what the iterator over the parts of one body keeps in memory."""
