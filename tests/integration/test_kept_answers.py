@@ -202,3 +202,15 @@ async def test_pipelined_requests_are_answered_in_turn(client: WireClient) -> No
         assert answer.startswith(b"HTTP/1.1 200")
         assert await reader.readexactly(len(MANIFEST)) == MANIFEST
     writer.close()
+
+
+async def test_what_has_ended_leaves_the_memory_unasked(
+    registry: Registry, client: WireClient
+) -> None:
+    await client.ask("GET", BY_TAG)
+    assert client.kept is not None
+    client.kept.drop_ended()
+    assert client.kept.bytes > 0
+    registry.clock.advance(301)
+    client.kept.drop_ended()
+    assert client.kept.bytes == 0
