@@ -171,14 +171,14 @@ async def test_counts_are_as_without(registry: Registry) -> None:
 
 
 async def test_a_full_memory_drops_what_was_used_least_recently(registry: Registry) -> None:
-    kept = KeptAnswers(registry.ctx.database, registry.clock, 12_000)
+    kept = KeptAnswers(registry.ctx.database, registry.clock, 13_000)
     record = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)
     keep = Keep(registry.clock() + 10**9)
     heads = [b"head %d" % n for n in range(9)]
     for n, head in enumerate(heads):
         kept.keep(head, keep, b"", b"the-id %d" % n, record, None)
         kept.find(heads[0])
-        assert 0 < kept.bytes <= 12_000
+        assert 0 < kept.bytes <= 13_000
     assert [n for n, head in enumerate(heads) if kept.find(head)] == [0, 6, 7, 8]
 
 
@@ -202,3 +202,22 @@ async def test_pipelined_requests_are_answered_in_turn(client: WireClient) -> No
         assert answer.startswith(b"HTTP/1.1 200")
         assert await reader.readexactly(len(MANIFEST)) == MANIFEST
     writer.close()
+
+
+async def test_what_has_ended_leaves_the_memory_unasked(
+    registry: Registry, client: WireClient
+) -> None:
+    await client.ask("GET", BY_TAG)
+    assert client.kept is not None
+    client.kept.drop_ended()
+    assert client.kept.bytes > 0
+    registry.clock.advance(301)
+    client.kept.drop_ended()
+    assert client.kept.bytes == 0
+
+
+async def test_the_path_and_query_of_a_record_count(registry: Registry) -> None:
+    kept = KeptAnswers(registry.ctx.database, registry.clock, 10**6)
+    record = RequestRecord(0, 0, "the-id", "GET", b"p" * 2000, b"q" * 2000, 200, 0, 0, "", 0)
+    kept.keep(b"h" * 4000, Keep(registry.clock() + 10**9), b"", b"the-id ", record, None)
+    assert kept.bytes > 10_000

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.kept import EXTENSION as KEEP
+from cloudcore.serving.kept import Keep
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.unsent import CUT, Unsent
 from tests.integration.serving_app import (
@@ -27,6 +29,10 @@ class LargeApplication(SampleApplication):
 
     async def get_large(self, scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, ANSWER)
+
+    async def get_kept(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [], KEEP: Keep(0)})
+        await send({"type": "http.response.body", "body": ANSWER})
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -86,3 +92,10 @@ def test_the_bound_cuts_as_many_as_it_takes_and_never_the_last() -> None:
     for each in (all_alone, small, larger):
         unsent.release(each)
     assert unsent.used == 0
+
+
+def test_an_answer_too_large_to_be_kept_is_not_copied(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(REQUEST.replace(b"/large", b"/kept"))
+        wait_until(lambda: server.worker.unsent.used == len(ANSWER))
+        assert server.cycle.rendered is None

@@ -15,7 +15,7 @@ from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
 from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
 from cloudcore.serving.kept import EXTENSION as KEEP
-from cloudcore.serving.kept import Keep
+from cloudcore.serving.kept import MOST_ANSWER_BYTES, Keep
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.pace import Pace
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing
@@ -242,7 +242,7 @@ class RequestCycle:
         size = len(body)
         is_whole = not (more or self._opened)
         head = b"" if self._opened else self._open(None if more else size)
-        if is_whole and self.keep is not None:
+        if is_whole and self.keep is not None and size <= MOST_ANSWER_BYTES:  # it is a copy
             self._note_rendered(head, b"" if self._bodiless else body)
         if self._bodiless:
             self.connection.write(head)

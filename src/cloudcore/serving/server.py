@@ -42,6 +42,8 @@ CONNECTION_DESCRIPTORS = 4
 """Descriptors per transfer: its socket, a bulk job's duplicate, and the files of an upload."""
 JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
+TICKS_OF_KEPT = 100
+"""Ticks, of a tenth of a second, between the times at which kept answers that ended are dropped."""
 EXIT_GRACE_SECONDS = 4.5
 """Seconds after the drain in which a process must end by itself."""
 SWITCH_SECONDS = 0.0005
@@ -252,7 +254,10 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Run uvicorn's tick (ten times a second), and publish the counters."""
-        self._counter.publish(len(self.server_state.tasks), self._worker.kept)
+        kept = self._worker.kept
+        if kept is not None and not counter % TICKS_OF_KEPT:
+            kept.drop_ended()
+        self._counter.publish(len(self.server_state.tasks), kept)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
