@@ -19,6 +19,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
@@ -274,14 +275,15 @@ async def open_registry(
     around: Callable[[Database], Database] = lambda database: database,
     leases: Leases | None = None,
     seals: bool = False,
+    mark: CommitMark | None = None,
 ) -> AsyncIterator[Registry]:
     """Open a registry over a migrated database and a store; `around` may wrap the database.
 
     Without `limits`, small blobs are in the store too, where tests look for them. If it `seals`,
-    the account has a platform key.
+    the account has a platform key. Workers of one server have the same `mark`.
     """
     clock = clock or ManualClock()
-    opened = open_database(url)
+    opened = open_database(url, mark)
     try:
         await opened.write(add_account, uuid7(clock()), account, clock())
         if seals:

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.running import running
 from cloudcore.jobs.runs import Run, find_run
@@ -250,13 +251,13 @@ class KeyedRegistry:
 
 @asynccontextmanager
 async def open_keyed_registry(
-    url: str, store: BlobStore, limits: Limits | None = None
+    url: str, store: BlobStore, limits: Limits | None = None, mark: CommitMark | None = None
 ) -> AsyncIterator[KeyedRegistry]:
-    """Open a registry whose account ``dev`` has a platform key.
+    """Open a registry whose account ``dev`` has a platform key (see `open_registry`).
 
     Without `limits`, small blobs are in the store too.
     """
-    async with open_registry(url, store, limits=limits) as registry:
+    async with open_registry(url, store, limits=limits, mark=mark) as registry:
         ctx = registry.ctx
         account = await ctx.database.read(find_account, "dev")
         assert account is not None

@@ -1,4 +1,4 @@
-"""No kept answer is ever stale: random changes by one process beside reads of another.
+"""No kept answer is ever stale: random changes by one worker of a server beside reads of another.
 
 After each change, everything is asked of a server that keeps its answers, and of a plane over the
 database that keeps none. The answers must be equal but for their ids and dates.
@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.kms import services as kms
@@ -221,10 +222,12 @@ def plain(answer: Answer) -> Answer:
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_answer_is_stale(metadata_url: str, seed: int) -> None:
-    store, limits = MemoryStore(), Limits()
+    store, limits, mark = MemoryStore(), Limits(), CommitMark()
     async with AsyncExitStack() as stack:
-        writer = await stack.enter_async_context(open_keyed_registry(metadata_url, store, limits))
-        other = await stack.enter_async_context(open_keyed_registry(metadata_url, store, limits))
+        writer, other = [
+            await stack.enter_async_context(open_keyed_registry(metadata_url, store, limits, mark))
+            for _ in range(2)
+        ]
         ctx = replace(other.ctx, clock=writer.ctx.clock)
         vault = Vault(ctx.database, other.kms.providers, ctx.clock)
         ctx = replace(ctx, data_keys=DataKeys(vault))
