@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
+from cloudcore.serving.body_start import Begun, begun_again, read_few
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.protocol import HttpProtocol, http_protocol
@@ -50,6 +51,7 @@ class SampleApplication:
     threads: set[str] = field(default_factory=set)
     disconnected: threading.Event = field(default_factory=threading.Event)
     returned: threading.Event = field(default_factory=threading.Event)
+    started: threading.Event = field(default_factory=threading.Event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route a request."""
@@ -90,6 +92,19 @@ class SampleApplication:
         complete, thread = await receive_into(scope, receive, sink, finish)
         status = 201 if complete else 400
         await answer(send, status, f"{digest.hexdigest()} {thread}".encode())
+
+    async def get_again(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the start of a body, then have all of it moved, once as much as is sent is here."""
+        begun = await read_few(receive, 4)
+        assert isinstance(begun, Begun)
+        scope, receive = begun_again(scope, receive, begun)
+        cycle = scope["extensions"]["entrepot.held_body"]
+        self.started.set()
+        while not (cycle.body.framing.complete or cycle.body.failure):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        content = bytearray()
+        complete = await receive_into(scope, receive, content.extend, bool)
+        await answer(send, 201 if complete else 400, bytes(content))
 
     async def get_ignored(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Give up without an answer when the body does not arrive whole."""

@@ -13,7 +13,7 @@ import pytest
 from cloudcore.serving.head import METHODS
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
-from tests.integration.serving_app import RunningServer, serving
+from tests.integration.serving_app import Client, RunningServer, serving
 
 HOST = b"Host: registry.test\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
@@ -275,6 +275,39 @@ def test_a_body_ends_where_it_says_and_the_next_request_follows(
         if target == b"/v2/echo":
             assert found == b"hello"
         assert client.response()[1] == b"/v2/next?"
+
+
+def begin(server: RunningServer, client: Client) -> None:
+    """Send the start of a chunked body, of which the application then waits for more."""
+    server.app.started.clear()
+    client.send(b"PUT /v2/again HTTP/1.1\r\n" + HOST + CHUNKED + b"Expect: 100-continue\r\n\r\n")
+    assert client.line() + client.line() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(b"5\r\nhello\r\n")
+    assert server.app.started.wait(5)
+
+
+@pytest.mark.parametrize("cut", [0, 9, 100])
+def test_a_request_follows_a_body_that_ends_before_it_is_moved(
+    server: RunningServer, cut: int
+) -> None:
+    after = get(target=b"/v2/next")
+    with server.connect(timeout=5) as client:
+        begin(server, client)
+        client.send(b"1\r\n!\r\n" + LAST + after[:cut])
+        response, found = client.response()
+        assert (response.status, found) == (201, b"hello!")
+        client.send(after[cut:])
+        assert client.response()[1] == b"/v2/next?"
+
+
+def test_a_body_that_breaks_before_it_is_moved_stays_incomplete(server: RunningServer) -> None:
+    with server.connect(timeout=5) as client:
+        begin(server, client)
+        client.send(b"nonsense\r\n")
+        client.send(b"5\r\nworld\r\n" + LAST)
+        response, found = client.response()
+        assert (response.status, found) == (400, b"hello")
+        assert client.is_closed()
 
 
 def test_the_unread_body_of_a_get_is_drained(server: RunningServer) -> None:

@@ -280,3 +280,27 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
             await registry.client.request(method, target, body)
             found = len(counted.seen), counted.changes
             assert found == (statements, changes), (method, [each.sqlite for each in counted.seen])
+
+
+async def test_a_body_that_is_cut_gets_no_row_beyond_the_maximum(metadata_url: str) -> None:
+    limits = Limits(inline_max_bytes=LIMIT, max_open_uploads=1)
+    async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
+        locations = [await post(registry) for _ in range(2)]
+        for location, status in zip(locations, (400, 429), strict=True):
+            cut = hang_up(ONE[:9])
+            query = f"?digest={digest_of(ONE)}"
+            length = {"content-length": str(len(ONE))}
+            answer = await registry.client.request("PUT", location + query, cut, length)
+            assert answer.status == status
+        assert await rows(registry, "SELECT count(*) FROM uploads") == [(1,)]
+
+
+async def test_a_chunked_blob_over_the_limit_is_refused_though_it_is_small(
+    metadata_url: str,
+) -> None:
+    limits = Limits(inline_max_bytes=LIMIT, max_blob_bytes=len(ONE) - 1)
+    async with open_registry(metadata_url, MemoryStore(), limits=limits) as registry:
+        chunked = {"transfer-encoding": "chunked"}
+        target = f"{UPLOADS}?digest={digest_of(ONE)}"
+        answer = await registry.client.request("POST", target, [ONE[:9], ONE[9:]], chunked)
+        assert answer.status == 413

@@ -98,13 +98,15 @@ class SocketBody:
         buffered = (bytes(self._decoded), self._raw)
         self._decoded = b""
         self._raw = b""
+        # The body may have ended, or failed, while what was read of it was given back.
+        has_ended = self.framing.complete
         here = isinstance(self.framing, CountedBody) and self.framing.remaining <= len(buffered[1])
         worker = connection.worker
         self.job = job = ReceiveJob(
             connection.loop,
             worker.receivers,
             worker.limits,
-            None if here or self.framing.complete else connection.duplicate_socket(),
+            None if here or has_ended or self.failure else connection.duplicate_socket(),
             framing=self.framing,
             buffered=buffered,
             sink=sink,
@@ -119,7 +121,10 @@ class SocketBody:
             self._received += job.content_bytes
             self.job = None
         self.given = True
-        self._settle(job)
+        if has_ended:  # the connection has what follows
+            connection.resume_reading()
+        else:
+            self._settle(job)
         return result
 
     def give_back(self, data: bytes) -> None:

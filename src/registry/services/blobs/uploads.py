@@ -113,6 +113,10 @@ async def finish_upload(
             if few.is_complete:
                 await finish_few(ctx, name, session, keys, few.data, expected)
                 return
+            if not session.is_written:
+                upload = session.upload
+                place = upload.repository_id, upload.account_id
+                await ctx.database.read(check_room, ctx, *place, ctx.clock())
             await keep_few(ctx, name, session, keys, few.data)
             raise cut_short()
     await finish_staged(ctx, name, session, expected, chunk)
@@ -165,6 +169,7 @@ async def push_blob(
     if few is not None:
         if not few.is_complete:
             raise cut_short()
+        check_limit(ctx, len(few.data))
         small = store_inline(few.data, expected, stage_id, key_of(seal))
         await record_blob(ctx, NewBytes(repository.id, repository.account_id, small, seal))
         return
