@@ -29,6 +29,8 @@ class Case(NamedTuple):
     """How many exchanges a batch has."""
     is_endless: bool = True
     """The exchange can be repeated for as long as one likes."""
+    is_large: bool = False
+    """Its body is larger than a socket's buffer."""
     is_kept: bool = False
     """The answer is given again from memory (`docs/kept-answers.md`)."""
 
@@ -184,7 +186,7 @@ def cases() -> Iterator[Case]:
     yield Case("blob GET 4 KiB", _blob("GET", 4 * KIB), is_kept=True)
     yield Case("blob HEAD", _blob("HEAD", 4 * KIB), is_kept=True)
     yield Case("blob GET 64 KiB", _blob("GET", 64 * KIB))
-    yield Case("blob GET 8 MiB", _blob("GET", 8 * MIB), 4)
+    yield Case("blob GET 8 MiB", _blob("GET", 8 * MIB), 4, is_large=True)
     yield Case("tag page", _tags, is_kept=True)
     yield Case("referrers", _referrers, is_kept=True)
     yield Case("token", _token)
@@ -192,6 +194,8 @@ def cases() -> Iterator[Case]:
     yield Case("push 4 KiB, one request", _push(exchanges.push_post, 4 * KIB))
     yield Case("push 4 KiB, two requests", _push(exchanges.push_put, 4 * KIB))
     yield Case("push 4 KiB, three requests", _push(exchanges.push_streamed, 4 * KIB))
-    yield Case("push 8 MiB, one request", _push(exchanges.push_post, 8 * MIB), 4)
-    yield Case("push 8 MiB, three requests", _push(exchanges.push_streamed, 8 * MIB), 4)
+    yield Case("push 8 MiB, one request", _push(exchanges.push_post, 8 * MIB), 4, is_large=True)
+    yield Case(
+        "push 8 MiB, three requests", _push(exchanges.push_streamed, 8 * MIB), 4, is_large=True
+    )
     yield Case("manifest PUT", _put_manifest)
