@@ -87,7 +87,7 @@ def _count(server: str, words: str, known: dict[str, dict[str, int]], *, writes:
 
 
 def risen(what: str, known: Work, found: Work, allowed: Work = ALLOWED) -> list[str]:
-    """Return a sentence for each count that is higher than the known one, beyond what is allowed."""
+    """Return a sentence for each count that is higher than the known one by more than allowed."""
     return [
         f"{what}: {now} {kind.replace('_', ' ')} a request, {before} before"
         for kind, before, now, more in zip(Work._fields, known, found, allowed, strict=True)

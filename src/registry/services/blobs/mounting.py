@@ -211,15 +211,16 @@ def _source_link(
 ) -> Link | None:
     """Return the link to mount from: the one in `source`, or the first that may be pulled.
 
-    A link whose KMS key cannot be used is none, even if the key of another repository opens the
-    blob: else the mount would give what the key has shut to those who could read it before.
+    It comes without the bytes of an inline blob, which nobody needs here. A link whose KMS key
+    cannot be used is none, even if the key of another repository opens the blob: else the mount
+    would give what the key has shut to those who could read it before.
     """
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):
             return None
-        named = blobs.find_link(tx, source.handle, source.repository, digest)
+        named = blobs.find_link_alone(tx, source.handle, source.repository, digest)
         return named if named is not None and _is_open(named) else None
-    own = blobs.find_link(tx, name.handle, name.repository, digest)
+    own = blobs.find_link_alone(tx, name.handle, name.repository, digest)
     if own is not None and _is_open(own):
         return own
     for repository, link in blobs.holders(tx, account_id, digest, _MOUNT_CANDIDATES):
