@@ -43,6 +43,7 @@ def store(connection: Connection, handle: str) -> None:
         size_bytes=0,
         deleted_image_count=0,
         deleted_tag_count=0,
+        revision=0,
         created_at=0,
         updated_at=0,
         deleted_at=None,

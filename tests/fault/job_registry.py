@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.family import Family
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.outbox import DELIVER
@@ -47,7 +48,9 @@ async def deliver(job: Job) -> Done:
     return Done()
 
 
-def create(edition: Edition[Any], pace: JobPace, is_stuck: bool, settings: Settings) -> Dispatcher:
+def create(
+    edition: Edition[Any], pace: JobPace, is_stuck: bool, settings: Settings, mark: CommitMark
+) -> Dispatcher:
     """Return an application whose worker knows jobs that count, and those of events."""
     kinds = (
         JobKind(name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01),
@@ -56,7 +59,8 @@ def create(edition: Edition[Any], pace: JobPace, is_stuck: bool, settings: Setti
     counting = Family[object](name="test", job_kinds=lambda _: kinds)
     others = [replace(family, job_kinds=lambda _: ()) for family in edition.families]
     families = (*others, counting)
-    return application(Registry(settings, replace(edition, families=families), pace=pace))
+    made = Registry(settings, replace(edition, families=families), pace=pace, mark=mark)
+    return application(made)
 
 
 def main(command: str, data: str, mode: str, poll_seconds: str) -> int:

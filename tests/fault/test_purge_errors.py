@@ -66,18 +66,19 @@ async def registry(sqlite_database: str, store: RefusingStore) -> AsyncIterator[
         yield registry
 
 
-async def begin(registry: Registry) -> str:
-    """Open an upload session with some bytes; return its id."""
-    ask = registry.client.request
+async def begin(registry: Registry, store: RefusingStore) -> str:
+    """Open an upload session with some bytes; return the id under which they are staged."""
+    ask, before = registry.client.request, set(store.files.staged)
     location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
     assert (await ask("PATCH", location, DATA)).status == 202
-    return location.partition("?")[0].rpartition("/")[2]
+    (staged,) = set(store.files.staged) - before
+    return staged
 
 
 async def test_one_upload_that_cannot_be_discarded_keeps_no_other(
     registry: Registry, store: RefusingStore
 ) -> None:
-    first, *_ = [await begin(registry) for _ in range(3)]
+    first, *_ = [await begin(registry, store) for _ in range(3)]
     registry.clock.advance(25 * 3600)
     store.files.bad = first
     with pytest.raises(StoreUnavailable):
@@ -92,7 +93,7 @@ async def test_one_upload_that_cannot_be_discarded_keeps_no_other(
 async def test_one_orphan_that_cannot_be_moved_or_deleted_keeps_no_other(
     registry: Registry, store: RefusingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    owned = [await begin(registry) for _ in range(2)]
+    owned = [await begin(registry, store) for _ in range(2)]
     unowned = [uuid7(registry.clock()) for _ in range(2)]
     for each in unowned:
         await (await store.stage(each, None)).aclose()

@@ -70,7 +70,9 @@ async def printed(tmp_path: Path) -> str:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             path = f"/v2/dev/app/blobs/uploads/?digest={digest_of(b'blob')}"
             assert (await client.post(path, content=b"blob")).status_code == 201
-            assert (await client.post("/v2/dev/app/blobs/uploads/")).status_code == 202
+            opened = await client.post("/v2/dev/app/blobs/uploads/")
+            begun = await client.patch(opened.headers["location"], content=b"some")
+            assert (opened.status_code, begun.status_code) == (202, 202)
         async with registry.open() as process:
             ctx = process.ctx
             (account_id,) = [
