@@ -198,6 +198,7 @@ async def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
         await push_index(docker)
         opened = await docker.post("/v2/acme/r/blobs/uploads/")
         upload = opened.headers["location"]
+        assert (await docker.patch(upload, content=b"x")).status_code == 202
         found = (await client.get(one)).json()["repository"]
         assert (found["image_count"], found["tag_count"]) == (3, 1)
         assert found["last_pushed_at"] is not None
