@@ -100,6 +100,7 @@ NOT_OF_ACCOUNTS: Final = {
     "rate_windows": "by the subject that is counted",
     "store_generations": "the platform's",
     "schedules": "the platform's",
+    "ended_uploads": "by the id of a session, which names its repository by a MAC",
     "inline_bytes": "by the id of stored bytes, which the row of an object names",
     "search_terms": "by a name, which is an account's",
 }
