@@ -27,11 +27,11 @@ SERVERS: Final[dict[str, tuple[str, Mapping[str, str]]]] = {
     "PostgreSQL": ("entrepot-sealed-postgresql", {}),
     "PostgreSQL, made anew": ("entrepot-sealed-postgresql", ANEW),
 }
-ALLOWED: Final = Work(0, 0, 0, 0, calls=1, flushes=0, copied_bytes=256)
+ALLOWED: Final = Work(0, 0, steps=1, hops=1, calls=2, flushes=0, copied_bytes=1024)
 """Rises that chance alone may cause, besides those of `CHANCE`."""
 ALLOWED_OF_LARGE: Final = ALLOWED._replace(steps=3, hops=3, calls=60, flushes=1)
 """The same of large bodies: how they are cut depends on who is faster, client or server."""
-CHANCE: Final = 0.05
+CHANCE: Final = 0.15
 """Part by which calls and bytes differ from run to run: on which page of the database a new row
 comes to lie depends on its random id."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.work.__main__ import risen
+from benchmarks.work.__main__ import ALLOWED_OF_LARGE, risen
 from benchmarks.work.counted_server import Counters, Counts
 from benchmarks.work.counting import Work
 from benchmarks.work.system_calls import SystemCalls, sum_calls
@@ -30,15 +30,21 @@ def test_calls_are_counted_once_and_only_copies_add_bytes() -> None:
 def test_a_rise_beyond_chance_is_told_by_its_name() -> None:
     known = Work(5, 1, 2, 1, 100, 1, 10_000)
     assert risen("SQLite, push", known, known) == []
-    assert risen("SQLite, push", known, known._replace(calls=105, copied_bytes=10_500)) == []
+    by_chance = known._replace(steps=3, hops=2, calls=115, copied_bytes=11_500)
+    assert risen("SQLite, push", known, by_chance) == []
     assert risen("SQLite, push", known, known._replace(statements=4, flushes=0)) == []
-    found = known._replace(statements=6, calls=106, copied_bytes=10_501)
+    found = known._replace(statements=6, tasks=2, calls=116, copied_bytes=11_501)
     assert risen("SQLite, push", known, found) == [
         "SQLite, push: 6 statements a request, 5 before",
-        "SQLite, push: 106 calls a request, 100 before",
-        "SQLite, push: 10501 copied bytes a request, 10000 before",
+        "SQLite, push: 2 tasks a request, 1 before",
+        "SQLite, push: 116 calls a request, 100 before",
+        "SQLite, push: 11501 copied bytes a request, 10000 before",
     ]
-    assert risen("a", Work(0, 0, 0, 0, 4, 0, 300), Work(0, 0, 0, 0, 5, 0, 556)) == []
+    small = Work(0, 0, 0, 0, 4, 0, 300)
+    assert risen("a", small, small._replace(calls=6, copied_bytes=1324)) == []
+    large = known._replace(steps=5, hops=4, calls=160, flushes=2)
+    assert risen("a", known, large, ALLOWED_OF_LARGE) == []
+    assert len(risen("a", known, large)) == 4
 
 
 def test_counters_are_read_by_another_process_that_maps_them(tmp_path: Path) -> None:
