@@ -114,6 +114,7 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
+    from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
@@ -121,6 +122,7 @@ def _tables() -> Sequence[Table]:
         *collection_tables.TABLES,
         *activity_tables.TABLES,
         *search_tables.TABLES,
+        *pull_through_tables.TABLES,
     )
 
 

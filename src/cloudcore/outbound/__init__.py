@@ -1,0 +1,1 @@
+"""What the platform dials: addresses are vetted before a connection is made to them."""

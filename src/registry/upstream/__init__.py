@@ -1,0 +1,1 @@
+"""Other registries, asked as a client: what the pull-through cache fetches comes from here."""

@@ -1,0 +1,123 @@
+"""The seam of upstream registries: what the pull-through cache asks of one.
+
+An answer of an upstream is not believed: whoever stores bytes checks them against their digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+from registry.oci.digest import Digest
+
+
+class UpstreamFailed(Exception):
+    """An upstream gave no usable answer; the message says why, as a sentence without secrets."""
+
+
+class UpstreamUnreachable(UpstreamFailed):
+    """It could not be asked: its name, address, TLS or connection failed, or it was too slow."""
+
+
+class UpstreamRefused(UpstreamFailed):
+    """It wants other credentials (401, 403)."""
+
+
+class UpstreamLimited(UpstreamFailed):
+    """It must not be asked before `retry_at` (429, or the budget that this install keeps)."""
+
+    def __init__(self, message: str, retry_at: int) -> None:
+        super().__init__(message)
+        self.retry_at = retry_at
+        """Microseconds since the epoch."""
+
+
+class UpstreamBroken(UpstreamFailed):
+    """It answered with what no registry answers: a page, a wrong length, an endless body, a 5xx."""
+
+
+class NotUpstream(Exception):
+    """The upstream says that it does not have the content (404)."""
+
+
+class Credential(NamedTuple):
+    """The name and secret that an upstream is asked with."""
+
+    username: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Credential(username={self.username!r})"
+
+
+class Remote(NamedTuple):
+    """A repository of an upstream, and the rule under which it is asked."""
+
+    rule_id: str
+    origin: str
+    """``https://host[:port]``, as the rule names it."""
+    repository: str
+    """The name at the upstream, with the rule's upstream prefix."""
+    credential: Credential | None
+
+
+class ManifestHead(NamedTuple):
+    """What an upstream says of a manifest, without sending it."""
+
+    digest: Digest | None
+    """None if the upstream does not tell."""
+    etag: str | None
+
+
+class FetchedManifest(NamedTuple):
+    """A manifest as an upstream sent it."""
+
+    body: bytes
+    media_type: str | None
+    etag: str | None
+
+
+class BlobStream(NamedTuple):
+    """A blob that an upstream is sending."""
+
+    start: int
+    """Offset of the first byte that comes: 0 if the upstream ignores ranges."""
+    size: int | None
+    """Length of the whole blob; None if the upstream does not tell."""
+    chunks: AsyncIterator[bytes]
+    """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
+
+
+class Upstream(Protocol):
+    """Asks upstream registries; one per process.
+
+    Every method raises NotUpstream or one of `UpstreamFailed`.
+    """
+
+    async def head_manifest(
+        self, remote: Remote, reference: str | Digest, known_etag: str | None = None
+    ) -> ManifestHead | None:
+        """Return what the upstream says of a manifest; None if it is still the one of the ETag.
+
+        Registries do not count HEAD as a pull.
+        """
+        ...
+
+    async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
+        """Return a manifest, of at most `oci.manifest.MAX_BYTES`."""
+        ...
+
+    async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
+        """Return the index of a manifest's referrers; None if the upstream has no such API."""
+        ...
+
+    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
+        """Return the size of a blob; None if the upstream does not tell."""
+        ...
+
+    def open_blob(
+        self, remote: Remote, digest: Digest, start: int = 0
+    ) -> AbstractAsyncContextManager[BlobStream]:
+        """Ask for a blob from an offset; leaving the context ends the request."""
+        ...
