@@ -290,13 +290,14 @@ def scripted_upstream(
             tasks.discard(task)
             writer.transport.abort()
 
-    server = loop.run_until_complete(
-        asyncio.start_server(connected, host, 0, ssl=tls, limit=1 << 20)
-    )
-    scheme = "http" if tls is None else "https"
-    served.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(connected, host, 0, ssl=tls, limit=1 << 20)
+
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    scheme = "http" if tls is None else "https"
+    served.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
 
     async def stop() -> None:
         server.close()
@@ -304,6 +305,7 @@ def scripted_upstream(
             task.cancel()
         if tasks:
             await asyncio.wait(tuple(tasks))
+        await loop.shutdown_default_executor()
 
     try:
         yield served
@@ -311,7 +313,6 @@ def scripted_upstream(
         asyncio.run_coroutine_threadsafe(stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
 
 
