@@ -115,6 +115,7 @@ def _tables() -> Sequence[Table]:
         tables,
     )
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import upstream_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
@@ -123,6 +124,7 @@ def _tables() -> Sequence[Table]:
         *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
+        *upstream_tables.TABLES,
     )
 
 
