@@ -114,6 +114,7 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
+    from registry.metadata.pull_through import image_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
@@ -123,6 +124,7 @@ def _tables() -> Sequence[Table]:
         *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
+        *image_tables.TABLES,
     )
 
 
@@ -145,6 +147,7 @@ REGISTRY: Final[Family[Process]] = Family(
     events=(
         "registry.image.deleted",
         "registry.image.pushed",
+        "registry.image.cached",
         "registry.lifecycle.completed",
         "registry.repository.created",
         "registry.repository.deleted",

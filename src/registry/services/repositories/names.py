@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import NameUnknown
+from registry.errors import NameUnknown, RepositoryMirrored
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
@@ -42,6 +42,20 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
     return found
 
 
+def refuse_push(repository: Repository) -> None:
+    """Check that a repository takes pushes.
+
+    Raises:
+        RepositoryMirrored: the pull-through cache fills it.
+
+    """
+    if repository.is_cached:
+        raise RepositoryMirrored(
+            f"{repository.name} mirrors another registry: push there, or to another name",
+            name=repository.name,
+        )
+
+
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
 
@@ -49,12 +63,14 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
     repository that exists writes nothing here.
 
     Raises:
+        RepositoryMirrored: the pull-through cache fills it.
         NameUnknown: there is no such repository, and it cannot be created: there is no such
             account, its auto-create is off, or the caller may not create repositories.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
     if found is not None:
+        refuse_push(found)
         return found
     if not await rights.may_create(name):
         raise name_unknown(name, f"and you may not create it: that takes {CREATE} on {name}")
