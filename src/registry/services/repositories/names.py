@@ -15,6 +15,7 @@ from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
+from registry.services.pull_through.reserved_names import check_unmirrored
 
 
 class NamePage(NamedTuple):
@@ -51,6 +52,7 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
     Raises:
         NameUnknown: there is no such repository, and it cannot be created: there is no such
             account, its auto-create is off, or the caller may not create repositories.
+        RepositoryMirrored: the name belongs to a rule of the pull-through cache.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
@@ -72,6 +74,7 @@ def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> R
         tx, repository_id, account, name.repository, change.now
     )
     if found.id == repository_id:
+        check_unmirrored(tx, account.id, name.repository)
         record_change(tx, change, CREATE, found)
         publish(tx, change, found, [RegistryEvent(REPOSITORY_CREATED)])
     return found
