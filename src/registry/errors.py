@@ -153,7 +153,7 @@ class UploadBusy(Conflict):
 
 
 class RepositoryMirrored(Conflict):
-    """The name belongs to a rule of the pull-through cache, and only the cache fills it."""
+    """The repository's name belongs to a rule of the pull-through cache, which alone fills it."""
 
 
 class UploadOutOfOrder(Conflict):

@@ -139,6 +139,7 @@ REGISTRY: Final[Family[Process]] = Family(
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,
+        resource_kinds.PULL_THROUGH_CACHE_RULE,
         resource_kinds.AUTHORIZATION_TOKEN,
         resource_kinds.REGISTRY_SETTINGS,
     ),
@@ -154,7 +155,7 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry.tag.deleted",
         "registry.tag.moved",
     ),
-    quotas=("event_rules", "logins"),
+    quotas=("event_rules", "logins", "pull_through_cache_rules"),
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(

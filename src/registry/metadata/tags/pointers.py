@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, select
+from sqlalchemy import bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -51,9 +51,9 @@ _PUT: Final = Statement(
             "pushed_digest": _inserted.excluded.pushed_digest,
             "updated_at": _inserted.excluded.updated_at,
             "fresh_until": _inserted.excluded.fresh_until,
-            "stale_since": None,
-            "checked_at": None,
-            "upstream_etag": None,
+            "stale_since": text("NULL"),
+            "checked_at": text("NULL"),
+            "upstream_etag": text("NULL"),
         },
     )
     .returning(
