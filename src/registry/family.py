@@ -103,7 +103,13 @@ def _expiry() -> Sequence[Forget]:
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_expired, days.forget_days, days.forget_account_days)
+    return (
+        logins.forget_expired,
+        pins.forget_expired,
+        days.forget_days,
+        days.forget_account_days,
+        lookups.forget_lookups,
+    )
 
 
 def _tables() -> Sequence[Table]:

@@ -132,7 +132,7 @@ async def push_manifest(
     read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     result, kept = await ctx.database.write(
-        _put,
+        put_manifest,
         name,
         repository.id,
         put,
@@ -181,7 +181,7 @@ def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest
     return manifests.find_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def _put(
+def put_manifest(
     tx: Connection,
     name: Name,
     repository_id: str,
@@ -190,6 +190,16 @@ def _put(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
+    """Store a parsed manifest under this id, unless it is there, and point its tags to it.
+
+    Return the result and what was done to its body. Into a repository of the pull-through cache it
+    may come before what it lists.
+
+    Raises:
+        ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
+        NameUnknown: the repository was deleted.
+
+    """
     change.begin()
     repository = lock_known_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
