@@ -58,6 +58,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
+    from registry.services.pull_through import retention  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
 
     ctx = process.ctx
@@ -85,6 +86,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 "registry.repository_days",
                 days.EVERY_SECONDS,
                 partial(days.measure_repositories, ctx),
+            ),
+            (
+                "registry.cached_images",
+                retention.EVERY_SECONDS,
+                partial(retention.expire_cached_images, ctx),
             ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),

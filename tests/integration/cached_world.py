@@ -1,148 +1,110 @@
-"""Workers with a rule of the pull-through cache, over an upstream in this process."""
+"""An account with a rule of the pull-through cache and images that it has cached."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
+import httpx
 from sqlalchemy import bindparam, text
 
-from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from registry.blobstore.inline import store_inline
-from registry.blobstore.memory import MemoryStore
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
-from registry.gc import fsck
-from registry.metadata.pull_through.tables import pull_through_cache_rules
-from registry.metadata.repositories.live import find_account
-from registry.oci.digest import digest_of
-from registry.oci.reference import Name
-from registry.services.blobs.recording import NewBytes, record_blob
-from registry.services.context import ServiceContext
-from registry.services.pull_through.repositories import cached_repository
-from tests.collecting import at_once, collect
-from tests.inprocess import Answer, Client, ManualClock, open_registry
-from tests.manifest_upstream import ManifestUpstream
-from tests.recount import check_counters, querying
+from tests.integration.layered_images import Pusher, pusher
+from tests.integration.repositories_world import create
+from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
-HANDLE: Final = "dev"
-NAME: Final = Name(HANDLE, "hub/team/app")
-TTL: Final = 600
-NEGATIVE_TTL: Final = 60
-
-_ADD_RULE: Final = Statement(
-    pull_through_cache_rules.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        prefix=text("'hub'"),
-        upstream_url=bindparam("upstream_url"),
-        upstream_prefix=text("''"),
-        tag_ttl_seconds=bindparam("ttl"),
-        negative_ttl_seconds=bindparam("negative_ttl"),
-        enabled=text("true"),
-        created_at=text("0"),
-        updated_at=text("0"),
+PATH: Final = "/v1/pull-through-cache-rules"
+QUAY: Final = "https://quay.io"
+_SET_SOURCE: Final = Statement(
+    text("UPDATE repositories SET source = :source WHERE name LIKE 'quay/%'").bindparams(
+        bindparam("source")
     )
 )
-_SWITCH: Final = Statement(pull_through_cache_rules.update().values(enabled=bindparam("to")))
 
 
 @dataclass
 class CachedWorld:
-    """Workers over one database, one store, one clock and one upstream."""
+    """The account ``acme``, whose rule ``quay`` caches ``quay/…``."""
 
-    url: str
-    upstream: ManifestUpstream
-    store: MemoryStore
-    clock: ManualClock
-    contexts: list[ServiceContext]
-    clients: list[Client]
+    install: Install
+    program: Program
+    client: httpx.AsyncClient
+    rule_id: str
 
-    @property
-    def ctx(self) -> ServiceContext:
-        """Return what the first worker has."""
-        return self.contexts[0]
+    async def pushes(self, name: str) -> Pusher:
+        """Return a pusher to a repository; of a cached one it can only pull."""
+        return await pusher(self.install, self.program, f"acme/{name}")
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        headers: dict[str, str] | None = None,
-        *,
-        worker: int = 0,
-        name: Name = NAME,
-    ) -> Answer:
-        """Send a request below a repository."""
-        return await self.clients[worker].request(method, f"/v2/{name}/{path}", body, headers)
+    async def fill(self, name: str, *images: tuple[str, bytes]) -> dict[str, str]:
+        """Put images of one layer each into a cached repository, by tag; return their digests."""
+        pushing = await self.pushes(name)
+        await self.install.database.write(_set_source, "push")
+        made = await self.client.get("/v1/repositories", params={"name": name})
+        if not made.json()["repositories"]:
+            self.rule_id = await self._without_rule(name)
+        digests = {tag: await pushing.image(layer, tag=tag) for tag, layer in images}
+        await self.install.database.write(_set_source, "pull_through_cache")
+        return digests
 
-    async def pull(self, reference: str, worker: int = 0, name: Name = NAME) -> Answer:
-        """Ask for a manifest."""
-        return await self.ask("GET", f"manifests/{reference}", worker=worker, name=name)
+    async def fill_index(self, name: str, tag: str, children: Iterable[str]) -> None:
+        """Put an index of images that are there into a cached repository."""
+        await self.install.database.write(_set_source, "push")
+        await (await self.pushes(name)).index(*children, tag=tag)
+        await self.install.database.write(_set_source, "pull_through_cache")
 
-    async def fill(self, *blobs: bytes, name: Name = NAME) -> None:
-        """Link blobs in a cached repository, as one that was fetched is."""
-        repository = await cached_repository(self.ctx, name)
-        for data in blobs:
-            stored = store_inline(data, digest_of(data), uuid7(self.clock()))
-            new = NewBytes(repository.id, repository.account_id, stored, None, is_cached=True)
-            await record_blob(self.ctx, new)
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, after which another program goes on: tokens expire."""
+        self.install.clock.advance(seconds)
+        account, name = self.program.account, f"at-{self.install.clock()}"
+        self.program = await self.install.add_program(account, name, ALLOW_ALL)
+        self.client.headers.update(bearer(self.program.access_token))
 
-    async def switch(self, *, on: bool) -> None:
-        """Enable or disable the rule."""
-        await self.ctx.database.write(lambda tx: tx.execute(_SWITCH, to=on))
+    async def rule(self) -> dict[str, Any]:
+        """Return the rule."""
+        answer = await self.client.get(f"{PATH}/{self.rule_id}")
+        found: dict[str, Any] = answer.json()["pull_through_cache_rule"]
+        return found
 
-    async def collect(self) -> None:
-        """Run the collector, without any grace."""
-        account = await self.ctx.database.read(find_account, HANDLE)
-        assert account is not None
-        await collect(at_once(self.ctx), self.store, account.id)
+    async def change(self, **fields: Any) -> None:  # noqa: ANN401
+        """Change the rule."""
+        answer = await self.client.patch(f"{PATH}/{self.rule_id}", json=fields)
+        assert answer.status_code == 200, answer.text
 
-    async def check(self) -> None:
-        """Check that every counter is what a recount finds, and that fsck finds nothing wrong."""
-        with querying(self.url) as query:
-            check_counters(query, HANDLE)
-        report = await fsck.check(self.ctx.database, self.store, lambda _: None, clock=self.clock)
-        assert report.violations == []
+    async def tags(self, name: str) -> list[str]:
+        """Return the tags of a repository."""
+        pulling = await self.pushes(name)
+        answer = await pulling.client.get(f"/v2/acme/{name}/tags/list")
+        found: list[str] = answer.json()["tags"]
+        return found
 
-    def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Return rows, by SQL of the test."""
-        with querying(self.url) as query:
-            return [tuple(row) for row in query(sql, *parameters)]
-
-
-@asynccontextmanager
-async def open_cached(
-    url: str, *, workers: int = 1, upstream_url: str = "https://upstream.example"
-) -> AsyncIterator[CachedWorld]:
-    """Open workers of an account whose names under ``hub/`` are those of an upstream."""
-    upstream, store, clock = ManifestUpstream(), MemoryStore(), ManualClock()
-    contexts = []
-    async with AsyncExitStack() as resources:
-        for _ in range(workers):
-            registry = await resources.enter_async_context(
-                open_registry(url, store, HANDLE, clock=clock)
-            )
-            ctx = replace(registry.ctx, upstream=upstream)
-            resources.push_async_callback(ctx.manifest_fetches.aclose)
-            contexts.append(ctx)
-        await contexts[0].database.write(_prepare, upstream_url)
-        clients = [Client(DataPlane(ctx, OpenAccess(HANDLE))) for ctx in contexts]
-        yield CachedWorld(url, upstream, store, clock, contexts, clients)
+    async def _without_rule(self, name: str) -> str:
+        """Create a repository while there is no rule; return the id of the new rule."""
+        assert (await self.client.delete(f"{PATH}/{self.rule_id}")).status_code == 204
+        await create(self.client, name)
+        await self.install.database.write(_set_source, "pull_through_cache")
+        rule_id = await make_rule(self.client)
+        await self.install.database.write(_set_source, "push")
+        return rule_id
 
 
-def _prepare(tx: Connection, upstream_url: str) -> None:
-    account = find_account(tx, HANDLE)
-    assert account is not None
-    tx.execute(
-        _ADD_RULE,
-        id=uuid7(),
-        account_id=account.id,
-        upstream_url=upstream_url,
-        ttl=TTL,
-        negative_ttl=NEGATIVE_TTL,
-    )
+def _set_source(tx: Connection, source: str) -> None:
+    tx.execute(_SET_SOURCE, source=source)
+
+
+async def make_rule(client: httpx.AsyncClient) -> str:
+    """Create the rule, and return its id."""
+    answer = await client.post(PATH, json={"prefix": "quay", "upstream_url": QUAY})
+    assert answer.status_code == 201, answer.text
+    made: str = answer.json()["pull_through_cache_rule"]["id"]
+    return made
+
+
+async def cached_world(install: Install) -> CachedWorld:
+    """Return an account with a rule that has cached nothing."""
+    account = await install.add_account("acme")
+    program = await install.add_program(account, "ci", ALLOW_ALL)
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return CachedWorld(install, program, client, await make_rule(client))

@@ -15,7 +15,7 @@ from registry.oci.reference import Name
 from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
-from tests.integration.cached_world import (
+from tests.integration.mirror_world import (
     HANDLE,
     NAME,
     NEGATIVE_TTL,

@@ -12,7 +12,7 @@ from registry.oci.digest import digest_of
 from registry.services.images.restoration import restore_images
 from registry.services.pull_through.references import size_in_manifests
 from tests.databases import on_both_databases
-from tests.integration.cached_world import HANDLE, NAME, CachedWorld, open_cached
+from tests.integration.mirror_world import HANDLE, NAME, CachedWorld, open_cached
 
 pytestmark = on_both_databases
 APP = "team/app"
