@@ -206,6 +206,7 @@ class Registry:
                 on_damage=self._note_damage,
                 count=self.count,
             )
+            resources.push_async_callback(ctx.manifest_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
             await pulls.flush()
 

@@ -46,6 +46,7 @@ async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
     blob = await reading.open_blob(ctx, request.name, found)
+    ctx.pulls.cache.served(link.repository_id, stop - start)
     if isinstance(blob, InlineObject):
         return Response(206 if span else 200, headers, blob.in_memory(start, stop), keep=keep)
     look_again = partial(reading.look_again, ctx, request.name, found)
