@@ -106,6 +106,8 @@ class ScriptedUpstream:
     connections: int = 0
     tokens: dict[str, str] = field(default_factory=dict)
     """The scope of each token that is valid."""
+    held: set[threading.Event] = field(default_factory=set)
+    """What answers wait for; set at the end, so that no thread stays."""
 
     @property
     def host(self) -> str:
@@ -301,6 +303,8 @@ def scripted_upstream(
 
     async def stop() -> None:
         server.close()
+        for event in served.held:
+            event.set()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -331,7 +335,7 @@ async def _serve(
             with suppress(ConnectionError):
                 await writer.wait_closed()
             return
-        if not await _send(asked, answer, writer):
+        if not await _send(served, asked, answer, writer):
             return
 
 
@@ -349,7 +353,9 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     return Asked(method, target, headers, body)
 
 
-async def _send(asked: Asked, answer: Answer, writer: asyncio.StreamWriter) -> bool:
+async def _send(
+    served: ScriptedUpstream, asked: Asked, answer: Answer, writer: asyncio.StreamWriter
+) -> bool:
     """Send an answer; return False if the connection ends with it."""
     pieces = [answer.body] if isinstance(answer.body, bytes) else list(answer.body)
     length = str(sum(len(piece) for piece in pieces if isinstance(piece, bytes)))
@@ -374,6 +380,7 @@ async def _send(asked: Asked, answer: Answer, writer: asyncio.StreamWriter) -> b
                 return False
             case threading.Event():
                 await writer.drain()
+                served.held.add(piece)
                 await asyncio.get_running_loop().run_in_executor(None, piece.wait)
     if headers["Content-Length"] is None and "Transfer-Encoding" not in headers:
         await _close(writer)

@@ -129,6 +129,7 @@ def _tables() -> Sequence[Table]:
     )
     from registry.metadata.pull_through import image_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import upstream_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
@@ -138,6 +139,7 @@ def _tables() -> Sequence[Table]:
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
         *image_tables.TABLES,
+        *upstream_tables.TABLES,
     )
 
 

@@ -127,6 +127,8 @@ class AnswerParser:
         if self.is_done:  # a second answer
             self.keeps_alive = False
             return
+        if self.failure is not None:
+            return
         status = self._parser.get_status_code()
         if status in _CONTINUED:
             self._interim += 1

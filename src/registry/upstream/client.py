@@ -7,7 +7,7 @@ a header is a claim, and an answer in another encoding than asked for is refused
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -61,6 +61,8 @@ class RegistryClient:
         It asks also when the upstream is left alone for a while.
         """
         request = Request("GET", "/v2/", {}, "", _OK)
+        with suppress(UpstreamFailed):
+            await self._watch.check(remote)  # a success is noted if it was left alone
         try:
             async with self._exchange.ask(remote, request) as answer:
                 status = answer.head.status
