@@ -121,6 +121,7 @@ def _tables() -> Sequence[Table]:
         tables,
     )
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import upstream_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
@@ -129,6 +130,7 @@ def _tables() -> Sequence[Table]:
         *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
+        *upstream_tables.TABLES,
     )
 
 
