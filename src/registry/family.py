@@ -181,6 +181,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.tags",
                 "registry.cli.repository_policies",
                 "registry.cli.lifecycle",
+                "registry.cli.mirror",
                 "registry.cli.storage",
             ),
         ),

@@ -205,6 +205,7 @@ class Registry:
                 audits=self._edition is not None and self._edition.audits,
                 on_damage=self._note_damage,
                 count=self.count,
+                upstream_allowed=settings.allowed_upstreams,
             )
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
