@@ -208,6 +208,7 @@ class Registry:
                 count=self.count,
             )
             resources.push_async_callback(ctx.manifest_fetches.aclose)
+            resources.push_async_callback(ctx.referrer_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
             await pulls.flush()
 

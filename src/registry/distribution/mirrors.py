@@ -28,7 +28,7 @@ class Mirrors:
         """Return the listed ``ns`` of a request, else its ``Host`` if that is listed, or None."""
         if not self._prefixes:
             return None
-        query = scope["query_string"]
+        query: bytes = scope["query_string"]
         if b"ns=" in query and len(query) <= _LONGEST_QUERY:
             named = [value for name, value in parse_qsl(query.decode("latin-1")) if name == "ns"]
             if len(named) == 1 and named[0] in self._prefixes:

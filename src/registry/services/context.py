@@ -59,6 +59,8 @@ class ServiceContext:
     """Opens the credential of a rule of the pull-through cache."""
     manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
     """What is being asked of upstreams for manifests."""
+    referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
+    """What is being asked of them for referrers."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
