@@ -107,7 +107,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import lookups  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import lookups, referrers  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -116,6 +116,7 @@ def _expiry() -> Sequence[Forget]:
         days.forget_days,
         days.forget_account_days,
         lookups.forget_lookups,
+        referrers.forget_referrers,
     )
 
 

@@ -39,6 +39,7 @@ from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
+from registry.distribution.mirrors import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
@@ -173,7 +174,8 @@ async def _make_planes(
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)
-    data = DataPlane(ctx, access, TokenEndpoint(access))
+    mirrors = Mirrors(settings.mirrored)
+    data = DataPlane(ctx, access, TokenEndpoint(access, mirrors), mirrors)
     plane = cast("Application", control)
     console = Console(
         plane,

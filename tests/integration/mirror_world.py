@@ -130,13 +130,14 @@ async def open_cached(
             ctx = replace(registry.ctx, upstream=upstream)
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             contexts.append(ctx)
-        await contexts[0].database.write(_prepare, upstream_url)
+        await contexts[0].database.write(add_rule, HANDLE, upstream_url)
         clients = [Client(DataPlane(ctx, OpenAccess(HANDLE))) for ctx in contexts]
         yield CachedWorld(url, upstream, store, clock, contexts, clients)
 
 
-def _prepare(tx: Connection, upstream_url: str) -> None:
-    account = find_account(tx, HANDLE)
+def add_rule(tx: Connection, handle: str, upstream_url: str = "https://upstream.example") -> None:
+    """Add a rule of an account for the names under ``hub/``."""
+    account = find_account(tx, handle)
     assert account is not None
     tx.execute(
         _ADD_RULE,

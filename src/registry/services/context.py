@@ -65,6 +65,8 @@ class ServiceContext:
     """What is being asked of upstreams for manifests."""
     upstream_allowed: Allowed = _PUBLIC
     """Which upstreams rules may name besides those of the public internet."""
+    referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
+    """What is being asked of them for referrers."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
