@@ -19,7 +19,9 @@ from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
+from registry.services.pull_through.remote import OpenCredential, no_credential
 from registry.settings import Delays, Limits
+from registry.upstream.base import Upstream
 
 if TYPE_CHECKING:
     from registry.keys import DataKeys
@@ -49,6 +51,10 @@ class ServiceContext:
     upload_ids: UploadIds = field(default_factory=UploadIds)
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
+    upstream: Upstream | None = None
+    """Asks upstream registries; None: nothing is fetched, and what is cached is served."""
+    cache_credential: OpenCredential = no_credential
+    """Opens the credential of a rule of the pull-through cache."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
