@@ -61,6 +61,11 @@ class Feed:
         return self._starts[0] if self._starts else self._end
 
     @property
+    def end(self) -> int:
+        """Return the offset behind the last byte that readers may have."""
+        return self._end
+
+    @property
     def has_ended(self) -> bool:
         """Return True if no more bytes come."""
         return self.is_right or self.failure is not None

@@ -16,9 +16,10 @@ from typing import Final
 from cloudcore.db.base import Connection
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.inline import store_inline
+from registry.blobstore.sealed_format import FRAME_BYTES
 from registry.errors import DigestMismatch
 from registry.metadata.blobs import objects
-from registry.metadata.blobs.uploads import Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.services.blobs.sealing import UploadKeys, find_upload_keys, key_of
@@ -113,11 +114,25 @@ def _claim(
 ) -> UploadKeys:
     """Insert the row of a new fill; return the keys to stage its bytes with."""
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
-    if canonical and objects.whole_blobs(tx, source.repository_id, [canonical]):
+    if canonical and objects.whole_blobs(tx, source.repository_id, [str(canonical)]):
         raise AlreadyThere
     if is_new and not fills.add_fill(tx, source.account_id, source.digest, upload.id):
         raise FillTaken
     return find_upload_keys(ctx, tx, upload)
+
+
+def _taken_over(upload: Upload, feed: Feed) -> Upload:
+    """Return a fill that another worker has begun, as it is gone on with.
+
+    Readers of this process may have more bytes than were noted; that much is there, since they
+    have them from the file. The bytes are copied to a new one: who still reads the former one could
+    not tell that its end was cut off and written anew.
+    """
+    received = upload.received_bytes
+    if feed.stage is not None and feed.stage.stage_id == upload.stage_id:
+        received = max(received, feed.end - feed.end % FRAME_BYTES)
+    digests = upload.digests if received == upload.received_bytes else {}
+    return upload._replace(received_bytes=received, digests=digests, stage_shared=True)
 
 
 class _Fetch:
@@ -131,6 +146,8 @@ class _Fetch:
         self._feed = feed
         self._hold = hold
         self._size = size
+        if hold.upload.lease_token != FIRST_TOKEN:
+            hold.upload = _taken_over(hold.upload, feed)
         self._offset = hold.upload.received_bytes
         """Up to where the bytes have come."""
         self._stage: FillStage | None = None

@@ -42,9 +42,13 @@ class Fills:
         task.add_done_callback(lambda _: self._running.pop(key))
         return feed
 
+    async def settled(self) -> None:
+        """Wait until nothing is fetched of what is fetched now."""
+        tasks = [task for _, task in self._running.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def aclose(self) -> None:
         """Break off all fills; another worker, or a later process, goes on with them."""
-        tasks = [task for _, task in self._running.values()]
-        for task in tasks:
+        for _, task in self._running.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.settled()
