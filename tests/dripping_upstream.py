@@ -107,6 +107,9 @@ class DrippingUpstream:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         raise NotUpstream
 
+    async def ping(self, remote: Remote) -> int:
+        return 200
+
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
         return None
 

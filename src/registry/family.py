@@ -101,9 +101,16 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import lookups  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_expired, days.forget_days, days.forget_account_days)
+    return (
+        logins.forget_expired,
+        pins.forget_expired,
+        days.forget_days,
+        days.forget_account_days,
+        lookups.forget_lookups,
+    )
 
 
 def _tables() -> Sequence[Table]:
@@ -114,6 +121,7 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
+    from registry.metadata.pull_through import image_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
@@ -123,6 +131,7 @@ def _tables() -> Sequence[Table]:
         *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
+        *image_tables.TABLES,
     )
 
 
@@ -137,6 +146,7 @@ REGISTRY: Final[Family[Process]] = Family(
     resource_kinds=(
         resource_kinds.REPOSITORY,
         resource_kinds.EVENT_RULE,
+        resource_kinds.PULL_THROUGH_CACHE_RULE,
         resource_kinds.AUTHORIZATION_TOKEN,
         resource_kinds.REGISTRY_SETTINGS,
     ),
@@ -145,13 +155,14 @@ REGISTRY: Final[Family[Process]] = Family(
     events=(
         "registry.image.deleted",
         "registry.image.pushed",
+        "registry.image.cached",
         "registry.lifecycle.completed",
         "registry.repository.created",
         "registry.repository.deleted",
         "registry.tag.deleted",
         "registry.tag.moved",
     ),
-    quotas=("event_rules", "logins"),
+    quotas=("event_rules", "logins", "pull_through_cache_rules"),
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),
         CommandGroup(

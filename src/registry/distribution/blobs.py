@@ -73,6 +73,7 @@ async def _get_stored(
         return _described(digest, found.link.size)._replace(keep=keep)
     status, headers, start, stop = _part(request, digest, found.link.size)
     blob = await reading.open_blob(ctx, request.name, found)
+    ctx.pulls.cache.served(found.link.repository_id, stop - start)
     if isinstance(blob, InlineObject):
         return Response(status, headers, blob.in_memory(start, stop), keep=keep)
     look_again = partial(reading.look_again, ctx, request.name, found)
@@ -99,6 +100,7 @@ async def _get_missing(
     if is_not_modified(request, digest):
         return Response(304, _named(digest))
     status, headers, start, stop = _part(request, digest, found.size)
+    ctx.pulls.cache.served(found.repository_id, stop - start)
     return Response(status, headers, BlobBody(found.blob, start, stop))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import BodyTooLarge, read_body
 from cloudcore.serving.body_budget import BODIES, BodyHold
 from registry.distribution.conditions import (
@@ -23,6 +24,7 @@ from registry.oci.reference import parse_reference, parse_tag
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
 from registry.services.images.manifests import MAX_TAGS, ManifestPut
+from registry.services.pull_through.manifests import pull_manifest
 from registry.services.tags import pointers as tags
 
 MAX_WARNINGS: Final = 20
@@ -31,12 +33,14 @@ MAX_WARNINGS: Final = 20
 async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-3: return the stored bytes and media type; ``Accept`` is ignored."""
     reference = _existing(request)
-    found = await manifests.get_whole_manifest(ctx, request.name, reference)
+    found = await pull_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
     require_match(request, digest)
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
+    if found.stale_since is not None:
+        headers += _stale(ctx.clock() - found.stale_since)
     keep = kept_manifest(ctx, request, reference, found)
     if is_not_modified(request, digest):
         return Response(304, headers, keep=keep)
@@ -99,6 +103,14 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
     if len(wrong_sizes) > MAX_WARNINGS:
         words.append(f"descriptor size differs from the stored of {len(wrong_sizes)} blobs in all")
     return [(b"warning", f'299 - "{each}"'.encode()) for each in words]
+
+
+def _stale(age: int) -> Headers:
+    """Return how old an answer is, in microseconds, that the upstream could not confirm."""
+    return [
+        (b"warning", b'299 - "upstream unreachable"'),
+        (b"age", b"%d" % max(0, age // MICROSECONDS)),
+    ]
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:

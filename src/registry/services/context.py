@@ -12,6 +12,7 @@ from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.metadata.images.manifests import StoredManifest
 from registry.services.blobs.broken_wraps import BrokenWraps
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
@@ -21,6 +22,7 @@ from registry.services.images.manifest_reading import ManifestReader, ThreadRead
 from registry.services.images.pulls import PullLog
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
+from registry.services.pull_through.single_flight import SingleFlight
 from registry.settings import Delays, Limits
 from registry.upstream.base import Upstream
 
@@ -56,6 +58,8 @@ class ServiceContext:
     """Asks upstream registries; None: nothing is fetched, and what is cached is served."""
     cache_credential: OpenCredential = no_credential
     """Opens the credential of a rule of the pull-through cache."""
+    manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
+    """What is being asked of upstreams for manifests."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False

@@ -7,21 +7,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from registry.oci.digest import Digest
+
+Stage = Literal["dns", "tls", "auth", "manifest"]
+"""How far a request came: its address, its connection, its token, or its answer."""
 
 
 class UpstreamFailed(Exception):
     """An upstream gave no usable answer; the message says why, as a sentence without secrets."""
 
+    stage: Stage = "manifest"
+    """Where it failed."""
+    http_status: int | None = None
+    """The status of the answer, or None if there was none."""
+
 
 class UpstreamUnreachable(UpstreamFailed):
     """It could not be asked: its name, address, TLS or connection failed, or it was too slow."""
 
+    stage: Stage = "tls"
+
 
 class UpstreamRefused(UpstreamFailed):
     """It wants other credentials (401, 403)."""
+
+    stage: Stage = "auth"
 
 
 class UpstreamLimited(UpstreamFailed):
@@ -94,6 +106,10 @@ class Upstream(Protocol):
 
     Every method raises NotUpstream or one of `UpstreamFailed`.
     """
+
+    async def ping(self, remote: Remote) -> int:
+        """Ask for ``/v2/``, with a token if the upstream wants one; return the last status."""
+        ...
 
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None

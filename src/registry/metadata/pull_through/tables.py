@@ -58,4 +58,17 @@ blob_fills = Table(
     Index("uq_blob_fills_upload_id", "upload_id", unique=True),
 )
 
-TABLES: Final = (pull_through_cache_rules, blob_fills)
+# Totals since the rule was created; a row comes with the first pull.
+pull_through_stats = Table(
+    "pull_through_stats",
+    metadata,
+    Column(
+        "rule_id", ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"), primary_key=True
+    ),
+    Column("pulls", BigInteger, nullable=False),
+    Column("misses", BigInteger, nullable=False),
+    Column("fetched_bytes", BigInteger, nullable=False),
+    Column("served_bytes", BigInteger, nullable=False),
+)
+
+TABLES: Final = (pull_through_cache_rules, pull_through_stats, blob_fills)

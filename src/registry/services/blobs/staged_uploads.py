@@ -232,8 +232,10 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
         await drop_received(ctx, hold)
 
 
-async def record_staged(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
-    """Record the blob of a hold and end its session.
+async def record_staged(
+    ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
+) -> None:
+    """Record the blob of a hold and end its session; `is_cached`: see `NewBytes`.
 
     Raises:
         UploadUnknown, UploadBusy: another request has the session now, or it has ended.
@@ -243,7 +245,7 @@ async def record_staged(ctx: ServiceContext, hold: UploadHold, stored: Stored) -
     upload = hold.upload
     writing = hold.keys.writing if hold.keys else None
     seal = await seal_under(ctx, writing, hold.seal, stored.object_id)
-    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
+    new = NewBytes(upload.repository_id, upload.account_id, stored, seal, is_cached)
     hold.is_over = True
     try:
         await record_blob(ctx, new, ending_of(ctx, upload.id, hold.lease))

@@ -206,6 +206,7 @@ class _Fetch:
         most = self._ctx.limits.max_blob_bytes if self._size is None else self._size
         wanted = self._offset
         async for chunk in found.chunks:
+            self._ctx.pulls.cache.fetched(self._source.remote.rule_id, len(chunk))
             begin, at = at, at + len(chunk)
             if at > most:
                 raise UpstreamBroken("the blob is longer than announced, or than is allowed")
@@ -260,7 +261,7 @@ class _Fetch:
         except DigestMismatch:
             await end_staged(self._ctx, hold, stage.staged)
             raise
-        await record_staged(self._ctx, hold, stored)
+        await record_staged(self._ctx, hold, stored, is_cached=True)
         self._feed.finish()
 
     async def _record_small(self, whole: bytes) -> None:
@@ -269,7 +270,7 @@ class _Fetch:
             raise UpstreamBroken("the blob ended early")
         hold.seal = await new_stage_seal(ctx, hold)
         stored = store_inline(whole, self._source.digest, hold.stage_id, key_of(hold.seal))
-        await record_staged(ctx, hold, stored)
+        await record_staged(ctx, hold, stored, is_cached=True)
         self._feed.open(len(whole), None)
         self._feed.append(whole)
         self._feed.finish()

@@ -28,7 +28,9 @@ from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed_reader import FeedReader
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.getting import get_blob
+from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import remote_of
+from registry.services.pull_through.repositories import cached_repository
 from registry.upstream.base import NotUpstream, Remote, UpstreamFailed
 
 _ROUNDS: Final = 3
@@ -40,6 +42,7 @@ class FedBlob(NamedTuple):
 
     blob: OpenObject
     size: int
+    repository_id: str
 
 
 class _Place(NamedTuple):
@@ -73,7 +76,8 @@ async def get_missing_blob(
         if place.repository_id is None or (place.is_held and place.size is None):
             await _ask_size(ctx, name, digest, remote)
         if place.repository_id is None:
-            raise missing
+            await cached_repository(ctx, name)
+            continue
         if place.is_held and await link_held_blob(ctx, name, digest) is not None:
             return await reading.stat_blob(ctx, name, digest)
         source = Source(
@@ -83,7 +87,7 @@ async def get_missing_blob(
         await feed.opened()
         if feed.size is not None:
             stored = partial(_open_stored, ctx, name, digest)
-            return FedBlob(FeedReader(feed, ctx.reader, stored), feed.size)
+            return FedBlob(FeedReader(feed, ctx.reader, stored), feed.size, place.repository_id)
         try:
             return await reading.stat_blob(ctx, name, digest)
         except BlobUnknown:
@@ -129,15 +133,18 @@ async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenO
 
 
 def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
-    """Return what there is for a name; None if no rule covers it, or it is switched off."""
+    """Return what there is for a name; None if no rule covers it, or its rule is switched off."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or not rule.enabled:
         return None
     repository = repositories.find_repository(tx, name.handle, name.repository)
+    if repository is not None and not repository.is_cached:
+        return None
     repository_id = None if repository is None else repository.id
     canonical = objects.canonical_digest(tx, name.handle, digest)
     is_held = bool(canonical and objects.holders(tx, rule.account_id, canonical, 1))
     if not is_held:
         fill = fills.find_fill(tx, rule.account_id, digest)
         is_held = fill is not None and fill.upload.repository_id != repository_id
-    return _Place(rule, repository_id, is_held, None)
+    size = None if repository is None else size_in_manifests(tx, repository.id, digest)
+    return _Place(rule, repository_id, is_held, size)
