@@ -128,9 +128,8 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
-    from registry.metadata.pull_through import image_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
-    from registry.metadata.pull_through import upstream_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
