@@ -6,7 +6,7 @@
     NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
                       ManifestBlobUnknown · ExtensionUnknown · KmsKeyDeleted
     Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
-                      UploadBusy · UploadOutOfOrder
+                      UploadBusy · UploadOutOfOrder · RepositoryMirrored
     PayloadTooLarge   ManifestTooLarge · BlobTooLarge
     Unauthenticated   TokenRequired
     AccessDenied      TokenDenied · KmsKeyDisabled
@@ -150,6 +150,10 @@ class BlobReferenced(Conflict):
 
 class UploadBusy(Conflict):
     """Another request is writing to this upload session."""
+
+
+class RepositoryMirrored(Conflict):
+    """The repository's name belongs to a rule of the pull-through cache, which alone fills it."""
 
 
 class UploadOutOfOrder(Conflict):

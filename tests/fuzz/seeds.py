@@ -100,6 +100,8 @@ def _plant_repository(install: FuzzedInstall) -> None:
     _make(install, "/v1/garbage-collection/runs")
     topic = f"crn:notifications:local:{install.first.account_id}:topic/pushes"
     _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})
+    mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
+    _make(install, "/v1/pull-through-cache-rules", mirror)
 
 
 def teach(install: FuzzedInstall, known: Known) -> None:

@@ -78,6 +78,9 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
         "/v1/keys/{}/rotate": Asked(program),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
+        "/v1/pull-through-cache-rules": Asked(
+            program, {"prefix": "quay", "upstream_url": "https://quay.example.com"}
+        ),
         "/v1/organizations": Asked(owner, {"name": "New"}),
         "/v1/organizations/{}/invitations": Asked(owner, {"email": "new@example.org"}),
         "/v1/organizations/{}/identity-providers": Asked(

@@ -395,6 +395,8 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
     topic = f"crn:notifications:local:{tenant.account_id}:topic/images"
     asked = {"topic": topic, "event_types": ["registry.*"]}
     rule = await served.make("/v1/event-rules", asked, token=token)
+    mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
+    cache = await served.make("/v1/pull-through-cache-rules", mirror, token=token)
     lifecycle = f"/v1/repositories/{made['id']}/lifecycle-policy"
     rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
     assert (await served.ask("PUT", lifecycle, {"rules": rules}, token=token)).status_code == 200
@@ -417,6 +419,7 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
         "/v1/repositories/{}/lifecycle-policy/runs/{}": run["id"],
         "/v1/repositories/{}/encryption-binding/rewrap/runs/{}": rewrapped["id"],
         "/v1/event-rules/{}": rule["id"],
+        "/v1/pull-through-cache-rules/{}": cache["id"],
         "/v1/garbage-collection/runs/{}": collected["id"],
     }
     recorded = (await served.ask("GET", "/v1/audit-events?limit=1", token=token)).json()

@@ -24,7 +24,11 @@ CHANGES: Final = {
     for each in OPERATIONS
     if each.is_built and each.action is not None and each.method != "GET"
 }
-READS: Final = {"POST /v1/repositories/{}/lifecycle-policy/preview", "POST /v1/policy-simulations"}
+READS: Final = {
+    "POST /v1/repositories/{}/lifecycle-policy/preview",
+    "POST /v1/pull-through-cache-rules/{}/test",
+    "POST /v1/policy-simulations",
+}
 """They change nothing."""
 PASSWORD: Final = "a long enough password"
 
@@ -100,6 +104,8 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
+        "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),
+        "DELETE /v1/pull-through-cache-rules/{}": Asked(program),
         "PATCH /v1/policies/{}": Asked(program, {"document": DOCUMENT}),
         "DELETE /v1/policies/{}/attachments/{}": Asked(program),
         "DELETE /v1/policies/{}": Asked(program, path=f"/v1/policies/{policy['id']}"),

@@ -74,12 +74,12 @@ GET    /v1/repositories/{id}/encryption-bindings    GetEncryptionBinding      20
 POST   /v1/repositories/{id}/encryption-binding/rewrap  RewrapRepository      202 key
 GET    /v1/repositories/{id}/encryption-binding/rewrap/runs  GetEncryptionBinding  200
 GET    /v1/repositories/{id}/encryption-binding/rewrap/runs/{run_id}  GetEncryptionBinding  200
-POST   /v1/pull-through-cache-rules                 CreatePullThroughCacheRule  201 key later
-GET    /v1/pull-through-cache-rules                 DescribePullThroughCacheRules  200 later
-GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRules  200 later
-PATCH  /v1/pull-through-cache-rules/{id}            UpdatePullThroughCacheRule  200 later
-DELETE /v1/pull-through-cache-rules/{id}            DeletePullThroughCacheRule  204 later
-POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  200 later
+POST   /v1/pull-through-cache-rules                 CreatePullThroughCacheRule  201 key
+GET    /v1/pull-through-cache-rules                 DescribePullThroughCacheRules  200
+GET    /v1/pull-through-cache-rules/{id}            DescribePullThroughCacheRules  200
+PATCH  /v1/pull-through-cache-rules/{id}            UpdatePullThroughCacheRule  200
+DELETE /v1/pull-through-cache-rules/{id}            DeletePullThroughCacheRule  204
+POST   /v1/pull-through-cache-rules/{id}/test       TestPullThroughCacheRule  200
 GET    /v1/storage-usage                            DescribeStorageUsage      200
 GET    /v1/storage-usage/history                    DescribeStorageUsage      200
 GET    /v1/repositories/{id}/storage                DescribeRepositories      200

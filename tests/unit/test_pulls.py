@@ -44,7 +44,7 @@ class Notebook:
         self.meanwhile()
         if self.is_down:
             raise StoreUnavailable("down")
-        pulls, counts = args
+        pulls, counts, _ = args
         assert isinstance(pulls, dict)
         assert isinstance(counts, Counter)
         self.written.append(pulls)

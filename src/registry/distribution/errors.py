@@ -61,6 +61,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     registry.BlobReferenced: (405, "UNSUPPORTED"),
     registry.UploadBusy: (409, "BLOB_UPLOAD_INVALID"),
     registry.UploadOutOfOrder: (416, "BLOB_UPLOAD_INVALID"),
+    registry.RepositoryMirrored: (405, "UNSUPPORTED"),
     platform.PreconditionFailed: (412, "DENIED"),
     registry.ManifestTooLarge: (413, "MANIFEST_INVALID"),
     registry.BlobTooLarge: (413, "SIZE_INVALID"),

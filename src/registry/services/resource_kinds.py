@@ -93,6 +93,20 @@ EVENT_RULE: Final = ResourceKind(
         "registry:PutEventRule",
     ),
 )
+PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
+    crn="crn:registry:<region>:<account>:pull-through-cache-rule/<prefix>",
+    actions=(
+        "registry:CreatePullThroughCacheRule",
+        "registry:DeletePullThroughCacheRule",
+        "registry:DescribePullThroughCacheRules",
+        "registry:TestPullThroughCacheRule",
+        "registry:UpdatePullThroughCacheRule",
+    ),
+    summaries={
+        "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
+        " saved and their faults.",
+    },
+)
 AUTHORIZATION_TOKEN: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:authorization-token/own",
     actions=("registry:GetAuthorizationToken",),

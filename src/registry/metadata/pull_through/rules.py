@@ -11,7 +11,8 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 
-_MAX_COMPONENTS: Final = 3
+MAX_COMPONENTS: Final = 3
+"""The most components of a prefix."""
 _r = pull_through_cache_rules.c
 
 
@@ -42,17 +43,34 @@ _FOR_NAME: Final = Statement(
     .join(accounts, accounts.c.id == _r.account_id)
     .where(
         accounts.c.handle == bindparam("handle"),
-        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, _MAX_COMPONENTS + 1)]),
+        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
+    )
+)
+
+_OVER: Final = Statement(
+    select(_r.prefix).where(
+        _r.account_id == bindparam("account_id"),
+        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
     )
 )
 
 
 def find_rule_for(tx: Connection, handle: str, repository: str) -> CacheRule | None:
     """Return the rule of an account under whose prefix a repository's name is, or None."""
+    row = tx.row(_FOR_NAME, handle=handle, **_prefixes(repository))
+    return CacheRule(*row)._replace(enabled=bool(row[-4])) if row else None
+
+
+def prefix_over(tx: Connection, account_id: str, repository: str) -> str | None:
+    """Return the prefix of the account's rule under which a repository's name is, or None."""
+    row = tx.row(_OVER, account_id=account_id, **_prefixes(repository))
+    return row[0] if row else None
+
+
+def _prefixes(repository: str) -> dict[str, str]:
+    """Return the prefixes that a rule over this name can have, as parameters."""
     parts = repository.split("/")
-    prefixes = {
+    return {
         f"prefix_{count}": "/".join(parts[:count]) if count < len(parts) else ""
-        for count in range(1, _MAX_COMPONENTS + 1)
+        for count in range(1, MAX_COMPONENTS + 1)
     }
-    row = tx.row(_FOR_NAME, handle=handle, **prefixes)
-    return CacheRule(*row) if row else None

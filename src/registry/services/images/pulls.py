@@ -12,6 +12,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.repositories.days import DAY, add_pulls
+from registry.services.pull_through.stats import CacheCounts, Counted, record_counts
 
 _MINUTE = 60 * MICROSECONDS
 
@@ -24,6 +25,8 @@ class PullLog:
         self._clock = clock
         self._pending: dict[str, int] = {}
         self._counts: Counter[tuple[str, int]] = Counter()
+        self.cache = CacheCounts()
+        """What is counted of the pull-through cache; written with the pulls."""
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""
@@ -33,22 +36,31 @@ class PullLog:
 
     async def flush(self) -> None:
         """Write the recorded pulls; keep them for the next flush if the database fails."""
-        if not self._pending:
+        cached = self.cache.take()
+        if not self._pending and not any(cached):
             return
         pending, self._pending = self._pending, {}
         counts, self._counts = self._counts, Counter()
         try:
-            await self._database.write_relaxed(record_pulls, pending, counts)
+            await self._database.write_relaxed(record_pulls, pending, counts, cached)
         except BaseException:
             self._pending = pending | self._pending
             self._counts += counts
+            self.cache.put_back(cached)
             raise
 
 
 def record_pulls(
-    tx: Connection, last: Mapping[str, int], counts: Mapping[tuple[str, int], int]
+    tx: Connection,
+    last: Mapping[str, int],
+    counts: Mapping[tuple[str, int], int],
+    cached: Counted,
 ) -> None:
-    """Record the last pull of each manifest, and add to the pulls of their repositories by day."""
+    """Record the last pull of each manifest, and add to the pulls of repositories and rules."""
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     note_pulls(tx, sorted(last.items()))
     add_pulls(tx, counts)
+    pulls: Counter[str] = Counter()
+    for (manifest_id, _day), count in counts.items():
+        pulls[manifest_id] += count
+    record_counts(tx, pulls, cached)

@@ -23,6 +23,7 @@ from registry.metadata.images.tombstones import (
     remove_tombstone,
     undelete,
 )
+from registry.metadata.pull_through.details import hold_account
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,
@@ -35,6 +36,8 @@ from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
+from registry.services.pull_through import references
+from registry.services.pull_through.reserved_names import CACHED, check_unmirrored
 from registry.services.repositories.details import get_repository
 from registry.services.repositories.locks import lock_existing_repository
 from registry.services.tags.pointers import point_restored_tag
@@ -214,18 +217,23 @@ def restore_repository(
     Raises:
         NotFound: the account has no such repository, live or restorable.
         Conflict: it is not deleted, or another repository has its name.
+        RepositoryMirrored: its name belongs to a rule of the pull-through cache by now.
 
     """
     found = lock_deleted_repository(tx, account_id, repository_id, change.now)
     if found is None:
         name = name_to_restore(tx, account_id, repository_id, change.now)
         raise Conflict("the repository is not deleted", name=name)
+    hold_account(tx, account_id)
     if not undelete_repository(tx, found, change.now):
         raise Conflict("there is a repository of this name; delete it first", name=found.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
-    return get_repository(tx, account_id, repository_id)
+    restored = get_repository(tx, account_id, repository_id)
+    if restored.source != CACHED:
+        check_unmirrored(tx, account_id, restored.name)
+    return restored
 
 
 def _restorable(tx: Connection, repository: Repository, digest: str, now: int) -> Tombstone | None:
@@ -251,6 +259,8 @@ def _undelete_image(
     if children:
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
+    if repository.is_cached:
+        references.restore_references(tx, repository, tombstone.id, tombstone.digest, change.now)
     regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, change.now, counts)

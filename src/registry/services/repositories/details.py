@@ -17,6 +17,7 @@ from registry.services.changes import Change
 from registry.services.encryption_bindings import KeyToBind, bind_key
 from registry.services.events import REPOSITORY_CREATED, REPOSITORY_DELETED, RegistryEvent, publish
 from registry.services.images.deletion import restorable_until
+from registry.services.pull_through.reserved_names import check_unmirrored
 from registry.services.repositories.locks import lock_existing_repository
 
 MAX_LABELS: Final = 50
@@ -41,10 +42,12 @@ def create_repository(
         Conflict: the account has a repository of this name.
         InvalidInput: the key cannot seal blobs now.
         KeyMissing: it was deleted meanwhile.
+        RepositoryMirrored: the name belongs to a rule of the pull-through cache.
 
     """
     if not rows.add_repository(tx, repository_id, account_id, new, change.now):
         raise Conflict("there is a repository of this name", name=new.name)
+    check_unmirrored(tx, account_id, new.name)
     repository = lock_repository(tx, repository_id)
     assert repository is not None
     if key is not None:

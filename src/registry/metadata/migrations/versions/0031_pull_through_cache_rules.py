@@ -32,7 +32,21 @@ def upgrade() -> None:
         sa.UniqueConstraint("account_id", "prefix"),
         sa.CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
     )
+    op.create_table(
+        "pull_through_stats",
+        sa.Column(
+            "rule_id",
+            Id,
+            sa.ForeignKey("pull_through_cache_rules.id", ondelete="CASCADE"),
+            primary_key=True,
+        ),
+        sa.Column("pulls", sa.BigInteger, nullable=False),
+        sa.Column("misses", sa.BigInteger, nullable=False),
+        sa.Column("fetched_bytes", sa.BigInteger, nullable=False),
+        sa.Column("served_bytes", sa.BigInteger, nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("pull_through_stats")
     op.drop_table("pull_through_cache_rules")

@@ -1,0 +1,40 @@
+"""Find the repository of an upstream that a name under a rule stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from registry.metadata.pull_through.rules import CacheRule
+from registry.oci.reference import Name
+from registry.upstream.base import Credential, Remote
+
+OpenCredential = Callable[[CacheRule], Credential | None]
+"""Opens the sealed credential of a rule; None if the rule has none."""
+
+_DOCKER_HUB: Final = frozenset(
+    {"https://docker.io", "https://index.docker.io", "https://registry-1.docker.io"}
+)
+
+
+def no_credential(_rule: CacheRule) -> Credential | None:
+    """Return None: upstreams are asked without a credential."""
+    return None
+
+
+def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> Remote:
+    """Return the upstream repository of a name under the rule's prefix.
+
+    Docker Hub keeps its official images, which people name by one component, under ``library/``.
+    """
+    rest = name.repository.removeprefix(f"{rule.prefix}/")
+    if rule.upstream_prefix:
+        rest = f"{rule.upstream_prefix}/{rest}"
+    elif "/" not in rest and is_docker_hub(rule.upstream_url):
+        rest = f"library/{rest}"
+    return Remote(rule.id, rule.upstream_url, rest, open_credential(rule))
+
+
+def is_docker_hub(origin: str) -> bool:
+    """Return True if an upstream's origin is one of Docker Hub's."""
+    return origin.removesuffix(":443") in _DOCKER_HUB

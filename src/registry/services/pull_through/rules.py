@@ -1,0 +1,175 @@
+"""Create, read, change and delete the rules of the pull-through cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from registry.errors import NameInvalid
+from registry.metadata.pull_through import details as rows
+from registry.metadata.pull_through.details import RuleDetails
+from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
+from registry.oci.reference import MAX_NAME_LENGTH, parse_name
+from registry.services.pull_through.upstream_states import Condition, conditions
+
+MAX_RULES: Final = 50
+"""The most rules of an account."""
+
+
+class ShownRule(NamedTuple):
+    """A rule as it is shown."""
+
+    details: RuleDetails
+    condition: Condition
+    """Of its upstream."""
+
+
+def check_prefix(handle: str, prefix: str) -> None:
+    """Check that a prefix is one to three components of a name, with room for more.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    try:
+        parse_name(f"{handle}/{prefix}/a")
+    except NameInvalid:
+        pass
+    else:
+        if prefix.count("/") < MAX_COMPONENTS:
+            return
+    raise InvalidInput(
+        f"a prefix is one to {MAX_COMPONENTS} parts of a repository's name, such as docker-hub or"
+        f" mirrors/quay; with {handle}/ before it, names have at most {MAX_NAME_LENGTH} characters",
+        field="prefix",
+        reason="malformed",
+    )
+
+
+def check_upstream_prefix(prefix: str) -> None:
+    """Check that a prefix of names at the upstream is empty or a name.
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    if not prefix:
+        return
+    try:
+        parse_name(f"aa/{prefix}/a")
+    except NameInvalid:
+        raise InvalidInput(
+            "upstream_prefix: the beginning of names at the upstream, such as bitnami or"
+            " project/team, without a slash at its ends",
+            field="upstream_prefix",
+            reason="malformed",
+        ) from None
+
+
+def check_credential(username: str, secret: str) -> None:
+    """Check that a user name and a secret can be sent to an upstream (RFC 7617 §2).
+
+    Raises:
+        InvalidInput: with ``field`` and ``reason``.
+
+    """
+    for name, text in (("username", username), ("secret", secret)):
+        if not text.isprintable() or (name == "username" and ":" in text):
+            raise InvalidInput(
+                f"credential.{name}: it has a control character, or is a user name with a colon",
+                field=f"credential.{name}",
+                reason="malformed",
+            )
+
+
+def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
+    """Create a rule, and return it.
+
+    Repositories that an earlier rule has cached under its prefix become its own.
+
+    Raises:
+        Conflict: its prefix overlaps with another one's, or another repository is under it.
+        QuotaExceeded: the account has `MAX_RULES` rules.
+
+    """
+    rows.lock_account(tx, rule.account_id)
+    prefixes = rows.prefixes_of(tx, rule.account_id)
+    for other in prefixes:
+        if f"{other}/".startswith(f"{rule.prefix}/") or f"{rule.prefix}/".startswith(f"{other}/"):
+            raise Conflict(f"the rule of {other} has these names", prefix=other)
+    if len(prefixes) >= MAX_RULES:
+        raise QuotaExceeded(
+            f"an account has at most {MAX_RULES} pull-through cache rules",
+            quota="pull_through_cache_rules",
+            limit=MAX_RULES,
+            used=len(prefixes),
+        )
+    repository = rows.pushed_repository_under(tx, rule.account_id, rule.prefix)
+    if repository is not None:
+        raise Conflict(
+            f"the repository {repository} is under {rule.prefix}/; the names of a rule are its own",
+            repository=repository,
+        )
+    rows.add_rule(tx, rule)
+    return get_rule(tx, rule.account_id, rule.id, rule.created_at)
+
+
+def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRule:
+    """Return a rule of an account, or raise `NotFound`."""
+    found = rows.find_rule(tx, account_id, rule_id)
+    if found is None:
+        raise _missing()
+    return ShownRule(found, conditions(tx, [rule_id], now)[rule_id])
+
+
+def list_rules(
+    tx: Connection, account_id: str, after: str, limit: int, *, now: int
+) -> list[ShownRule]:
+    """Return up to `limit` rules of an account after the prefix `after`, by prefix."""
+    found = rows.list_rules(tx, account_id, after, limit)
+    of_rule = conditions(tx, [each.rule.id for each in found], now)
+    return [ShownRule(each, of_rule[each.rule.id]) for each in found]
+
+
+def update_rule(
+    tx: Connection, account_id: str, rule_id: str, changes: Mapping[str, Any], now: int
+) -> ShownRule:
+    """Change the given columns of a rule, and return it.
+
+    Raises:
+        InvalidInput: the upstream changes, and its credential is not given anew: who may change a
+            rule could otherwise have its secret sent to a server of their own.
+        NotFound.
+
+    """
+    if not rows.lock_rule(tx, account_id, rule_id):
+        raise _missing()
+    rule = get_rule(tx, account_id, rule_id, now).details.rule
+    changed = rule._replace(**changes)
+    is_other = changed.upstream_url != rule.upstream_url
+    if is_other and rule.username is not None and "username" not in changes:
+        raise InvalidInput(
+            "credential: the upstream changes, so give its credential again, or null",
+            field="credential",
+            reason="required",
+        )
+    if changed != rule:
+        rows.save_rule(tx, changed._replace(updated_at=now))
+    return get_rule(tx, account_id, rule_id, now)
+
+
+def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
+    """Delete a rule; what it has cached stays, and is pulled as before.
+
+    Raises:
+        NotFound.
+
+    """
+    if not rows.remove_rule(tx, account_id, rule_id):
+        raise _missing()
+
+
+def _missing() -> NotFound:
+    return NotFound("there is no such pull-through cache rule")
