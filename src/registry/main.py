@@ -252,6 +252,7 @@ class Registry:
         leases = resources.enter_context(_leases_of_worker(self._settings))
         stores = await enter(self.open(leases))
         ctx = stores.ctx
+        resources.push_async_callback(ctx.fills.aclose)
         await enter(_ready_to_collect(ctx, stores.store))
         process, self._planes = await self._make_planes(stores, resources)
         self.kept = self._keep_answers(ctx)

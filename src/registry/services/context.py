@@ -20,6 +20,7 @@ from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
+from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
 from registry.services.pull_through.single_flight import SingleFlight
 from registry.settings import Delays, Limits
@@ -69,6 +70,8 @@ class ServiceContext:
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
     """Counts an event (`registry.counted`)."""
+    fills: Fills = field(default_factory=Fills)
+    """What is being fetched from upstream registries."""
 
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None

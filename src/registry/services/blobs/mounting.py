@@ -83,6 +83,26 @@ async def mount_blob(
     """
     may_pull = await rights.sources(name, source)
     await repository_and_key(ctx, name, rights)
+    return await _mount_checked(ctx, name, digest, source, may_pull)
+
+
+async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Link | None:
+    """Link a blob that any repository of the account has into a repository that exists.
+
+    For the pull-through cache, which has found that this repository may have the blob. Return None
+    if no repository has it, or it is damaged, or no KMS key opens it.
+    """
+    return await _mount_checked(ctx, name, digest, None, lambda _: True)
+
+
+async def _mount_checked(
+    ctx: ServiceContext,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    """Link a blob and check its bytes; return None if that is not possible."""
     link = await _mount_wrapped(ctx, name, digest, source, may_pull)
     if link is None:
         return None

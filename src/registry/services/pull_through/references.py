@@ -38,6 +38,7 @@ def complete_blob(
 
     The caller holds the repository's lock.
     """
+    digests = [str(each) for each in digests]
     wanting = missing.take_wanting(tx, repository_id, digests)
     if not wanting:
         return
