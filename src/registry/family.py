@@ -128,7 +128,7 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
-    from registry.metadata.pull_through import image_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
@@ -139,6 +139,7 @@ def _tables() -> Sequence[Table]:
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
         *image_tables.TABLES,
+        *upstream_tables.TABLES,
     )
 
 
@@ -180,6 +181,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.tags",
                 "registry.cli.repository_policies",
                 "registry.cli.lifecycle",
+                "registry.cli.mirror",
                 "registry.cli.storage",
             ),
         ),

@@ -206,6 +206,7 @@ class Registry:
                 audits=self._edition is not None and self._edition.audits,
                 on_damage=self._note_damage,
                 count=self.count,
+                upstream_allowed=settings.allowed_upstreams,
             )
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             resources.push_async_callback(ctx.referrer_fetches.aclose)

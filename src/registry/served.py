@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Final, cast
 
 from cloudcore.audit import log as audit_log
@@ -49,6 +49,8 @@ from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
+from registry.services.pull_through.credentials import credential_of
+from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings, SettingsError
 
@@ -96,8 +98,11 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     vault = Vault(ctx.database, providers, ctx.clock)
+    upstreams = open_upstreams(ctx.database, ctx.clock, settings.allowed_upstreams)
     ctx = replace(
         ctx,
+        upstream=await resources.enter_async_context(upstreams),
+        cache_credential=partial(credential_of, keyring),
         data_keys=DataKeys(vault),
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),

@@ -15,7 +15,9 @@ from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.rules import MAX_RULES
-from registry.upstream.base import Credential
+from registry.services.pull_through.upstream_states import record_failure, record_success
+from registry.upstream.base import Credential, UpstreamRefused
+from registry.upstream.watch import RateLimit
 from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
 from tests.integration.repositories_world import client_of, create, refused
@@ -279,3 +281,27 @@ async def test_a_server_that_asks_no_upstreams_says_so(install: Install) -> None
     }
     for wrong in ({"repository": "UPPER"}, {"repository": "a", "tag": "a b"}):
         refused(await client.post(asked, json=wrong), 400, "INVALID_INPUT")
+
+
+@on_both_databases
+async def test_faults_and_the_budget_of_the_upstream_are_shown(install: Install) -> None:
+    client = await client_of(install, "acme")
+    rule = await make(client, "quay")
+    refusal = UpstreamRefused("quay.io refuses the credential")
+    refusal.http_status = 401
+    now = install.clock()
+    await install.database.write(record_failure, rule["id"], refusal, now)
+    await install.database.write(record_failure, rule["id"], refusal, now + 1_000_000)
+    await install.database.write(record_success, rule["id"], RateLimit(100, 7, 21600), now)
+    for shown in (
+        (await client.get(f"{PATH}/{rule['id']}")).json()["pull_through_cache_rule"],
+        (await client.get(PATH)).json()["pull_through_cache_rules"][0],
+    ):
+        (fault,) = shown["faults"]
+        assert (fault["code"], fault["severity"]) == ("UPSTREAM_REFUSED", "error")
+        assert fault["message"] == "quay.io refuses the credential"
+        assert fault["details"] == {"stage": "auth", "http_status": "401"}
+        assert fault["occurrences"] == 2
+        assert fault["first_at"] < fault["last_at"]
+        assert shown["stats"]["budget_left"] == 7
+        assert shown["last_success_at"] is not None
