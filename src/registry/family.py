@@ -107,9 +107,17 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import lookups, referrers  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
-    return (logins.forget_expired, pins.forget_expired, days.forget_days, days.forget_account_days)
+    return (
+        logins.forget_expired,
+        pins.forget_expired,
+        days.forget_days,
+        days.forget_account_days,
+        lookups.forget_lookups,
+        referrers.forget_referrers,
+    )
 
 
 def _tables() -> Sequence[Table]:
@@ -120,8 +128,8 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
+    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
-    from registry.metadata.pull_through import upstream_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
@@ -130,6 +138,7 @@ def _tables() -> Sequence[Table]:
         *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
+        *image_tables.TABLES,
         *upstream_tables.TABLES,
     )
 
@@ -154,6 +163,7 @@ REGISTRY: Final[Family[Process]] = Family(
     events=(
         "registry.image.deleted",
         "registry.image.pushed",
+        "registry.image.cached",
         "registry.lifecycle.completed",
         "registry.repository.created",
         "registry.repository.deleted",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 from cloudcore.outbound.answer_parser import AnswerParser, Head
 
@@ -80,8 +80,8 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport, self._is_open = transport, True
+        # The transports of uvloop are of no class of asyncio.
+        self._transport, self._is_open = cast("asyncio.Transport", transport), True
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""

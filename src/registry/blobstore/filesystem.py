@@ -11,7 +11,7 @@ from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import in_thread
 
-_LOOK_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.02
 
 
 class FilesystemStore(ThreadedStore):

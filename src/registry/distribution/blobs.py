@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from registry.blobstore.inline import InlineObject
 from registry.distribution.conditions import (
@@ -15,42 +15,43 @@ from registry.distribution.conditions import (
 from registry.distribution.kept_answers import kept_blob
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import DataPlaneRequest
-from registry.distribution.response import BlobBody, Response, empty
+from registry.distribution.response import BlobBody, Headers, Response, empty
+from registry.errors import BlobUnknown, NameUnknown
+from registry.oci.digest import Digest
 from registry.services.blobs import reading
 from registry.services.blobs.links import detach_blob
+from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
+from registry.services.pull_through.missing_blobs import (
+    FedBlob,
+    get_missing_blob,
+    size_of_missing_blob,
+)
 
 _OCTETS: Final = (b"content-type", b"application/octet-stream")
 _RANGES: Final = (b"accept-ranges", b"bytes")
 _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
+class _Part(NamedTuple):
+    """The part of a blob that a GET is answered with."""
+
+    status: int
+    headers: Headers
+    start: int
+    stop: int
+
+
 async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-2: return a blob or a range of it; HEAD renews the grace period of an unused blob."""
     digest = request.digest
-    found = await reading.stat_blob(ctx, request.name, digest, keep=request.is_head)
-    link = found.link
-    require_match(request, digest)
-    named = [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
-    keep = kept_blob(ctx, request, digest, found)
-    if is_not_modified(request, digest):
-        return Response(304, named, keep=keep)
-    headers = [_OCTETS, _RANGES, *named]
-    if request.is_head:
-        return Response(200, [(b"content-length", b"%d" % link.size), *headers], keep=keep)
-    span = None
-    if range_still_holds(request, digest):
-        span = parse_range(request.header(b"range"), link.size)
-    start, stop = span or (0, link.size)
-    headers.append((b"content-length", b"%d" % (stop - start)))
-    if span is not None:
-        headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, link.size)))
-    blob = await reading.open_blob(ctx, request.name, found)
-    ctx.pulls.cache.served(link.repository_id, stop - start)
-    if isinstance(blob, InlineObject):
-        return Response(206 if span else 200, headers, blob.in_memory(start, stop), keep=keep)
-    look_again = partial(reading.look_again, ctx, request.name, found)
-    return Response(206 if span else 200, headers, BlobBody(blob, start, stop), look_again)
+    try:
+        found = await reading.stat_blob(ctx, request.name, digest, keep=request.is_head)
+    except (BlobUnknown, NameUnknown) as missing:
+        if ctx.upstream is None:
+            raise
+        return await _get_missing(ctx, request, digest, missing)
+    return await _get_stored(ctx, request, digest, found)
 
 
 async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -58,3 +59,73 @@ async def delete_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
     require_match(request, request.digest)
     await ctx.database.write(detach_blob, request.name, request.digest, request.change(ctx))
     return empty(202)
+
+
+async def _get_stored(
+    ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
+) -> Response:
+    """Return a blob that the repository has."""
+    require_match(request, digest)
+    keep = kept_blob(ctx, request, digest, found)
+    if is_not_modified(request, digest):
+        return Response(304, _named(digest), keep=keep)
+    if request.is_head:
+        return _described(digest, found.link.size)._replace(keep=keep)
+    status, headers, start, stop = _part(request, digest, found.link.size)
+    blob = await reading.open_blob(ctx, request.name, found)
+    ctx.pulls.cache.served(found.link.repository_id, stop - start)
+    if isinstance(blob, InlineObject):
+        return Response(status, headers, blob.in_memory(start, stop), keep=keep)
+    look_again = partial(reading.look_again, ctx, request.name, found)
+    return Response(status, headers, BlobBody(blob, start, stop), look_again)
+
+
+async def _get_missing(
+    ctx: ServiceContext,
+    request: DataPlaneRequest,
+    digest: Digest,
+    missing: BlobUnknown | NameUnknown,
+) -> Response:
+    """Return a blob that the upstream of a cached repository has, while it is being fetched."""
+    if request.is_head:
+        size = await size_of_missing_blob(ctx, request.name, digest, missing)
+        require_match(request, digest)
+        if is_not_modified(request, digest):
+            return Response(304, _named(digest))
+        return _described(digest, size)
+    found = await get_missing_blob(ctx, request.name, digest, missing)
+    if not isinstance(found, FedBlob):
+        return await _get_stored(ctx, request, digest, found)
+    require_match(request, digest)
+    if is_not_modified(request, digest):
+        return Response(304, _named(digest))
+    status, headers, start, stop = _part(request, digest, found.size)
+    ctx.pulls.cache.served(found.repository_id, stop - start)
+    return Response(status, headers, BlobBody(found.blob, start, stop))
+
+
+def _named(digest: Digest) -> Headers:
+    return [etag(digest), _CACHE, (b"docker-content-digest", digest.encode())]
+
+
+def _described(digest: Digest, size: int) -> Response:
+    """Return the answer to HEAD."""
+    length = (b"content-length", b"%d" % size)
+    return Response(200, [length, _OCTETS, _RANGES, *_named(digest)])
+
+
+def _part(request: DataPlaneRequest, digest: Digest, size: int) -> _Part:
+    """Return the part that a request asks for.
+
+    Raises:
+        RangeUnsatisfiable: it has no byte of the blob.
+
+    """
+    span = None
+    if range_still_holds(request, digest):
+        span = parse_range(request.header(b"range"), size)
+    start, stop = span or (0, size)
+    headers = [_OCTETS, _RANGES, *_named(digest), (b"content-length", b"%d" % (stop - start))]
+    if span is not None:
+        headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, size)))
+    return _Part(206 if span else 200, headers, start, stop)

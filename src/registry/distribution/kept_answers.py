@@ -30,12 +30,18 @@ MOST_SECONDS: Final = 300
 def kept_manifest(
     ctx: ServiceContext, request: DataPlaneRequest, reference: str | Digest, found: StoredManifest
 ) -> Keep | None:
-    """Return how the answer to a pull of a manifest may be given again."""
-    if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES:
+    """Return how the answer to a pull of a manifest may be given again.
+
+    That of a cached tag is kept while the tag is fresh, and one that tells its age is not.
+    """
+    if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES or found.stale_since is not None:
         return None
+    until = _until(ctx, request)
+    if found.fresh_until is not None:
+        until = min(until, found.fresh_until)
     proof = Proof(manifests.look_at_manifest, (request.name, reference), manifests.seen_of(found))
     counts = not request.is_head and request.grant.counts_pulls
-    return Keep(_until(ctx, request), proof, partial(ctx.pulls.note, found.id) if counts else None)
+    return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
 
 def kept_blob(

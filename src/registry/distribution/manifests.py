@@ -16,6 +16,7 @@ from registry.distribution.conditions import (
 from registry.distribution.kept_answers import kept_manifest
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
+from registry.distribution.stale import stale_headers
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest
 from registry.oci.manifest import MAX_BYTES
@@ -23,6 +24,7 @@ from registry.oci.reference import parse_reference, parse_tag
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
 from registry.services.images.manifests import MAX_TAGS, ManifestPut
+from registry.services.pull_through.manifests import pull_manifest
 from registry.services.tags import pointers as tags
 
 MAX_WARNINGS: Final = 20
@@ -31,12 +33,14 @@ MAX_WARNINGS: Final = 20
 async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-3: return the stored bytes and media type; ``Accept`` is ignored."""
     reference = _existing(request)
-    found = await manifests.get_whole_manifest(ctx, request.name, reference)
+    found = await pull_manifest(ctx, request.name, reference)
     digest = reference if isinstance(reference, Digest) else found.pushed_digest
     require_match(request, digest)
     headers = [etag(digest), (b"docker-content-digest", digest.encode())]
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
+    if found.stale_since is not None:
+        headers += stale_headers(ctx.clock() - found.stale_since)
     keep = kept_manifest(ctx, request, reference, found)
     if is_not_modified(request, digest):
         return Response(304, headers, keep=keep)

@@ -89,7 +89,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
     """Send a blob's bytes as fast as the server can.
 
     By ``sendfile``; or, if they are stored otherwise and are many, decrypted and sent in a bulk
-    thread; else in parts.
+    thread; else in parts, also if they still grow.
     """
     blob, start, stop = body
     extensions = scope.get("extensions", {})
@@ -105,7 +105,8 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
         )
         return
     count = stop - start
-    if region is None and count >= _BULK_BYTES and "entrepot.send_parts" in extensions:
+    is_whole = blob.length is not None
+    if region is None and is_whole and count >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         await send(
             {
                 "type": "entrepot.send_parts",

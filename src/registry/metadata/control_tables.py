@@ -157,6 +157,7 @@ deleted_manifest_children = Table(
     metadata,
     Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
     Column("child_digest", DigestText, primary_key=True),
+    Column("is_missing", Boolean, nullable=False, server_default=text("false")),
 )
 
 # Numbers of live repositories per folder: a prefix of names up to a slash, or the empty prefix.

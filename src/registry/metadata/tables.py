@@ -341,7 +341,7 @@ manifest_children = Table(
     Column("parent_id", Id, primary_key=True),
     Column("child_digest", DigestText, primary_key=True),
     Column("repository_id", Id, nullable=False),
-    Column("child_id", Id),
+    Column("child_id", Id),  # null: the cache has not fetched it
     ForeignKeyConstraint(
         ["parent_id", "repository_id"],
         ["manifests.id", "manifests.repository_id"],
@@ -351,6 +351,13 @@ manifest_children = Table(
         ["child_id", "repository_id"], ["manifests.id", "manifests.repository_id"]
     ),
     Index(None, "child_id"),
+)
+Index(
+    "ix_manifest_children_missing",
+    manifest_children.c.repository_id,
+    manifest_children.c.child_digest,
+    sqlite_where=manifest_children.c.child_id.is_(None),
+    postgresql_where=manifest_children.c.child_id.is_(None),
 )
 
 tags = Table(
@@ -362,6 +369,12 @@ tags = Table(
     Column("pushed_digest", DigestText, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
+    # Of a tag of the pull-through cache, else null: until when the upstream is not asked, since
+    # when it is not as an upstream said (null: it is), when one said it last, and with which ETag.
+    Column("fresh_until", Moment),
+    Column("stale_since", Moment),
+    Column("checked_at", Moment),
+    Column("upstream_etag", Text),
     ForeignKeyConstraint(
         ["manifest_id", "repository_id"],
         ["manifests.id", "manifests.repository_id"],

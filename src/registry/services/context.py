@@ -13,6 +13,7 @@ from cloudcore.iam.principal import Source
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
+from registry.metadata.images.manifests import StoredManifest
 from registry.services.blobs.broken_wraps import BrokenWraps
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
@@ -20,7 +21,9 @@ from registry.services.changes import Change, RegistryHost
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
+from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
+from registry.services.pull_through.single_flight import SingleFlight
 from registry.settings import Delays, Limits
 from registry.upstream.base import Upstream
 
@@ -59,8 +62,12 @@ class ServiceContext:
     """Asks upstream registries; None: nothing is fetched, and what is cached is served."""
     cache_credential: OpenCredential = no_credential
     """Opens the credential of a rule of the pull-through cache."""
+    manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
+    """What is being asked of upstreams for manifests."""
     upstream_allowed: Allowed = _PUBLIC
     """Which upstreams rules may name besides those of the public internet."""
+    referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
+    """What is being asked of them for referrers."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
@@ -69,6 +76,8 @@ class ServiceContext:
     """Called when a blob or a manifest is newly found damaged."""
     count: Count = count_nothing
     """Counts an event (`registry.counted`)."""
+    fills: Fills = field(default_factory=Fills)
+    """What is being fetched from upstream registries."""
 
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None

@@ -24,6 +24,7 @@ MAX_RULES: Final = 50
 
 EVENT_TYPES: Final = (
     events.IMAGE_PUSHED,
+    events.IMAGE_CACHED,
     events.IMAGE_DELETED,
     events.TAG_MOVED,
     events.TAG_DELETED,

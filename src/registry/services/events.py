@@ -19,6 +19,7 @@ from registry.services.access import repository_crn
 from registry.services.changes import Change
 
 IMAGE_PUSHED: Final = "registry.image.pushed"
+IMAGE_CACHED: Final = "registry.image.cached"
 IMAGE_DELETED: Final = "registry.image.deleted"
 TAG_MOVED: Final = "registry.tag.moved"
 TAG_DELETED: Final = "registry.tag.deleted"

@@ -19,6 +19,7 @@ _INLINE: Final = (400, 403, 409)
 
 EVENT_TYPES: Final[Mapping[str, str]] = {
     "registry.image.pushed": "An image was pushed",
+    "registry.image.cached": "An image was fetched by the pull-through cache",
     "registry.image.deleted": "An image was deleted",
     "registry.tag.moved": "A tag was created, moved or restored",
     "registry.tag.deleted": "A tag was deleted",

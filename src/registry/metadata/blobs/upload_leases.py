@@ -33,6 +33,9 @@ _LOCK_EXPIRED: Final = Statement(
     .where(_u.id == bindparam("upload_id"), _u.expires_at <= bindparam("now"))
     .with_for_update()
 )
+_LOCK_ANY: Final = Statement(
+    select(*COLUMNS).where(_u.id == bindparam("upload_id")).with_for_update()
+)
 _taken: Final = {
     "lease_holder": bindparam("holder"),
     "lease_token": _u.lease_token + literal_column("1"),
@@ -85,6 +88,11 @@ def lock_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
 def lock_expired_upload(tx: Connection, upload_id: str, now: int) -> Upload | None:
     """Lock and return a session that has expired, or None."""
     return upload_of(tx.row(_LOCK_EXPIRED, upload_id=upload_id, now=now))
+
+
+def lock_any_upload(tx: Connection, upload_id: str) -> Upload | None:
+    """Lock and return a session, open or expired, or None."""
+    return upload_of(tx.row(_LOCK_ANY, upload_id=upload_id))
 
 
 def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: bool) -> Upload:

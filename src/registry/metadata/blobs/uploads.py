@@ -34,6 +34,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
+from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.tables import ended_uploads, repositories, uploads
 
 _u = uploads.c
@@ -125,8 +126,15 @@ def lease_of(upload: Upload) -> Lease:
 
 
 def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
-    """Return the condition that more than `beyond` (a parameter's name) sessions are open."""
-    found = select(_u.expires_at).where(where, _u.expires_at > bindparam("now"))
+    """Return the condition that more than `beyond` (a parameter's name) sessions are open.
+
+    Those of the platform, which fetch a blob from an upstream, do not count.
+    """
+    found = select(_u.expires_at).where(
+        where,
+        _u.expires_at > bindparam("now"),
+        ~exists().where(blob_fills.c.upload_id == _u.id),
+    )
     return exists(found.limit(literal_column("1")).offset(bindparam(beyond)))
 
 

@@ -30,6 +30,7 @@ from registry.metadata.control_tables import (
     deleted_tags,
     repository_folders,
 )
+from registry.metadata.pull_through.image_tables import deleted_missing_blobs, missing_blobs
 from registry.metadata.tables import (
     blob_objects,
     inline_bytes,
@@ -170,10 +171,13 @@ _UPLOADS: Final = _after(
 )
 
 
-def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str]) -> Select[Any]:
+def _documents(
+    of: Table, blobs: ColumnElement[str], missing: ColumnElement[str], children: ColumnElement[str]
+) -> Select[Any]:
     """Return a query for manifests, live or deleted, and the number of their edges.
 
-    `blobs` and `children` are the columns of the edges' parents.
+    `blobs`, `missing` and `children` are the columns of the edges' parents. A blob that the cache
+    has yet to fetch is an edge too, like a child that it has yet to fetch.
     """
     m = of.c
     return (
@@ -183,7 +187,7 @@ def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str
             m.digest,
             m.media_type,
             manifest_bodies.c.body,
-            _count(blobs, blobs == m.id),
+            _count(blobs, blobs == m.id) + _count(missing, missing == m.id),
             _count(children, children == m.id),
         )
         .select_from(of)
@@ -199,7 +203,12 @@ def _documents(of: Table, blobs: ColumnElement[str], children: ColumnElement[str
 
 
 def _live_documents() -> Select[Any]:
-    return _documents(manifests, manifest_blobs.c.manifest_id, manifest_children.c.parent_id)
+    return _documents(
+        manifests,
+        manifest_blobs.c.manifest_id,
+        missing_blobs.c.manifest_id,
+        manifest_children.c.parent_id,
+    )
 
 
 _MANIFESTS: Final = _after(_live_documents(), _m.id)
@@ -212,6 +221,7 @@ _SAMPLES: Final = (
             _documents(
                 deleted_manifests,
                 deleted_manifest_blobs.c.manifest_id,
+                deleted_missing_blobs.c.manifest_id,
                 deleted_manifest_children.c.manifest_id,
             )
             .where(_d.repository_id == bindparam("repository_id"))

@@ -38,6 +38,10 @@ class StoredManifest(NamedTuple):
     body: bytes
     pushed_digest: str
     """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
+    fresh_until: int | None = None
+    """Found by a tag of the pull-through cache: until when the upstream is not asked; else None."""
+    stale_since: int | None = None
+    """When the upstream last confirmed that tag, if it could not be asked again; else None."""
 
 
 class KeptBody(Enum):
@@ -106,6 +110,8 @@ class SeenManifest(NamedTuple):
     digest: str
     media_type: str
     pushed_digest: str
+    fresh_until: int | None = None
+    stale_since: int | None = None
 
 
 def _served() -> Select[Any]:
@@ -129,7 +135,7 @@ def _with_body(found: Select[Any]) -> Select[Any]:
 
 _TAGGED_ONE: Final = (
     _served()
-    .add_columns(tags.c.pushed_digest)
+    .add_columns(tags.c.pushed_digest, tags.c.fresh_until, tags.c.stale_since)
     .join(tags, tags.c.manifest_id == _m.id)
     .where(tags.c.repository_id == repositories.c.id, tags.c.name == bindparam("tag"))
 )
@@ -264,7 +270,9 @@ _PULLED: Final = Statement(
 def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return the manifest that a tag points to, or None."""
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
-    return StoredManifest(row[0], row[1], row[2], row[3], row[5], row[4]) if row else None
+    if row is None:
+        return None
+    return StoredManifest(row[0], row[1], row[2], row[3], row[7], row[4], row[5], row[6])
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:

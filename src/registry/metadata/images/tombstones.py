@@ -119,10 +119,12 @@ _OBJECTS_TO_HOLD: Final = Statement(
 )
 _KEEP_CHILDREN: Final = Statement(
     deleted_manifest_children.insert().from_select(
-        ["manifest_id", "child_digest"],
-        select(manifest_children.c.parent_id, manifest_children.c.child_digest).where(
-            manifest_children.c.parent_id.in_(listed("ids"))
-        ),
+        ["manifest_id", "child_digest", "is_missing"],
+        select(
+            manifest_children.c.parent_id,
+            manifest_children.c.child_digest,
+            manifest_children.c.child_id.is_(None),
+        ).where(manifest_children.c.parent_id.in_(listed("ids"))),
     )
 )
 
@@ -163,7 +165,10 @@ _COUNT: Final = Statement(
 )
 _CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
-    .where(deleted_manifest_children.c.manifest_id == bindparam("manifest_id"))
+    .where(
+        deleted_manifest_children.c.manifest_id == bindparam("manifest_id"),
+        ~deleted_manifest_children.c.is_missing,
+    )
     .order_by(deleted_manifest_children.c.child_digest)
 )
 _BLOBS: Final = Statement(
@@ -308,7 +313,7 @@ def count_tombstones(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def children_of(tx: Connection, tombstone_id: str) -> list[str]:
-    """Return the digests of the children of a deleted index."""
+    """Return the digests of the children of a deleted index, without those it lacked."""
     return [row[0] for row in tx.rows(_CHILDREN, manifest_id=tombstone_id)]
 
 

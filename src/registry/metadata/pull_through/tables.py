@@ -10,6 +10,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    Index,
     LargeBinary,
     Table,
     Text,
@@ -17,8 +18,9 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
 from cloudcore.identity.tables import accounts
+from registry.metadata.tables import uploads
 
 pull_through_cache_rules = Table(
     "pull_through_cache_rules",
@@ -43,6 +45,19 @@ pull_through_cache_rules = Table(
     CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
 )
 
+# The blobs that are being fetched from an upstream: one fetch per account and digest.
+blob_fills = Table(
+    "blob_fills",
+    metadata,
+    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    Column("digest", DigestText, primary_key=True),
+    # That stages the bytes; its end is the end of the fill.
+    Column("upload_id", ForeignKey(uploads.c.id, ondelete="CASCADE"), nullable=False),
+    # Of the blob; null: the upstream has not told, or the bytes are not staged in a file.
+    Column("size", BigInteger),
+    Index("uq_blob_fills_upload_id", "upload_id", unique=True),
+)
+
 # Totals since the rule was created; a row comes with the first pull.
 pull_through_stats = Table(
     "pull_through_stats",
@@ -56,4 +71,4 @@ pull_through_stats = Table(
     Column("served_bytes", BigInteger, nullable=False),
 )
 
-TABLES: Final = (pull_through_cache_rules, pull_through_stats)
+TABLES: Final = (pull_through_cache_rules, pull_through_stats, blob_fills)

@@ -18,6 +18,9 @@ from registry.metadata.tables import repositories
 
 _r = repositories.c
 
+PULL_THROUGH_CACHE: Final = "pull_through_cache"
+"""The source of a repository that the pull-through cache fills."""
+
 
 class RegistryAccount(NamedTuple):
     """An account: the unit of isolation, named in image references by its handle."""
@@ -37,6 +40,8 @@ class Repository(NamedTuple):
     immutable_tag_exclusions: tuple[str, ...]
     has_event_rules: bool
     """True if its account has an event rule, for any of its repositories."""
+    is_cached: bool = False
+    """True if the pull-through cache fills it; nothing is pushed to it."""
 
 
 class Revision(NamedTuple):
@@ -86,6 +91,7 @@ REPOSITORY_COLUMNS: Final = (
     _r.tag_mutability,
     _r.immutable_tag_exclusions,
     exists().where(event_rules.c.account_id == _r.account_id),
+    _r.source,
 )
 """The columns that `repository_of` reads."""
 
@@ -252,4 +258,12 @@ def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -
 def repository_of(row: Row) -> Repository:
     """Return the repository in a row that begins with `REPOSITORY_COLUMNS`."""
     exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
-    return Repository(row[0], row[1], row[2], row[3] == "immutable", exclusions, bool(row[5]))
+    return Repository(
+        row[0],
+        row[1],
+        row[2],
+        row[3] == "immutable",
+        exclusions,
+        bool(row[5]),
+        row[6] == PULL_THROUGH_CACHE,
+    )

@@ -57,14 +57,14 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     if row is None:
         return None
     target = Target(
-        account_id=row[1], repository_id=row[0], document=row[11], principal_ids=row[12]
+        account_id=row[1], repository_id=row[0], document=row[12], principal_ids=row[13]
     )
     return VisibleRepository(
         repository=repository_of(row),
-        handle=row[6],
-        image_count=row[7],
-        tagged_image_count=row[8],
-        tag_count=row[9],
-        updated_at=row[10],
+        handle=row[7],
+        image_count=row[8],
+        tagged_image_count=row[9],
+        tag_count=row[10],
+        updated_at=row[11],
         target=target,
     )

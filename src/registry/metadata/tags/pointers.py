@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, select
+from sqlalchemy import bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -41,6 +41,7 @@ _PUT: Final = Statement(
             pushed_digest=bindparam("pushed_digest"),
             created_at=bindparam("now"),
             updated_at=bindparam("now"),
+            fresh_until=bindparam("fresh_until"),
         )
     )
     .on_conflict_do_update(
@@ -49,6 +50,10 @@ _PUT: Final = Statement(
             "manifest_id": _inserted.excluded.manifest_id,
             "pushed_digest": _inserted.excluded.pushed_digest,
             "updated_at": _inserted.excluded.updated_at,
+            "fresh_until": _inserted.excluded.fresh_until,
+            "stale_since": text("NULL"),
+            "checked_at": text("NULL"),
+            "upstream_etag": text("NULL"),
         },
     )
     .returning(
@@ -99,9 +104,18 @@ def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
 
 
 def upsert_tag(
-    tx: Connection, repository_id: str, name: str, manifest_id: str, pushed_digest: str, now: int
+    tx: Connection,
+    repository_id: str,
+    name: str,
+    manifest_id: str,
+    pushed_digest: str,
+    now: int,
+    fresh_until: int | None = None,
 ) -> bool:
-    """Insert or move a tag; return True if there is a deleted tag with its name."""
+    """Insert or move a tag; return True if there is a deleted tag with its name.
+
+    A tag of the pull-through cache is `fresh_until` that moment; another one has None.
+    """
     row = tx.row(
         _PUT,
         repository_id=repository_id,
@@ -109,6 +123,7 @@ def upsert_tag(
         manifest_id=manifest_id,
         pushed_digest=pushed_digest,
         now=now,
+        fresh_until=fresh_until,
     )
     assert row is not None
     return bool(row[0])

@@ -27,6 +27,7 @@ from registry.services.blobs.moved_links import leave
 from registry.services.blobs.reading import FoundBlob, check_blob
 from registry.services.blobs.sealing import repository_and_key
 from registry.services.context import ServiceContext
+from registry.services.pull_through.references import complete_blob
 
 _TRIES: Final = 3
 """Attempts to wrap the data key of bytes that others replace meanwhile."""
@@ -82,6 +83,26 @@ async def mount_blob(
     """
     may_pull = await rights.sources(name, source)
     await repository_and_key(ctx, name, rights)
+    return await _mount_checked(ctx, name, digest, source, may_pull)
+
+
+async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Link | None:
+    """Link a blob that any repository of the account has into a repository that exists.
+
+    For the pull-through cache, which has found that this repository may have the blob. Return None
+    if no repository has it, or it is damaged, or no KMS key opens it.
+    """
+    return await _mount_checked(ctx, name, digest, None, lambda _: True)
+
+
+async def _mount_checked(
+    ctx: ServiceContext,
+    name: Name,
+    digest: Digest,
+    source: Name | None,
+    may_pull: Callable[[Name], bool],
+) -> Link | None:
+    """Link a blob and check its bytes; return None if that is not possible."""
     link = await _mount_wrapped(ctx, name, digest, source, may_pull)
     if link is None:
         return None
@@ -172,6 +193,8 @@ def _mount(
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if target is None or canonical is None:
         return None
+    if target.is_cached and repositories.lock_repository(tx, target.id) is None:
+        return None
     found = _source_link(tx, target.account_id, name, canonical, source, may_pull)
     if found is None or not blobs.undelete_object(tx, found.object_id, found.stored_id):
         return None
@@ -184,6 +207,9 @@ def _mount(
     before = blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
         leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
+    if target.is_cached:
+        names = list(dict.fromkeys((canonical, str(digest))))
+        complete_blob(tx, target.id, names, found.size, now)
     return blobs.find_link(tx, name.handle, name.repository, canonical)
 
 

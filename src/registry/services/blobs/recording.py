@@ -41,12 +41,14 @@ from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
+from registry.metadata.repositories.live import lock_repository
 from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
 from registry.services.blobs.moved_links import leave
 from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
 from registry.services.blobs.sealing import Seal
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
+from registry.services.pull_through.references import complete_blob
 
 VERIFIED_FOR: Final = 7 * 24 * 3600 * MICROSECONDS
 """Microseconds for which verified bytes of the right size are assumed to be whole."""
@@ -62,6 +64,8 @@ class NewBytes(NamedTuple):
     stored: Stored
     seal: Seal | None
     """None: they are plain."""
+    is_cached: bool = False
+    """True if the pull-through cache fetched them: manifests may list them already."""
 
 
 class _Kept(NamedTuple):
@@ -260,6 +264,8 @@ def _record_rows(
 
     """
     account_id, stored = new.account_id, new.stored
+    if new.is_cached and lock_repository(tx, new.repository_id) is None:
+        raise _NoRepositoryError
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
     result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
@@ -277,6 +283,9 @@ def _record_rows(
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
     if stored.alias is not None:
         blobs.add_alias(tx, account_id, stored.alias, stored.digest)
+    if new.is_cached:
+        names = [stored.digest, *(() if stored.alias is None else (stored.alias,))]
+        complete_blob(tx, new.repository_id, names, stored.size, now)
     if ending is not None and not uploads.remove_upload(tx, ending, now):
         raise UploadLeaseLost
     return result

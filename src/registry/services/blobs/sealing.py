@@ -17,7 +17,7 @@ from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import repository_for_push
+from registry.services.repositories.names import refuse_push, repository_for_push
 
 
 class WritingKey(NamedTuple):
@@ -181,7 +181,10 @@ def _find(
     tx: Connection, ctx: ServiceContext, name: Name
 ) -> tuple[Repository, WritingKey | None] | None:
     repository = repositories.find_repository(tx, name.handle, name.repository)
-    return None if repository is None else (repository, _key_of(tx, ctx, repository))
+    if repository is None:
+        return None
+    refuse_push(repository)
+    return repository, _key_of(tx, ctx, repository)
 
 
 def _key_of(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:

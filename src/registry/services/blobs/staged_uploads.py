@@ -100,10 +100,10 @@ async def finish_staged(
             try:
                 progress = await chunk.body(move.take, finish)
             except DigestMismatch:
-                await _end(ctx, hold, staged)
+                await end_staged(ctx, hold, staged)
                 raise
             if progress.stored is not None:
-                await _record(ctx, hold, progress.stored)
+                await record_staged(ctx, hold, progress.stored)
                 return
         await _advance(ctx, hold, progress)
     raise cut_short()
@@ -182,7 +182,7 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
         staged = await open_stage(ctx, hold)
     except ObjectUnknown:
         # The acknowledged bytes were lost (a flush failed): the upload must begin anew.
-        await _end(ctx, hold)
+        await end_staged(ctx, hold)
         raise unknown(upload.id) from None
     async with aclosing(staged):
         try:
@@ -195,8 +195,8 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
             raise
 
 
-async def _end(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
-    """End a session, then delete its bytes, unless a row still names them."""
+async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
+    """End the session of a hold, then delete its bytes, unless a row still names them."""
     hold.is_over = True
     ending = ending_of(ctx, hold.upload.id, hold.lease)
     is_ended = await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
@@ -232,12 +232,20 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
         await drop_received(ctx, hold)
 
 
-async def _record(ctx: ServiceContext, hold: UploadHold, stored: Stored) -> None:
-    """Record the blob and end its session."""
+async def record_staged(
+    ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
+) -> None:
+    """Record the blob of a hold and end its session; `is_cached`: see `NewBytes`.
+
+    Raises:
+        UploadUnknown, UploadBusy: another request has the session now, or it has ended.
+        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled: see `record_blob`; the session stays.
+
+    """
     upload = hold.upload
     writing = hold.keys.writing if hold.keys else None
     seal = await seal_under(ctx, writing, hold.seal, stored.object_id)
-    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
+    new = NewBytes(upload.repository_id, upload.account_id, stored, seal, is_cached)
     hold.is_over = True
     try:
         await record_blob(ctx, new, ending_of(ctx, upload.id, hold.lease))

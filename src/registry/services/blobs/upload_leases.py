@@ -238,12 +238,18 @@ class Leases:
 
     def take_expired(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
         """Take the lease of an expired session; return None if another holder has it."""
-        before = rows.lock_expired_upload(tx, upload_id, now)
-        if before is None or self.is_writing(upload_id):
+        return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
+
+    def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
+        """Take the lease of a session, to end it; return None if another holder has it."""
+        return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
+
+    def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:
+        if before is None or self.is_writing(before.id):
             return None
         if not (self.is_abandoned(before) or has_run_out(before, now)):
             return None
-        return rows.take(tx, upload_id, self.holder, now + LEASE, shared=True)
+        return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(
         self,

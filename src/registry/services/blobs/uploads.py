@@ -35,7 +35,7 @@ from registry.services.blobs.upload_ids import Place
 from registry.services.blobs.upload_sessions import Session, check_room, get_session
 from registry.services.blobs.upload_stages import discard_stage
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import repository_for_push
+from registry.services.repositories.names import refuse_push, repository_for_push
 
 
 async def start_upload(
@@ -67,7 +67,8 @@ def _may_start(tx: Connection, ctx: ServiceContext, name: Name, now: int) -> Rep
 
 
 def _check_may_start(tx: Connection, ctx: ServiceContext, repository: Repository, now: int) -> None:
-    """Check the KMS key, and that the repository and its account may have one more open session."""
+    """Check that a repository takes pushes, and that it may have one more open session."""
+    refuse_push(repository)
     check_writable(ctx, tx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
 

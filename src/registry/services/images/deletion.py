@@ -17,6 +17,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests, tombstones
 from registry.metadata.images.manifests import ManifestRow
+from registry.metadata.pull_through.missing import keep_missing
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
 from registry.metadata.settings import find_settings
@@ -118,6 +119,8 @@ def _soft_delete(
         now=now,
         restorable_until=until,
     )
+    if repository.is_cached:
+        keep_missing(tx, list(tags))
     if held:
         condemn(tx, repository.account_id, held, now)  # only the older tombstones referenced them
     names = [tag for pairs in tags.values() for tag, _ in pairs]

@@ -21,7 +21,8 @@ from registry.metadata.images.manifests import (
     SeenManifest,
     StoredManifest,
 )
-from registry.metadata.images.trees import TreeBounds, measure_tree
+from registry.metadata.pull_through import missing
+from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
 from registry.metadata.tags.deleted import attach_deleted_tags
@@ -34,19 +35,17 @@ from registry.services.access import DELETE, PUSH, Rights
 from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
-from registry.services.events import IMAGE_PUSHED, RegistryEvent, publish
+from registry.services.events import IMAGE_CACHED, IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
+from registry.services.images.tree_size import size_of_tree
+from registry.services.pull_through import references
 from registry.services.repositories.locks import lock_known_repository, lock_named_repository
 from registry.services.repositories.names import get_named_repository, repository_for_push
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_TAGS: Final = 50
 """The most tags that one PUT may set (end-7b; the specification requires at least 10)."""
-TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
-"""Bounds of the tree under an index. A multi-platform image has one or two levels and some ten
-children. In the transaction that stores the index, each level costs a statement and each edge a
-row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,13 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> See
 def seen_of(found: StoredManifest) -> SeenManifest:
     """Return what `look_at_manifest` returned when `found` was read."""
     return SeenManifest(
-        found.id, found.repository_id, found.digest, found.media_type, found.pushed_digest
+        found.id,
+        found.repository_id,
+        found.digest,
+        found.media_type,
+        found.pushed_digest,
+        found.fresh_until,
+        found.stale_since,
     )
 
 
@@ -127,7 +132,7 @@ async def push_manifest(
     read = await ctx.manifest_reader.read(put.body, put.content_type, put.expected)
     repository = await repository_for_push(ctx, name, rights)
     result, kept = await ctx.database.write(
-        _put,
+        put_manifest,
         name,
         repository.id,
         put,
@@ -176,7 +181,7 @@ def _find(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest
     return manifests.find_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def _put(
+def put_manifest(
     tx: Connection,
     name: Name,
     repository_id: str,
@@ -185,6 +190,16 @@ def _put(
     manifest_id: str,
     change: Change,
 ) -> tuple[PutResult, KeptBody]:
+    """Store a parsed manifest under this id, unless it is there, and point its tags to it.
+
+    Return the result and what was done to its body. Into a repository of the pull-through cache it
+    may come before what it lists.
+
+    Raises:
+        ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
+        NameUnknown: the repository was deleted.
+
+    """
     change.begin()
     repository = lock_known_repository(tx, name, repository_id)
     parsed, digest = read.manifest, read.digest
@@ -198,7 +213,9 @@ def _put(
         )
         # A referrer may name its subject by sha512.
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
-        events.append(_pushed(digest, parsed, put.tags))
+        if repository.is_cached:
+            references.complete_child(tx, manifest_id, repository.id, [digest, read.sha512])
+        events.append(_stored(repository, digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
         raise ManifestInvalid(
             f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
@@ -217,9 +234,11 @@ def _put(
     return PutResult(pushed, parsed.subject, wrong_sizes), kept
 
 
-def _pushed(digest: Digest, parsed: Manifest, tags: Sequence[str]) -> RegistryEvent:
+def _stored(
+    repository: Repository, digest: Digest, parsed: Manifest, tags: Sequence[str]
+) -> RegistryEvent:
     return RegistryEvent(
-        IMAGE_PUSHED,
+        IMAGE_CACHED if repository.is_cached else IMAGE_PUSHED,
         digest=digest,
         tag=tags[0] if tags else None,
         media_type=parsed.media_type,
@@ -239,26 +258,29 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
+    A cached one may list what its repository does not have yet.
+
     Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
     """
     listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
     links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
-    missing = [
-        digest
+    lacking = [
+        MissingBlob(digest, descriptor.size)
         for digest, descriptor in listed.items()
         if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
     ]
     child_names = [descriptor.digest for descriptor in parsed.children]
     child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
     children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
-    missing += [name for name in child_names if child_digests.get(name) not in children]
-    if missing:
-        raise ManifestBlobUnknown(list(dict.fromkeys(missing)))
+    absent = [name for name in child_names if child_digests.get(name) not in children]
+    if (lacking or absent) and not repository.is_cached:
+        named = [each.digest for each in lacking] + absent
+        raise ManifestBlobUnknown(list(dict.fromkeys(named)))
 
-    size = sum(link.size for link in links.values())
+    size = sum(link.size for link in links.values()) + sum(each.size for each in lacking)
     if children:
-        size = _size_of_tree(tx, [child.id for child in children.values()])
+        size = size_of_tree(tx, [child.id for child in children.values()])
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,
@@ -282,6 +304,13 @@ def _store(
         blobs.add_references(tx, repository.id, list(links))
     if children:
         manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
+    if lacking:
+        missing.add_missing_blobs(tx, manifest_id, repository.id, lacking)
+    if absent:
+        names = [child_digests.get(name, name) for name in absent]
+        missing.add_missing_children(tx, manifest_id, repository.id, names)
+    if repository.is_cached and children:
+        size = references.measure_index(tx, manifest_id)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     repositories.add_to_counters(
         tx, repository.id, now, Counts(images=1, size=gained, deleted_tags=regained)
@@ -292,22 +321,6 @@ def _store(
         if (link := links.get(canonical.get(name, ""))) and link.size != descriptor.size
     )
     return ManifestRow(manifest_id, digest, size, 0, parsed.media_type), wrong, kept
-
-
-def _size_of_tree(tx: Connection, children: Sequence[str]) -> int:
-    """Return the total size of the distinct blobs under the manifests with these ids."""
-    found = measure_tree(tx, children, TREE_BOUNDS)
-    if found.depth > TREE_BOUNDS.depth:
-        raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
-    if found.edges > TREE_BOUNDS.edges:
-        raise ManifestInvalid(
-            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
-        )
-    if found.size_bytes is None:
-        raise ManifestInvalid(
-            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
-        )
-    return found.size_bytes
 
 
 def _unknown(name: Name, reference: str) -> ManifestUnknown:

@@ -36,6 +36,7 @@ from registry.metadata.tags.deleted import attach_deleted_tags, find_deleted_tag
 from registry.metadata.tags.pointers import find_tag
 from registry.services.changes import Change
 from registry.services.events import IMAGE_PUSHED, REPOSITORY_CREATED, RegistryEvent, publish
+from registry.services.pull_through import references
 from registry.services.pull_through.reserved_names import CACHED, check_unmirrored
 from registry.services.repositories.details import get_repository
 from registry.services.repositories.locks import lock_existing_repository
@@ -258,6 +259,8 @@ def _undelete_image(
     if children:
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
+    if repository.is_cached:
+        references.restore_references(tx, repository, tombstone.id, tombstone.digest, change.now)
     regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, change.now, counts)

@@ -23,8 +23,13 @@ def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
     """
     prefix = prefix_over(tx, account_id, repository)
     if prefix is not None:
-        raise RepositoryMirrored(
-            f"{repository} is under {prefix}/, which the pull-through cache fills from an upstream;"
-            " nothing else can be stored there",
-            prefix=prefix,
-        )
+        raise mirrored(repository, prefix)
+
+
+def mirrored(repository: str, prefix: str) -> RepositoryMirrored:
+    """Return the error for a push to a name under the prefix of a rule."""
+    return RepositoryMirrored(
+        f"{repository} is under {prefix}/, which the pull-through cache fills from an upstream;"
+        " nothing else can be stored there",
+        prefix=prefix,
+    )

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from registry.errors import NameUnknown
+from registry.errors import NameUnknown, RepositoryMirrored
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
@@ -15,7 +16,7 @@ from registry.services.audit import record_change
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
-from registry.services.pull_through.reserved_names import check_unmirrored
+from registry.services.pull_through.reserved_names import check_unmirrored, mirrored
 
 
 class NamePage(NamedTuple):
@@ -43,6 +44,36 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
     return found
 
 
+def refuse_push(repository: Repository) -> None:
+    """Check that a repository takes pushes.
+
+    Raises:
+        RepositoryMirrored: the pull-through cache fills it.
+
+    """
+    if repository.is_cached:
+        raise RepositoryMirrored(
+            f"{repository.name} mirrors another registry: push there, or to another name",
+            name=repository.name,
+        )
+
+
+def refuse_mirrored(tx: Connection, name: Name) -> None:
+    """Check that a name takes pushes, be there a repository or not.
+
+    Raises:
+        RepositoryMirrored: the pull-through cache fills its repository, or a rule has the name.
+
+    """
+    found = repositories.find_repository(tx, name.handle, name.repository)
+    if found is not None:
+        refuse_push(found)
+        return
+    rule = find_rule_for(tx, name.handle, name.repository)
+    if rule is not None:
+        raise mirrored(name.repository, rule.prefix)
+
+
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:
     """Return the repository of this name; create it if the account and the caller's rights permit.
 
@@ -52,12 +83,14 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
     Raises:
         NameUnknown: there is no such repository, and it cannot be created: there is no such
             account, its auto-create is off, or the caller may not create repositories.
-        RepositoryMirrored: the name belongs to a rule of the pull-through cache.
+        RepositoryMirrored: the pull-through cache fills it, or a rule of it has the name.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
     if found is not None:
+        refuse_push(found)
         return found
+    await ctx.database.read(refuse_mirrored, name)
     if not await rights.may_create(name):
         raise name_unknown(name, f"and you may not create it: that takes {CREATE} on {name}")
     change = ctx.change_by(rights.principal, rights.source, rights.client)

@@ -137,7 +137,8 @@ def _point(
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
-    if tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now):
+    due = 0 if repository.is_cached else None  # whoever has asked the upstream says so afterwards
+    if tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now, due):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1

@@ -1,0 +1,103 @@
+"""The blobs that are being fetched from an upstream, and what of them is staged.
+
+A fill is an upload session of the platform with a row in `blob_fills`, which there is once per
+account and digest: who inserts it fetches, and all others follow. The row ends with the session.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
+from registry.metadata.pull_through.tables import blob_fills
+from registry.metadata.tables import uploads
+
+_f = blob_fills.c
+_u = uploads.c
+
+
+class Fill(NamedTuple):
+    """A blob that is being fetched."""
+
+    size: int | None
+    """Of the blob. None until the upstream has told it and the bytes are staged in a file."""
+    expires_at: int
+    upload: Upload
+
+
+_ADD: Final = Statement(
+    insert(blob_fills)
+    .values(
+        account_id=bindparam("account_id"),
+        digest=bindparam("digest"),
+        upload_id=bindparam("upload_id"),
+    )
+    .on_conflict_do_nothing()
+)
+_FIND: Final = Statement(
+    select(_f.size, _u.expires_at, *COLUMNS)
+    .join_from(blob_fills, uploads, _u.id == _f.upload_id)
+    .where(_f.account_id == bindparam("account_id"), _f.digest == bindparam("digest"))
+)
+_NOTE: Final = Statement(
+    uploads.update()
+    .where(*FENCED)
+    .values(
+        received_bytes=bindparam("received"),
+        digests=bindparam("known_digests"),
+        stage_id=bindparam("stage"),
+        kms_key_id=bindparam("key"),
+        wrapped_data_key=bindparam("wrapped"),
+        stage_shared=literal_column("false"),
+        expires_at=bindparam("expires"),
+    )
+)
+_SET_SIZE: Final = Statement(
+    blob_fills.update().where(_f.upload_id == bindparam("id")).values(size=bindparam("bytes"))
+)
+
+
+def add_fill(tx: Connection, account_id: str, digest: str, upload_id: str) -> bool:
+    """Insert the row of a fill; return False if the account has one of this digest."""
+    added = tx.execute(_ADD, account_id=account_id, digest=digest, upload_id=upload_id)
+    return added == 1
+
+
+def find_fill(tx: Connection, account_id: str, digest: str) -> Fill | None:
+    """Return the fill of a digest in an account, or None; also one that has expired."""
+    row = tx.row(_FIND, account_id=account_id, digest=digest)
+    if row is None:
+        return None
+    upload = upload_of(row[2:])
+    assert upload is not None
+    return Fill(row[0], row[1], upload)
+
+
+def note_staged(
+    tx: Connection, lease: Lease, received: Received, size: int | None, expires_at: int
+) -> bool:
+    """Note what is staged durably, and the blob's size; return False if the lease was lost.
+
+    The lease stays. Idempotent.
+    """
+    wrap, stage_id, digests = received.wrap, received.stage_id, received.digests
+    changed = tx.execute(
+        _NOTE,
+        **lease._asdict(),
+        received=received.size,
+        known_digests=msgspec.json.encode(digests).decode() if digests else None,
+        stage=None if stage_id == lease.upload_id else stage_id,
+        key=None if wrap is None else wrap.kms_key_id,
+        wrapped=None if wrap is None else wrap.wrapped_data_key,
+        expires=expires_at,
+    )
+    if not changed:
+        return False
+    tx.execute(_SET_SIZE, id=lease.upload_id, bytes=size)
+    return True

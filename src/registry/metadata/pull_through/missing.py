@@ -1,0 +1,248 @@
+"""What cached manifests list and their repository does not have yet: blobs and children."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from registry.metadata.control_tables import deleted_manifest_children
+from registry.metadata.pull_through.image_tables import deleted_missing_blobs, missing_blobs
+from registry.metadata.tables import (
+    manifest_blobs,
+    manifest_children,
+    manifests,
+    repository_blobs,
+)
+
+_x = missing_blobs.c
+_c = manifest_children.c
+_m = manifests.c
+
+
+class MissingBlob(NamedTuple):
+    """A blob that a manifest lists, by the digest and size that it lists."""
+
+    digest: str
+    size: int
+
+
+class Wanting(NamedTuple):
+    """A manifest that lists a missing blob."""
+
+    manifest_id: str
+    digest: str
+    size: int
+
+
+_ADD: Final = Statement(
+    insert(missing_blobs)
+    .values(
+        manifest_id=bindparam("manifest_id"),
+        digest=bindparam("digest"),
+        repository_id=bindparam("repository_id"),
+        size=bindparam("size"),
+    )
+    .on_conflict_do_nothing()
+)
+_SIZE: Final = Statement(
+    select(func.max(_x.size)).where(
+        _x.repository_id == bindparam("repository_id"), _x.digest == bindparam("digest")
+    )
+)
+_OF_DIGESTS: Final = (
+    _x.repository_id == bindparam("repository_id"),
+    _x.digest.in_(listed("digests")),
+)
+_WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
+_FOUND: Final = Statement(missing_blobs.delete().where(*_OF_DIGESTS))
+_ADD_EDGES: Final = Statement(
+    insert(manifest_blobs)
+    .from_select(
+        ["manifest_id", "digest", "repository_id"],
+        select(
+            _m.id,
+            bindparam("digest", type_=manifest_blobs.c.digest.type),
+            _m.repository_id,
+        ).where(_m.repository_id == bindparam("repository_id"), _m.id.in_(listed("ids"))),
+    )
+    .on_conflict_do_nothing()
+)
+_REFER: Final = Statement(
+    repository_blobs.update()
+    .where(
+        repository_blobs.c.repository_id == bindparam("repository_id"),
+        repository_blobs.c.digest == bindparam("digest"),
+    )
+    .values(manifest_refs=repository_blobs.c.manifest_refs + bindparam("count"))
+)
+_GROW: Final = Statement(
+    manifests.update()
+    .where(_m.id == bindparam("manifest_id"))
+    .values(size_bytes=_m.size_bytes + bindparam("bytes"))
+)
+_SET_SIZE: Final = Statement(
+    manifests.update()
+    .where(_m.id == bindparam("manifest_id"))
+    .values(size_bytes=bindparam("bytes"))
+)
+_ADD_CHILD: Final = Statement(
+    insert(manifest_children)
+    .values(
+        parent_id=bindparam("parent_id"),
+        child_digest=bindparam("digest"),
+        repository_id=bindparam("repository_id"),
+        child_id=literal_column("NULL"),
+    )
+    .on_conflict_do_nothing()
+)
+_FOUND_CHILD: Final = Statement(
+    manifest_children.update()
+    .where(
+        _c.repository_id == bindparam("repository_id"),
+        _c.child_digest.in_(listed("digests")),
+        _c.child_id.is_(None),
+    )
+    .values(child_id=bindparam("manifest_id"))
+)
+_PARENTS: Final = Statement(
+    select(_c.parent_id).where(_c.child_id.in_(listed("ids"))).distinct().order_by(_c.parent_id)
+)
+_CHILDREN: Final = Statement(
+    select(_c.child_id).where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
+)
+_tree = (
+    select(_c.child_id.label("id"))
+    .where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
+    .cte("tree", recursive=True)
+)
+_tree = _tree.union(
+    select(_c.child_id).join(_tree, _c.parent_id == _tree.c.id).where(_c.child_id.is_not(None))
+)
+_missing_under = (
+    select(_x.digest, func.max(_x.size).label("size"))
+    .where(_x.manifest_id.in_(select(_tree.c.id)))
+    .group_by(_x.digest)
+    .subquery("missing_under")
+)
+_MISSING_UNDER: Final = Statement(
+    select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
+)
+_KEEP: Final = Statement(
+    deleted_missing_blobs.insert().from_select(
+        ["manifest_id", "digest", "size"],
+        select(_x.manifest_id, _x.digest, _x.size).where(_x.manifest_id.in_(listed("ids"))),
+    )
+)
+_KEPT: Final = Statement(
+    select(deleted_missing_blobs.c.digest, deleted_missing_blobs.c.size)
+    .where(deleted_missing_blobs.c.manifest_id == bindparam("manifest_id"))
+    .order_by(deleted_missing_blobs.c.digest)
+)
+_KEPT_CHILDREN: Final = Statement(
+    select(deleted_manifest_children.c.child_digest)
+    .where(
+        deleted_manifest_children.c.manifest_id == bindparam("manifest_id"),
+        deleted_manifest_children.c.is_missing,
+    )
+    .order_by(deleted_manifest_children.c.child_digest)
+)
+
+
+def add_missing_blobs(
+    tx: Connection, manifest_id: str, repository_id: str, missing: Sequence[MissingBlob]
+) -> None:
+    """Record which of the blobs that a manifest lists its repository does not have."""
+    for each in missing:
+        tx.execute(_ADD, manifest_id=manifest_id, repository_id=repository_id, **each._asdict())
+
+
+def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
+    """Return the size of a missing blob, as a manifest of the repository lists it, or None."""
+    row = tx.row(_SIZE, repository_id=repository_id, digest=digest)
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[Wanting]:
+    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
+
+    The caller holds the repository's lock.
+    """
+    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
+    found = [Wanting(*row) for row in tx.rows(_WANTING, **of)]
+    if found:
+        tx.execute(_FOUND, **of)
+    return found
+
+
+def add_edges(tx: Connection, repository_id: str, digest: str, ids: Sequence[str]) -> int:
+    """Record that these manifests reference a linked blob; return how many did not before."""
+    of = {"repository_id": repository_id, "digest": digest}
+    added = tx.execute(_ADD_EDGES, **of, ids=text_list(ids))
+    tx.execute(_REFER, **of, count=added)
+    return added
+
+
+def grow_image(tx: Connection, manifest_id: str, size_bytes: int) -> None:
+    """Add to the size of an image; may be negative."""
+    tx.execute(_GROW, manifest_id=manifest_id, bytes=size_bytes)
+
+
+def set_image_size(tx: Connection, manifest_id: str, size_bytes: int) -> None:
+    """Set the size of an image."""
+    tx.execute(_SET_SIZE, manifest_id=manifest_id, bytes=size_bytes)
+
+
+def add_missing_children(
+    tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
+) -> None:
+    """Record children of an index that its repository does not have; leave the edges that exist."""
+    for digest in digests:
+        tx.execute(_ADD_CHILD, parent_id=parent_id, repository_id=repository_id, digest=digest)
+
+
+def add_found_child(
+    tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
+) -> bool:
+    """Let the indexes that lack a child, by any of its `digests`, have it; return False if none.
+
+    The caller holds the repository's lock.
+    """
+    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
+    return tx.execute(_FOUND_CHILD, **of, manifest_id=manifest_id) > 0
+
+
+def parents_of(tx: Connection, ids: Sequence[str]) -> list[str]:
+    """Return the ids of the indexes that list one of these manifests."""
+    return [row[0] for row in tx.rows(_PARENTS, ids=text_list(ids))]
+
+
+def present_children(tx: Connection, parent_id: str) -> list[str]:
+    """Return the ids of the children of an index that its repository has."""
+    return [row[0] for row in tx.rows(_CHILDREN, parent_id=parent_id)]
+
+
+def missing_size_under(tx: Connection, parent_id: str) -> int:
+    """Return the listed sizes of the distinct blobs that the images under an index lack."""
+    row = tx.row(_MISSING_UNDER, parent_id=parent_id)
+    assert row is not None
+    return int(row[0])
+
+
+def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
+    """Note in the tombstones of these manifests which blobs they lack."""
+    tx.execute(_KEEP, ids=text_list(ids))
+
+
+def kept_missing(tx: Connection, tombstone_id: str) -> list[MissingBlob]:
+    """Return the blobs that a deleted manifest lacks."""
+    return [MissingBlob(*row) for row in tx.rows(_KEPT, manifest_id=tombstone_id)]
+
+
+def kept_missing_children(tx: Connection, tombstone_id: str) -> list[str]:
+    """Return the digests of the children that a deleted index lacked."""
+    return [row[0] for row in tx.rows(_KEPT_CHILDREN, manifest_id=tombstone_id)]

@@ -1,0 +1,36 @@
+"""Bound the tree under an index, and measure its images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from cloudcore.db.base import Connection
+from registry.errors import ManifestInvalid
+from registry.metadata.images.trees import TreeBounds, measure_tree
+
+TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
+"""Bounds of the tree under an index. A multi-platform image has one or two levels and some ten
+children. In the transaction that stores the index, each level costs a statement and each edge a
+row."""
+
+
+def size_of_tree(tx: Connection, children: Sequence[str]) -> int:
+    """Return the total size of the distinct blobs under the manifests with these ids.
+
+    Raises:
+        ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
+
+    """
+    found = measure_tree(tx, children, TREE_BOUNDS)
+    if found.depth > TREE_BOUNDS.depth:
+        raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
+    if found.edges > TREE_BOUNDS.edges:
+        raise ManifestInvalid(
+            f"an index has at most {TREE_BOUNDS.edges} manifests under it, through all levels"
+        )
+    if found.size_bytes is None:
+        raise ManifestInvalid(
+            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
+        )
+    return found.size_bytes

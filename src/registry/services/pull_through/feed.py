@@ -1,0 +1,172 @@
+"""The bytes of a blob that is being fetched, as the readers of this process get them.
+
+The last MiB that have arrived are in memory. Who is further behind, since it is slow or has come
+late, reads the staged file (`feed_reader`), so no reader holds up the fill or piles up bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+from registry.blobstore.base import DataKey
+
+KEPT_BYTES: Final = 4 * 1024 * 1024
+"""What a feed has in memory, at least if so much has arrived; what is not staged comes on top."""
+_PART_BYTES: Final = 256 * 1024
+_PAUSE_SECONDS: Final = 0.005
+"""How long small chunks are collected, so that readers are not woken for each."""
+
+
+class Stage(NamedTuple):
+    """Where the bytes of a fill are staged."""
+
+    stage_id: str
+    data_key: DataKey | None
+
+    def __repr__(self) -> str:
+        return f"Stage({self.stage_id!r})"
+
+
+class Rewound(Exception):
+    """Bytes that a reader had were fetched again; it cannot tell whether they are the same."""
+
+
+class Feed:
+    """The growing bytes of one blob; used on one event loop."""
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        """Of the blob. None until it is known, and if readers must wait for the end."""
+        self.stage: Stage | None = None
+        """Where what is not in memory is staged; None: it is all in memory."""
+        self.is_right = False
+        """True once the digest is known to be right: then the blob is stored."""
+        self.failure: Exception | None = None
+        self.rewinds: list[int] = []
+        """The offsets to which the bytes were taken back."""
+        self._starts: list[int] = []
+        self._parts: list[bytes] = []
+        self._end = 0
+        self._staged = 0
+        self._loose: list[bytes] = []
+        self._loose_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._change = asyncio.Event()
+
+    @property
+    def first(self) -> int:
+        """Return the offset of the first byte in memory, or of the next one."""
+        return self._starts[0] if self._starts else self._end
+
+    @property
+    def end(self) -> int:
+        """Return the offset behind the last byte that readers may have."""
+        return self._end
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if no more bytes come."""
+        return self.is_right or self.failure is not None
+
+    async def opened(self) -> None:
+        """Wait until the size is known, or the fill has ended; raise its failure."""
+        while self.size is None and not self.has_ended:
+            await self.changed()
+        if self.failure is not None:
+            raise self.failure
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._change.wait()
+
+    def open(self, size: int | None, stage: Stage | None, offset: int = 0) -> None:
+        """Tell the size of the blob, and where bytes are staged; they come from `offset` on."""
+        if self._end > offset:
+            self.rewinds.append(offset)
+        self._forget_loose()
+        self._starts, self._parts = [], []
+        self._end = self._staged = offset
+        self.stage = stage
+        if self.size is not None and size != self.size:
+            raise ValueError("the size of a blob does not change")
+        self.size = size
+        self._wake()
+
+    def append(self, chunk: bytes) -> None:
+        """Add the next bytes."""
+        if not chunk:
+            return
+        self._loose.append(chunk)
+        self._loose_bytes += len(chunk)
+        if self._loose_bytes >= _PART_BYTES or self._timer is None:
+            self._release()
+
+    def note_staged(self, offset: int) -> None:
+        """Note up to where bytes can be read where they are staged."""
+        self._staged = offset
+        self._evict()
+
+    def finish(self) -> None:
+        """Tell that the digest of the bytes is right."""
+        self._release()
+        self.is_right = True
+        self._wake()
+
+    def fail(self, failure: Exception) -> None:
+        """Tell that the fill has failed, unless it has ended."""
+        if not self.has_ended:
+            self._forget_loose()
+            self.failure = failure
+            self._wake()
+
+    def part_at(self, offset: int) -> bytes | None:
+        """Return bytes from an offset; none if they have not come, None if they are not kept."""
+        if offset >= self._end:
+            return b""
+        number = bisect_right(self._starts, offset) - 1
+        if number < 0:
+            return None
+        skipped = offset - self._starts[number]
+        part = self._parts[number]
+        return part[skipped:] if skipped else part
+
+    def _release(self) -> None:
+        """Show readers what was collected; collect what comes within the next milliseconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._loose:
+            return
+        loose = self._loose
+        part = loose[0] if len(loose) == 1 else b"".join(loose)
+        self._loose, self._loose_bytes = [], 0
+        self._starts.append(self._end)
+        self._parts.append(part)
+        self._end += len(part)
+        self._evict()
+        self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._release)
+        self._wake()
+
+    def _evict(self) -> None:
+        number = 0
+        while (
+            number + 1 < len(self._starts)
+            and self._end - self._starts[number + 1] >= KEPT_BYTES
+            and self._starts[number + 1] <= self._staged
+        ):
+            number += 1
+        if number and self.stage is not None:
+            del self._starts[:number]
+            del self._parts[:number]
+
+    def _forget_loose(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loose, self._loose_bytes = [], 0
+
+    def _wake(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()

@@ -1,0 +1,191 @@
+"""Fetch the manifests that clients ask for and a cached repository does not have.
+
+One process fetches a reference; its other callers, and other processes, wait for that. What the
+upstream does not have is remembered for a while, for all processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
+from registry.metadata.images.manifests import KeptBody, StoredManifest
+from registry.metadata.pull_through import freshness, lookups
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.repositories.live import find_repository
+from registry.oci.digest import Digest
+from registry.oci.pushed_manifest import ReadManifest
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
+from registry.services.images import manifests
+from registry.services.images.manifests import ManifestPut
+from registry.services.pull_through.failures import as_error
+from registry.services.pull_through.remote import remote_of
+from registry.services.pull_through.repositories import cached_repository, change_of
+from registry.upstream.base import (
+    FetchedManifest,
+    NotUpstream,
+    Remote,
+    Upstream,
+    UpstreamBroken,
+    UpstreamFailed,
+)
+
+_CLAIM: Final = 60 * MICROSECONDS
+"""For how long a process may fetch a manifest before another one tries."""
+_WAIT_SECONDS: Final = 0.05
+
+
+class Way(NamedTuple):
+    """How a name's content is fetched."""
+
+    rule: CacheRule
+    upstream: Upstream
+    remote: Remote
+
+
+def way_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Way | None:
+    """Return how a name under a rule is fetched, or None if it is not."""
+    if rule is None or not rule.enabled or ctx.upstream is None:
+        return None
+    return Way(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
+
+
+async def fetch_missing(
+    ctx: ServiceContext,
+    name: Name,
+    reference: str | Digest,
+    missing: ManifestUnknown | NameUnknown,
+) -> StoredManifest:
+    """Return a manifest that is not here, fetched from the upstream of its name.
+
+    Raises:
+        ManifestUnknown, NameUnknown: the error `missing`, if the name has no upstream that is
+            asked; or the upstream does not have the manifest.
+        Unavailable: the upstream gave no usable answer.
+
+    """
+    if ctx.upstream is None:
+        raise missing
+    rule, is_absent = await ctx.database.read(_find_rule, name, reference, ctx.clock())
+    way = way_to(ctx, rule, name)
+    if way is None:
+        raise missing
+    if is_absent:
+        raise not_upstream(name, reference)
+    return await ctx.manifest_fetches.join(
+        (name, reference), lambda: _fetch(ctx, way, name, reference)
+    )
+
+
+def not_upstream(name: Name, reference: str) -> ManifestUnknown:
+    """Return the error for a manifest that the upstream does not have."""
+    return ManifestUnknown(
+        f"the upstream of {name} has no manifest {reference}", reference=str(reference)
+    )
+
+
+async def store_fetched(
+    ctx: ServiceContext, way: Way, name: Name, reference: str | Digest, fetched: FetchedManifest
+) -> None:
+    """Store what the upstream sent for a reference, and point the tag to it if that is one.
+
+    Raises:
+        UpstreamBroken: that is no manifest, or not the one with the digest.
+        TagImmutable: the tag may not move.
+        NameUnknown: the repository was deleted meanwhile.
+
+    """
+    expected = reference if isinstance(reference, Digest) else None
+    tags = () if expected else (str(reference),)
+    put = ManifestPut(fetched.body, fetched.media_type, expected, tags)
+    try:
+        read = await ctx.manifest_reader.read(put.body, put.content_type, expected)
+        repository = await cached_repository(ctx, name)
+        kept = await ctx.database.write(
+            _store, ctx, way.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag
+        )
+    except DigestMismatch:
+        raise UpstreamBroken("it sent other bytes than those of the digest") from None
+    except ManifestInvalid as error:
+        raise UpstreamBroken(f"it sent no manifest that can be stored: {error.message}") from None
+    ctx.pulls.cache.fetched(way.rule.id, len(fetched.body), is_image=True)
+    if kept is KeptBody.HEALED:
+        ctx.manifest_damage.note_healed(name, read.digest)
+
+
+def _find_rule(
+    tx: Connection, name: Name, reference: str, now: int
+) -> tuple[CacheRule | None, bool]:
+    """Return the rule of a name that the cache may fill, and whether it is known to be absent."""
+    rule = find_rule_for(tx, name.handle, name.repository)
+    if rule is None:
+        return None, False
+    repository = find_repository(tx, name.handle, name.repository)
+    if repository is not None and not repository.is_cached:
+        return None, False
+    return rule, lookups.is_absent(tx, rule.id, name.repository, str(reference), now)
+
+
+async def _fetch(
+    ctx: ServiceContext, way: Way, name: Name, reference: str | Digest
+) -> StoredManifest:
+    """Fetch a manifest, unless another process does or has just done so."""
+    rule_id, place = way.rule.id, (name.repository, str(reference))
+    while True:
+        now = ctx.clock()
+        is_mine = await ctx.database.write(lookups.begin_fetch, rule_id, *place, now, now + _CLAIM)
+        found = await _look(ctx, name, reference)
+        if found is not None:
+            if is_mine:
+                await ctx.database.write(lookups.end_fetch, rule_id, *place)
+            return found
+        if is_mine:
+            break
+        if await ctx.database.read(lookups.is_absent, rule_id, *place, now):
+            raise not_upstream(name, reference)
+        await asyncio.sleep(_WAIT_SECONDS)
+    try:
+        fetched = await way.upstream.get_manifest(way.remote, reference)
+        await store_fetched(ctx, way, name, reference, fetched)
+    except NotUpstream:
+        until = ctx.clock() + way.rule.negative_ttl_seconds * MICROSECONDS
+        await ctx.database.write(lookups.note_absence, rule_id, *place, until)
+        raise not_upstream(name, reference) from None
+    except BaseException as error:
+        await ctx.database.write(lookups.end_fetch, rule_id, *place)
+        if isinstance(error, UpstreamFailed):
+            raise as_error(error, ctx.clock()) from None
+        raise
+    return await manifests.get_whole_manifest(ctx, name, reference)
+
+
+async def _look(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest | None:
+    try:
+        return await manifests.get_whole_manifest(ctx, name, reference)
+    except (ManifestUnknown, NameUnknown):
+        return None
+
+
+def _store(
+    tx: Connection,
+    ctx: ServiceContext,
+    rule: CacheRule,
+    name: Name,
+    repository_id: str,
+    put: ManifestPut,
+    read: ReadManifest,
+    manifest_id: str,
+    etag: str | None,
+) -> KeptBody:
+    change = change_of(ctx, rule)
+    _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
+    reference = put.tags[0] if put.tags else str(put.expected)
+    for tag in put.tags:
+        until = change.now + rule.tag_ttl_seconds * MICROSECONDS
+        freshness.renew(tx, repository_id, tag, change.now, until, etag)
+    lookups.end_fetch(tx, rule.id, name.repository, reference)
+    return kept

@@ -1,0 +1,112 @@
+"""Get a blob: fetch it, or follow the worker that does; if that dies, take over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError, Unavailable
+from registry.blobstore.base import StageBusy
+from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable, UploadBusy, UploadUnknown
+from registry.metadata.blobs import objects, uploads
+from registry.metadata.blobs.uploads import Ending
+from registry.metadata.pull_through import fills as rows
+from registry.metadata.pull_through.fills import Fill
+from registry.services.blobs.upload_leases import UploadLeaseLost
+from registry.services.context import ServiceContext
+from registry.services.pull_through.failures import as_error
+from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
+from registry.services.pull_through.following import follow, is_free
+from registry.upstream.base import NotUpstream, UpstreamFailed
+
+_ROUNDS: Final = 20
+"""How often the worker that fetches may change before readers are told to come again."""
+_PAUSE_SECONDS: Final = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+async def get_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
+    """Bring a blob to its readers, until all bytes are there or no more can be done; never raise.
+
+    If another worker has brought them already, the feed finishes without any.
+    """
+    failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
+    try:
+        if await _is_there(ctx, source, feed):
+            feed.finish()
+    except UpstreamFailed as error:
+        failure = as_error(error, ctx.clock())
+        _log.warning("blob %s of %s: %s", source.digest, source.name, failure.message)
+    except NotUpstream:
+        failure = BlobUnknown(
+            f"the upstream of {source.name} has no blob {source.digest}", digest=str(source.digest)
+        )
+    except DigestMismatch:
+        failure = Unavailable("upstream registry: it sent other bytes than those of the digest")
+        _log.warning("the upstream of %s sent wrong bytes for %s", source.name, source.digest)
+    except UploadLeaseLost:
+        pass
+    except PlatformError as error:
+        failure = error
+    except Exception:  # noqa: BLE001 - a bug, or the disk: readers are told, and the log has it
+        _log.exception("the fill of blob %s has failed", source.digest)
+    finally:
+        feed.fail(failure)
+
+
+async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+    """Return True once the bytes are there and right; False if workers take turns without end."""
+    for _ in range(_ROUNDS):
+        found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
+        try:
+            if found is not None and not is_free(ctx, found):
+                if await follow(ctx, source, feed) or await ctx.database.read(_is_held, source):
+                    return True
+                continue
+            if found is not None and not _may_go_on(ctx, source, found):
+                await _end(ctx, found)
+                found = None
+            await fill(ctx, source, feed, found)
+        except AlreadyThere:
+            return True
+        except (FillTaken, UploadBusy, UploadUnknown):
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return True
+    return False
+
+
+def _is_held(tx: Connection, source: Source) -> bool:
+    """Return True if some repository of the account has the blob, undamaged."""
+    canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
+    if canonical is None:
+        return False
+    held = objects.holders(tx, source.account_id, canonical, 1)
+    return any(link.damage is None for _, link in held)
+
+
+def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:
+    """Return True if a fill that nobody has is one for the same repository, and has not expired."""
+    is_same = found.upload.repository_id == source.repository_id
+    return is_same and found.expires_at > ctx.clock()
+
+
+async def _end(ctx: ServiceContext, found: Fill) -> None:
+    """End a fill that nobody has; do nothing if another worker was faster.
+
+    Its bytes go first, so that what a crash leaves is ended when it expires.
+    """
+    upload_id, now = found.upload.id, ctx.clock()
+    taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)
+    if taken is None:
+        return
+    with suppress(StageBusy, StoreUnavailable):
+        await ctx.writer.discard(taken.stage_id)
+    ending = Ending(upload_id, uploads.lease_of(taken), valid_until=0)
+    await ctx.database.write(uploads.remove_upload, ending, now)

@@ -1,0 +1,153 @@
+"""Pull manifests by way of the pull-through cache: what is cached, fresh as the rule says.
+
+A digest is never asked for again. A tag is fresh for the rule's `tag_ttl_seconds`; then one caller
+asks the upstream whether it has moved, and all others have the old answer meanwhile. If the
+upstream cannot be asked, the old answer is told to be stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
+from registry.metadata.images.manifests import StoredManifest
+from registry.metadata.pull_through import freshness, lookups
+from registry.metadata.pull_through.freshness import LastLook
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
+from registry.services.events import publish
+from registry.services.images import manifests
+from registry.services.pull_through.fetched_manifests import (
+    Way,
+    fetch_missing,
+    not_upstream,
+    store_fetched,
+    way_to,
+)
+from registry.services.pull_through.repositories import change_of
+from registry.services.repositories.locks import lock_named_repository
+from registry.services.tags.pointers import drop_tag
+from registry.upstream.base import NotUpstream, UpstreamFailed, UpstreamLimited
+
+_LOOK_SECONDS: Final = 15
+"""For how long a client waits for the upstream when there is an old answer."""
+_CLAIM: Final = 30 * MICROSECONDS
+"""For how long others have the old answer while one asks."""
+_RETRY: Final = 30 * MICROSECONDS
+"""Until an upstream is asked again that could not be asked."""
+_MOST_RETRY: Final = 3600 * MICROSECONDS
+
+
+async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
+    """Return a manifest by tag or digest, from the upstream of its name if it has one.
+
+    Raises:
+        ManifestUnknown, NameUnknown: neither the repository nor an upstream has it.
+        Unavailable: it is not cached, and the upstream gave no usable answer.
+
+    """
+    try:
+        found = await manifests.get_whole_manifest(ctx, name, reference)
+    except (ManifestUnknown, NameUnknown) as missing:
+        return await fetch_missing(ctx, name, reference, missing)
+    if found.fresh_until is None or ctx.upstream is None or ctx.clock() < found.fresh_until:
+        return found
+    return await _look_again(ctx, name, str(reference), found)
+
+
+async def _look_again(
+    ctx: ServiceContext, name: Name, tag: str, found: StoredManifest
+) -> StoredManifest:
+    rule = await ctx.database.read(find_rule_for, name.handle, name.repository)
+    way = way_to(ctx, rule, name)
+    if way is None:
+        return found  # what is cached is served, and nothing is fetched
+    assert found.fresh_until is not None
+    is_mine = await ctx.database.write(
+        freshness.claim_look,
+        found.repository_id,
+        tag,
+        found.fresh_until,
+        ctx.clock() + _CLAIM,
+    )
+    if not is_mine:
+        return found
+    return await ctx.manifest_fetches.join(
+        ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
+    )
+
+
+async def _look(
+    ctx: ServiceContext, way: Way, name: Name, tag: str, found: StoredManifest
+) -> StoredManifest:
+    last = await ctx.database.read(freshness.last_look, found.repository_id, tag)
+    try:
+        await _ask(ctx, way, name, tag, found, last)
+    except NotUpstream:
+        if await ctx.database.write(_forget_tag, ctx, way.rule, name, tag):
+            raise not_upstream(name, tag) from None
+        await _renew(ctx, way.rule, tag, found, None)
+    except (UpstreamFailed, TimeoutError) as failure:
+        now = ctx.clock()
+        until = now + _RETRY
+        if isinstance(failure, UpstreamLimited):
+            until = min(max(until, failure.retry_at), now + _MOST_RETRY)
+        since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
+        return found._replace(stale_since=since)
+    return await manifests.get_whole_manifest(ctx, name, tag)
+
+
+async def _ask(
+    ctx: ServiceContext,
+    way: Way,
+    name: Name,
+    tag: str,
+    found: StoredManifest,
+    last: LastLook | None,
+) -> None:
+    """Ask whether a tag has moved; renew it, or let it follow."""
+    etag = last.etag if last else None
+    async with asyncio.timeout(_LOOK_SECONDS):
+        head = await way.upstream.head_manifest(way.remote, tag, etag)
+    if head is None:
+        await _renew(ctx, way.rule, tag, found, etag)
+    elif head.digest is not None and head.digest in (found.digest, found.pushed_digest):
+        await _renew(ctx, way.rule, tag, found, head.etag)
+    else:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            fetched = await way.upstream.get_manifest(way.remote, tag)
+        try:
+            await store_fetched(ctx, way, name, tag, fetched)
+        except TagImmutable:  # whoever made the repository immutable wants the first one
+            await _renew(ctx, way.rule, tag, found, None)
+
+
+async def _renew(
+    ctx: ServiceContext, rule: CacheRule, tag: str, found: StoredManifest, etag: str | None
+) -> None:
+    now = ctx.clock()
+    until = now + rule.tag_ttl_seconds * MICROSECONDS
+    await ctx.database.write(freshness.renew, found.repository_id, tag, now, until, etag)
+
+
+def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
+    """Delete a tag that the upstream has no more; its image stays, and is found by its digest.
+
+    Return False if the tag must stay, as its repository is immutable.
+    """
+    change = change_of(ctx, rule)
+    try:
+        repository = lock_named_repository(tx, name)
+        publish(tx, change, repository, [drop_tag(tx, repository, tag, None, change)])
+    except TagDeleteForbidden:
+        return False
+    except (ManifestUnknown, NameUnknown):
+        pass  # it was deleted meanwhile
+    until = change.now + rule.negative_ttl_seconds * MICROSECONDS
+    lookups.note_absence(tx, rule.id, name.repository, tag, until)
+    return True

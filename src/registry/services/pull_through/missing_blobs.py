@@ -1,0 +1,150 @@
+"""Get a blob that a cached repository does not have from its upstream.
+
+A repository gets a blob if its upstream has it: by the manifests that were fetched from there, or
+because the upstream says so when it is asked. That somebody knows a digest grants nothing, even if
+the account has the bytes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
+from registry.blobstore.base import OpenObject
+from registry.errors import BlobUnknown, NameUnknown
+from registry.metadata.blobs import objects
+from registry.metadata.pull_through import fills
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.repositories import live as repositories
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
+from registry.services.blobs import reading
+from registry.services.blobs.mounting import link_held_blob
+from registry.services.blobs.reading import FoundBlob
+from registry.services.context import ServiceContext
+from registry.services.pull_through.failures import as_error
+from registry.services.pull_through.feed_reader import FeedReader
+from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.getting import get_blob
+from registry.services.pull_through.references import size_in_manifests
+from registry.services.pull_through.remote import remote_of
+from registry.services.pull_through.repositories import cached_repository
+from registry.upstream.base import NotUpstream, Remote, UpstreamFailed
+
+_ROUNDS: Final = 3
+"""Attempts to get a blob that others link, fetch or delete meanwhile."""
+
+
+class FedBlob(NamedTuple):
+    """A blob that is being fetched; the caller closes `blob`."""
+
+    blob: OpenObject
+    size: int
+    repository_id: str
+
+
+class _Place(NamedTuple):
+    """What there is for a name and a digest."""
+
+    rule: CacheRule
+    repository_id: str | None
+    is_held: bool
+    """The account has the blob, or another repository of it is about to get it."""
+    size: int | None
+    """As a manifest of the repository says; None if none refers to the digest."""
+
+
+async def get_missing_blob(
+    ctx: ServiceContext, name: Name, digest: Digest, missing: BlobUnknown | NameUnknown
+) -> FoundBlob | FedBlob:
+    """Return a blob that a repository did not have (`missing`), as soon as its bytes come.
+
+    Raises:
+        BlobUnknown, NameUnknown: `missing`; or the upstream does not have it.
+        Unavailable: the upstream gave no usable answer, and it is not known whether it has it.
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used.
+        StoreUnavailable: the store failed.
+
+    """
+    for _ in range(_ROUNDS):
+        place = await ctx.database.read(_find_place, name, digest)
+        if place is None or ctx.upstream is None:
+            raise missing
+        remote = remote_of(place.rule, name, ctx.cache_credential)
+        if place.repository_id is None or (place.is_held and place.size is None):
+            await _ask_size(ctx, name, digest, remote)
+        if place.repository_id is None:
+            await cached_repository(ctx, name)
+            continue
+        if place.is_held and await link_held_blob(ctx, name, digest) is not None:
+            return await reading.stat_blob(ctx, name, digest)
+        source = Source(
+            name, place.repository_id, place.rule.account_id, digest, remote, place.size
+        )
+        feed = ctx.fills.join(source.account_id, digest, partial(get_blob, ctx, source))
+        await feed.opened()
+        if feed.size is not None:
+            stored = partial(_open_stored, ctx, name, digest)
+            return FedBlob(FeedReader(feed, ctx.reader, stored), feed.size, place.repository_id)
+        try:
+            return await reading.stat_blob(ctx, name, digest)
+        except BlobUnknown:
+            continue  # it is in another repository of the account
+    raise Unavailable("the blob changes while it is being read; try again", retry_after=1)
+
+
+async def size_of_missing_blob(
+    ctx: ServiceContext, name: Name, digest: Digest, missing: BlobUnknown | NameUnknown
+) -> int:
+    """Return the size of a blob that a repository does not have, without fetching it.
+
+    Raises:
+        BlobUnknown, NameUnknown, Unavailable: as `get_missing_blob`.
+
+    """
+    place = await ctx.database.read(_find_place, name, digest)
+    if place is None or ctx.upstream is None:
+        raise missing
+    remote = remote_of(place.rule, name, ctx.cache_credential)
+    size = await _ask_size(ctx, name, digest, remote)
+    size = place.size if size is None else size
+    if size is None:
+        raise Unavailable("the upstream registry does not tell the size of the blob")
+    return size
+
+
+async def _ask_size(ctx: ServiceContext, name: Name, digest: Digest, remote: Remote) -> int | None:
+    """Return the size of a blob that the upstream has, if it tells."""
+    assert ctx.upstream is not None
+    try:
+        return await ctx.upstream.head_blob(remote, digest)
+    except NotUpstream:
+        raise BlobUnknown(
+            f"the upstream of {name} has no blob {digest}", digest=str(digest)
+        ) from None
+    except UpstreamFailed as failure:
+        raise as_error(failure, ctx.clock()) from failure
+
+
+async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenObject:
+    return await reading.open_blob(ctx, name, await reading.stat_blob(ctx, name, digest))
+
+
+def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
+    """Return what there is for a name; None if no rule covers it, or its rule is switched off."""
+    rule = find_rule_for(tx, name.handle, name.repository)
+    if rule is None or not rule.enabled:
+        return None
+    repository = repositories.find_repository(tx, name.handle, name.repository)
+    if repository is not None and not repository.is_cached:
+        return None
+    repository_id = None if repository is None else repository.id
+    canonical = objects.canonical_digest(tx, name.handle, digest)
+    is_held = bool(canonical and objects.holders(tx, rule.account_id, canonical, 1))
+    if not is_held:
+        fill = fills.find_fill(tx, rule.account_id, digest)
+        is_held = fill is not None and fill.upload.repository_id != repository_id
+    size = None if repository is None else size_in_manifests(tx, repository.id, digest)
+    return _Place(rule, repository_id, is_held, size)

@@ -1,0 +1,123 @@
+"""Keep the references of cached manifests, which come before what they refer to.
+
+A cached manifest is stored as the upstream sent it; its blobs and children follow when clients ask
+for them. Until then the manifest lacks them. Whoever links a blob in a cached repository, or stores
+a manifest there, completes the references in the same transaction, under the repository's lock. So
+the collector never sees a blob without the references of the manifests that list it.
+
+The size of an image counts a blob that it lacks with the size that its manifest lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cloudcore.db.base import Connection
+from registry.metadata.blobs import objects as blobs
+from registry.metadata.images import manifests
+from registry.metadata.pull_through import missing
+from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories.live import Counts, Repository
+from registry.services.images.tree_size import size_of_tree
+
+_MOST_LEVELS = 32
+
+
+def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | None:
+    """Return the size that a cached manifest lists for a blob which its repository lacks, or None.
+
+    The upstream has said so, and nobody has checked it.
+    """
+    return missing.listed_size(tx, repository_id, digest)
+
+
+def complete_blob(
+    tx: Connection, repository_id: str, digests: Sequence[str], size: int, now: int
+) -> None:
+    """Add the references to a blob that was just linked, by all its digests, the sha256 first.
+
+    The caller holds the repository's lock.
+    """
+    digests = [str(each) for each in digests]
+    wanting = missing.take_wanting(tx, repository_id, digests)
+    if not wanting:
+        return
+    digest = str(digests[0])
+    was_unused = blobs.linked_blobs(tx, repository_id, [digest])[digest].manifest_refs == 0
+    ids = sorted({each.manifest_id for each in wanting})
+    missing.add_edges(tx, repository_id, digest, ids)
+    for each in wanting:
+        if each.size != size:
+            missing.grow_image(tx, each.manifest_id, size - each.size)
+    repositories.add_to_counters(tx, repository_id, now, Counts(size=size if was_unused else 0))
+
+
+def complete_child(
+    tx: Connection, manifest_id: str, repository_id: str, digests: list[str]
+) -> None:
+    """Let the indexes that list a manifest which was just stored have it, and measure them again.
+
+    The caller holds the repository's lock.
+
+    Raises:
+        ManifestInvalid: the tree under an index exceeds `TREE_BOUNDS`.
+
+    """
+    if not missing.add_found_child(tx, repository_id, digests, manifest_id):
+        return
+    level = [manifest_id]
+    for _ in range(_MOST_LEVELS):
+        level = missing.parents_of(tx, level)
+        for parent_id in level:
+            measure_index(tx, parent_id)
+        if not level:
+            return
+
+
+def measure_index(tx: Connection, index_id: str) -> int:
+    """Set the size of a cached index to that of the images under it which are here; return it.
+
+    Raises:
+        ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
+
+    """
+    size = size_of_tree(tx, missing.present_children(tx, index_id))
+    size += missing.missing_size_under(tx, index_id)
+    missing.set_image_size(tx, index_id, size)
+    return size
+
+
+def restore_references(
+    tx: Connection, repository: Repository, tombstone_id: str, digest: str, now: int
+) -> None:
+    """Let a restored manifest lack what it lacked, and others have what came back with it.
+
+    The manifest's row and its edges are there again, and its tombstone is still. What it lacked and
+    came meanwhile is referenced.
+
+    Raises:
+        ManifestInvalid: the tree under an index exceeds `TREE_BOUNDS`.
+
+    """
+    lacked = missing.kept_missing(tx, tombstone_id)
+    missing.add_missing_blobs(tx, tombstone_id, repository.id, lacked)
+    _add_children(tx, tombstone_id, repository.id, missing.kept_missing_children(tx, tombstone_id))
+    digests = [each.digest for each in lacked] + manifests.blobs_of(tx, [tombstone_id])
+    names = blobs.canonical_digests(tx, repository.account_id, digests)
+    there = blobs.whole_blobs(tx, repository.id, sorted(set(names.values())))
+    for name, canonical in names.items():
+        if canonical in there:
+            size = there[canonical].size
+            complete_blob(tx, repository.id, list({canonical: 0, name: 0}), size, now)
+    spellings = blobs.equivalent_digests(tx, repository.account_id, digest)
+    complete_child(tx, tombstone_id, repository.id, spellings)
+
+
+def _add_children(
+    tx: Connection, parent_id: str, repository_id: str, digests: Iterable[str]
+) -> None:
+    """Add the edges of an index to children, be they in its repository or not."""
+    listed = list(digests)
+    if listed:
+        manifests.add_child_edges(tx, parent_id, repository_id, listed)
+        missing.add_missing_children(tx, parent_id, repository_id, listed)

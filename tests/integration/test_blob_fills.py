@@ -1,0 +1,380 @@
+"""Blobs of cached repositories, fetched once and read while they come, by several workers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import PlatformError
+from registry.blobstore.base import StagedDropped
+from registry.errors import BlobUnknown
+from registry.oci.digest import Digest, digest_of
+from registry.oci.reference import Name
+from registry.services.pull_through.feed import Rewound
+from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
+from registry.settings import Limits
+from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
+from tests.databases import on_both_databases
+from tests.dripping_upstream import Asked, DrippingUpstream
+from tests.inprocess import START
+from tests.integration.fills_world import (
+    HANDLE,
+    OTHER,
+    REPOSITORY,
+    Left,
+    Worker,
+    World,
+    fills_world,
+    path_of,
+)
+
+MIB: Final = 1024 * 1024
+BLOB: Final = random.Random(1).randbytes(11 * MIB + 12345)
+DIGEST: Final = digest_of(BLOB)
+SMALL: Final = b"a config, as small as they are"
+NONE: Final = Left(0, 0, 0)
+ONE: Final = Left(0, 0, 1)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+
+async def feed(worker: Worker, digest: Digest = DIGEST) -> FedBlob:
+    """Return a blob that is being fetched."""
+    missing = BlobUnknown("it is not here")
+    name = Name(HANDLE, REPOSITORY)
+    found = await get_missing_blob(worker.ctx, name, digest, missing)
+    assert isinstance(found, FedBlob)
+    return found
+
+
+async def cut_off(stream: AsyncIterator[bytes]) -> bytes:
+    """Return the bytes of a stream that raises before its end."""
+    taken = b""
+    try:
+        async for part in stream:
+            taken += part
+    except (PlatformError, StagedDropped, Rewound):
+        return taken
+    raise AssertionError("it came to its end")
+
+
+async def take(stream: AsyncIterator[bytes], count: int) -> bytes:
+    """Return at least `count` bytes of a stream."""
+    taken = b""
+    while len(taken) < count:
+        taken += await asyncio.wait_for(anext(stream), 10)
+    return taken
+
+
+@on_both_databases
+@pytest.mark.parametrize("seals", [False, True])
+async def test_many_readers_of_several_workers_cost_one_fetch(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(3 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=3, seals=seals) as world:
+        pulls = [
+            asyncio.create_task(world.workers[number % 3].pull(DIGEST)) for number in range(30)
+        ]
+        late = world.workers[1]
+        begun = await take((await feed(late)).blob.stream(), MIB)
+        assert BLOB.startswith(begun), "it comes before the upstream has sent all"
+        upstream.allow(None)
+        assert all(body == BLOB for body in await asyncio.gather(*pulls))
+        assert await late.pull(DIGEST) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 0)]
+        assert await world.left() == ONE
+        assert world.files() == (0, 1)
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+async def test_first_bytes_come_as_the_upstream_sends_them(
+    metadata_url: str, tmp_path: Path, worker: int
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(1)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=True) as world:
+        first = (await feed(world.workers[0])).blob.stream()
+        assert await take(first, 1) == BLOB[:1]
+        upstream.allow(2 * MIB + 5)
+        found = await feed(world.workers[worker])
+        assert found.size == len(BLOB)
+        # Another worker sees whole MiB.
+        count = 2 * MIB + 5 * (worker == 0)
+        assert await take(found.blob.stream(), count) == BLOB[:count]
+        upstream.allow(None)
+
+
+@pytest.mark.parametrize("where", [0, 1])
+async def test_readers_that_leave_do_not_stop_the_fill(
+    metadata_url: str, tmp_path: Path, where: int
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+        pull = asyncio.create_task(world.workers[0].pull(DIGEST))
+        stream = (await feed(world.workers[where])).blob.stream()
+        await take(stream, MIB)
+        pull.cancel()
+        await stream.aclose()  # type: ignore[attr-defined] # it is a generator
+        upstream.allow(None)
+        assert await world.workers[1 - where].pull(DIGEST) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 0)]
+
+
+@on_both_databases
+@pytest.mark.parametrize("seals", [False, True])
+async def test_small_blobs_go_inline(metadata_url: str, tmp_path: Path, seals: bool) -> None:
+    upstream = DrippingUpstream(SMALL, b"")
+    limits = Limits(inline_max_bytes=4096)
+    async with fills_world(
+        metadata_url, tmp_path, upstream, count=2, seals=seals, limits=limits
+    ) as world:
+        digest = digest_of(SMALL)
+        bodies = await asyncio.gather(
+            *(world.workers[number % 2].pull(digest) for number in range(10))
+        )
+        assert set(bodies) == {SMALL}
+        assert upstream.asked == [Asked(digest, 0)]
+        assert await world.workers[1].pull(digest_of(b"")) == b""
+        assert await world.left() == Left(0, 0, 2)
+        assert world.files() == (0, 0)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_answers_are_those_of_stored_blobs(
+    metadata_url: str, tmp_path: Path, stored: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        client = world.workers[0].client
+        if stored:
+            await world.workers[0].pull(DIGEST)
+        size = len(BLOB)
+
+        async def ask(method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            answer = await client.request(method, path_of(DIGEST), headers=named)
+            kept = {k: v for k, v in answer.headers.items() if k != "x-request-id"}
+            return answer.status, kept, answer.body
+
+        always = {
+            "docker-distribution-api-version": "registry/2.0",
+            "docker-content-digest": DIGEST,
+            "etag": f'"{DIGEST}"',
+            "cache-control": "private, max-age=31536000, immutable",
+        }
+        whole = always | {
+            "content-type": "application/octet-stream",
+            "accept-ranges": "bytes",
+            "content-length": str(size),
+        }
+        assert await ask("HEAD") == (200, whole, b"")
+        assert await ask(if_none_match=f'"{DIGEST}"') == (304, always, b"")
+        part = whole | {"content-length": "7", "content-range": f"bytes 5-11/{size}"}
+        assert await ask(range="bytes=5-11") == (206, part, BLOB[5:12])
+        last = whole | {
+            "content-length": "3",
+            "content-range": f"bytes {size - 3}-{size - 1}/{size}",
+        }
+        assert await ask(range="bytes=-3") == (206, last, BLOB[-3:])
+        assert (await ask(range=f"bytes={size}-"))[0] == 416
+        assert (await ask(if_match='"sha256:x"'))[0] == 412
+        assert await ask() == (200, whole, BLOB)
+        assert upstream.asked == [Asked(DIGEST, 0)]
+        assert upstream.heads == ([] if stored else [DIGEST])
+
+
+@on_both_databases
+@pytest.mark.parametrize("seals", [False, True])
+@pytest.mark.parametrize("where", [0, 1])
+async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
+    metadata_url: str, tmp_path: Path, seals: bool, where: int
+) -> None:
+    upstream = DrippingUpstream()
+    wrong = BLOB[:-1] + bytes([BLOB[-1] ^ 1])
+    upstream.blobs[DIGEST] = wrong
+    upstream.allow(2 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+        filling = await feed(world.workers[0])
+        found = filling if where == 0 else await feed(world.workers[1])
+        parts = [
+            (await feed(world.workers[where])).blob.stream(start, stop)
+            for start, stop in ((0, MIB), (MIB, None))
+        ]
+        upstream.allow(None)
+        assert len(await cut_off(found.blob.stream())) < len(BLOB)
+        first, rest = [await cut_off(stream) for stream in parts]
+        assert len(first) < MIB
+        assert len(rest) < len(BLOB) - MIB
+        await idle(world)
+        assert await world.left() == NONE
+        assert world.files() == (0, 0)
+        upstream.blobs[DIGEST] = BLOB
+        assert await world.workers[where].pull(DIGEST) == BLOB
+
+
+async def idle(world: World) -> None:
+    """Wait until no worker fetches anything."""
+    for worker in world.workers:
+        await worker.ctx.fills.settled()
+
+
+@pytest.mark.parametrize("size", [len(BLOB) - 1, len(BLOB) + 1])
+async def test_a_wrong_length_is_no_blob(metadata_url: str, tmp_path: Path, size: int) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.said_size = size
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        with pytest.raises(Exception, match=r"longer|early"):
+            await world.workers[0].pull(DIGEST)
+        assert world.files()[1] == 0
+        assert (await world.left()).links == 0
+
+
+@pytest.mark.parametrize("takes_ranges", [True, False])
+async def test_an_upstream_that_breaks_off_is_asked_for_the_rest(
+    metadata_url: str, tmp_path: Path, takes_ranges: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.takes_ranges = takes_ranges
+    upstream.breaks_at = [MIB + 7, 9 * MIB]
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        assert await world.workers[0].pull(DIGEST) == BLOB
+        assert upstream.asked == [Asked(DIGEST, at) for at in (0, MIB + 7, 9 * MIB)]
+
+
+async def test_an_upstream_that_stays_away_leaves_what_came_to_the_next_pull(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.breaks_at = [5 * MIB] * 3
+    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=True) as world:
+        with pytest.raises(Exception, match="reset"):
+            await world.workers[0].pull(DIGEST)
+        upstream.asked.clear()
+        assert await world.workers[1].pull(DIGEST) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 5 * MIB)]
+        assert await world.left() == ONE
+
+
+@pytest.mark.parametrize(
+    ("failure", "seconds"),
+    [
+        (UpstreamUnreachable("no route"), "30"),
+        (UpstreamRefused("it wants another password"), "30"),
+        (UpstreamLimited("too many pulls", START + 3600 * MICROSECONDS), None),
+    ],
+)
+async def test_an_upstream_without_an_answer_is_503(
+    metadata_url: str, tmp_path: Path, failure: Exception, seconds: str | None
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.failure = failure  # type: ignore[assignment]
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        for method in ("GET", "HEAD"):
+            answer = await world.workers[0].client.request(method, path_of(DIGEST))
+            assert answer.status == 503
+            retry_after = answer.headers["retry-after"]
+            assert retry_after == seconds if seconds else 3500 < int(retry_after) <= 3600
+            if method == "GET":
+                assert answer.codes == ["UNKNOWN"]
+        assert await world.left() == NONE
+
+
+async def test_what_the_upstream_has_not_is_404(metadata_url: str, tmp_path: Path) -> None:
+    async with fills_world(metadata_url, tmp_path, DrippingUpstream()) as world:
+        for method in ("GET", "HEAD"):
+            answer = await world.workers[0].client.request(method, path_of(DIGEST))
+            assert answer.status == 404
+        assert answer.codes if method == "GET" else True
+        assert await world.left() == NONE
+
+
+@on_both_databases
+async def test_bytes_of_the_account_are_linked_only_if_the_upstream_has_them(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=True) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        had = upstream.blobs.pop(DIGEST)
+        answer = await worker.client.request("GET", path_of(DIGEST, OTHER))
+        assert answer.status == 404, "to know a digest grants nothing"
+        upstream.blobs[DIGEST] = had
+        assert await worker.pull(DIGEST, OTHER) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 0)]
+        assert await world.left() == Left(0, 0, 2)
+
+
+async def test_a_fill_for_another_repository_is_followed(metadata_url: str, tmp_path: Path) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+        await feed(world.workers[0])
+        other = asyncio.create_task(world.workers[1].pull(DIGEST, OTHER))
+        await asyncio.wait_for(upstream.was_asked.wait(), 10)
+        upstream.allow(None)
+        assert await other == BLOB
+        assert await world.workers[0].pull(DIGEST, OTHER) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 0)]
+
+
+async def test_an_upstream_that_tells_no_size_is_waited_for(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.tells_size = False
+    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+        bodies = await asyncio.gather(*(worker.pull(DIGEST) for worker in world.workers))
+        assert bodies == [BLOB, BLOB]
+        assert upstream.asked == [Asked(DIGEST, 0)]
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_slow_reader_holds_up_nobody(
+    metadata_url: str, tmp_path: Path, worker: int, seals: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(2 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+        await feed(world.workers[0])
+        stream = (await feed(world.workers[worker])).blob.stream()
+        got = await take(stream, 1)
+        upstream.allow(10 * MIB)
+        quick = (await feed(world.workers[worker])).blob.stream()
+        assert await take(quick, 9 * MIB) == BLOB[: 9 * MIB]
+        got += await take(stream, 9 * MIB - len(got))
+        upstream.allow(None)
+        await idle(world)
+        got += b"".join([each async for each in stream])
+        assert got == BLOB
+
+
+@on_both_databases
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_fill_whose_worker_dies_is_taken_over(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(10 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+        dying, other = world.workers
+        await take((await feed(dying)).blob.stream(), 10 * MIB)
+        follower = await feed(other)
+        stream = follower.blob.stream()
+        await take(stream, MIB)
+        await world.kill(dying)
+        upstream.allow(None)
+        assert await other.pull(DIGEST) == BLOB
+        assert upstream.asked[1].start >= 8 * MIB
+        assert await world.left() == ONE
+        assert world.files() == (0, 1)
