@@ -87,6 +87,10 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "rewrap, rewraps": "RewrapRun",
     },
     "events": {"list, create": "EventRuleAnswer"},
+    "mirror": {
+        "list, show, create, update": "PullThroughCacheRuleAnswer",
+        "test": "UpstreamTest",
+    },
     "audit": {"list, export": "AuditEventAnswer"},
 }
 """The schemas of what the commands of each noun print, by command."""

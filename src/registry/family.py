@@ -58,6 +58,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.gc.shredding import shred_deleted_keys  # noqa: PLC0415
     from registry.services import collector_runs as collection  # noqa: PLC0415
     from registry.services.lifecycle import runs  # noqa: PLC0415
+    from registry.services.pull_through import retention  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
 
     ctx = process.ctx
@@ -86,6 +87,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 days.EVERY_SECONDS,
                 partial(days.measure_repositories, ctx),
             ),
+            (
+                "registry.cached_images",
+                retention.EVERY_SECONDS,
+                partial(retention.expire_cached_images, ctx),
+            ),
             ("registry.search_index", search.EVERY_SECONDS, partial(search.index_names, ctx)),
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
@@ -101,7 +107,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import lookups  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import lookups, referrers  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -110,6 +116,7 @@ def _expiry() -> Sequence[Forget]:
         days.forget_days,
         days.forget_account_days,
         lookups.forget_lookups,
+        referrers.forget_referrers,
     )
 
 
@@ -121,7 +128,7 @@ def _tables() -> Sequence[Table]:
         search_tables,
         tables,
     )
-    from registry.metadata.pull_through import image_tables  # noqa: PLC0415
+    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
@@ -132,6 +139,7 @@ def _tables() -> Sequence[Table]:
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
         *image_tables.TABLES,
+        *upstream_tables.TABLES,
     )
 
 
@@ -173,6 +181,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.tags",
                 "registry.cli.repository_policies",
                 "registry.cli.lifecycle",
+                "registry.cli.mirror",
                 "registry.cli.storage",
             ),
         ),

@@ -20,6 +20,7 @@ from registry.folder_size import FolderSize
 from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.figures import MOST_UPLOADS, open_uploads, postgresql_bytes
+from registry.metadata.pull_through.stats import Totals, totals_of_all
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 
@@ -60,6 +61,7 @@ async def measure(
     gauges.append(Gauge("entrepot_database_size_bytes", "Size of the database on its disk.", size))
     gauges += _scrub(settings, await database.read(oldest_verified_at), now)
     gauges += _plain(await database.read(estimate_plain))
+    gauges += _cache(await database.read(totals_of_all))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
     if not is_postgresql(settings.database):
@@ -139,6 +141,16 @@ def _plain(plain: PlainTotals) -> Iterator[Gauge]:
         plain.object_count,
     )
     yield Gauge("entrepot_plain_bytes", "Bytes of these blobs.", plain.stored_bytes)
+
+
+def _cache(totals: Totals) -> Iterator[Gauge]:
+    for metric, documentation, value in (
+        ("pulls", "Pulls of cached images, under all pull-through cache rules.", totals.pulls),
+        ("misses", "Those for which a manifest was fetched.", totals.misses),
+        ("fetched_bytes", "Bytes that came from upstreams.", totals.fetched_bytes),
+        ("served_bytes", "Bytes of cached blobs that clients got.", totals.served_bytes),
+    ):
+        yield Gauge(f"entrepot_cache_{metric}", documentation, value)
 
 
 def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:

@@ -43,6 +43,7 @@ from registry.dev_keys import with_keys
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.distribution.mirrors import Mirrors
 from registry.families import DEV_FAMILIES
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
@@ -205,7 +206,10 @@ class Registry:
                 audits=self._edition is not None and self._edition.audits,
                 on_damage=self._note_damage,
                 count=self.count,
+                upstream_allowed=settings.allowed_upstreams,
             )
+            resources.push_async_callback(ctx.manifest_fetches.aclose)
+            resources.push_async_callback(ctx.referrer_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
             await pulls.flush()
 
@@ -352,8 +356,10 @@ async def _make_dev_planes(
     settings = process.settings
     control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
+    mirrors = Mirrors(settings.mirrored)
+    data = DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT), mirrors=mirrors)
     return PlaneApplications(
-        LoopbackGuard(DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT)), errors.refuse, hosts),
+        LoopbackGuard(data, errors.refuse, hosts),
         LoopbackGuard(cast("Application", control), envelope.refuse, hosts),
     )
 

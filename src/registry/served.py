@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Final, cast
 
 from cloudcore.audit import log as audit_log
@@ -39,6 +39,7 @@ from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
 from registry.distribution.challenge import Challenges
+from registry.distribution.mirrors import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
@@ -48,6 +49,8 @@ from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
+from registry.services.pull_through.credentials import credential_of
+from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings, SettingsError
 
@@ -95,8 +98,11 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     vault = Vault(ctx.database, providers, ctx.clock)
+    upstreams = open_upstreams(ctx.database, ctx.clock, settings.allowed_upstreams)
     ctx = replace(
         ctx,
+        upstream=await resources.enter_async_context(upstreams),
+        cache_credential=partial(credential_of, keyring),
         data_keys=DataKeys(vault),
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
@@ -173,7 +179,8 @@ async def _make_planes(
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)
-    data = DataPlane(ctx, access, TokenEndpoint(access))
+    mirrors = Mirrors(settings.mirrored)
+    data = DataPlane(ctx, access, TokenEndpoint(access, mirrors), mirrors)
     plane = cast("Application", control)
     console = Console(
         plane,

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
+from cloudcore.outbound.destinations import Allowed
 from registry.public_url import HOST, is_every_address, public_url_problem
 
 PREFIX = "ENTREPOT_"
@@ -33,6 +34,11 @@ _ORIGIN: Final = re.compile(
     r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
 )
+
+_PREFIX: Final = re.compile(
+    r"(?=.{2,32}/)[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*){1,3}"
+)
+"""``<account>/<prefix>``: an account's handle, and one to three components."""
 
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
@@ -179,6 +185,12 @@ class Settings:
     oidc_internal_origins: str = ""
     """Origins, separated by commas, of identity providers that may have an address that is not
     public, and may be plain HTTP."""
+    upstream_allowed: str = ""
+    """Upstream registries inside, separated by commas: origins, which may have any address and be
+    plain HTTP, and networks, whose hosts are asked over https."""
+    mirrors: str = ""
+    """Registries whose names clients ask for as such, and the account and prefix of each here, such
+    as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -187,7 +199,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
-        _ = self.metrics_address
+        _ = self.allowed_upstreams, self.metrics_address, self.mirrored
         for group in (self, self.limits, self.delays, self.scrubbing, self.plain_sealing):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
@@ -288,6 +300,41 @@ class Settings:
         return _origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
+    def allowed_upstreams(self) -> Allowed:
+        """Return what upstream registries may be asked besides those of the public internet.
+
+        Raises:
+            SettingsError: an entry is neither an origin nor a network.
+
+        """
+        listed = _listed(self.upstream_allowed)
+        origins = ",".join(text for text in listed if "://" in text)
+        try:
+            networks = tuple(ip_network(text) for text in listed if "://" not in text)
+        except ValueError as error:
+            raise SettingsError(f"upstream_allowed: {error}") from None
+        return Allowed(f"{PREFIX}UPSTREAM_ALLOWED", _origins("upstream_allowed", origins), networks)
+
+    @property
+    def mirrored(self) -> Mapping[str, str]:
+        """Return the account and prefix by each registry or host of `mirrors`.
+
+        Raises:
+            SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
+
+        """
+        found: dict[str, str] = {}
+        for entry in _listed(self.mirrors):
+            host, _, prefix = entry.partition("=")
+            if not HOST.fullmatch(host) or not _PREFIX.fullmatch(prefix):
+                raise SettingsError(
+                    f"mirrors: {entry!r} is no HOST=ACCOUNT/PREFIX such as docker.io=acme/hub"
+                )
+            if found.setdefault(host.lower(), prefix) != prefix:
+                raise SettingsError(f"mirrors: {host} is listed twice")
+        return found
+
+    @property
     def root_key(self) -> Path:
         """Return the file of the root key."""
         return Path(self.root_key_file) if self.root_key_file else self.data / "root.key"
@@ -368,7 +415,10 @@ _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item 
 NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 """The settings that are whole numbers; all others are text."""
 LISTS: Final = frozenset(
-    {"allowed_hosts", "trusted_proxies", "cors_origins", "oidc_internal_origins"}
+    {
+        *("allowed_hosts", "trusted_proxies", "cors_origins"),
+        *("oidc_internal_origins", "upstream_allowed", "mirrors"),
+    }
 )
 """The settings that are lists, separated by commas."""
 NAMES: Final = (

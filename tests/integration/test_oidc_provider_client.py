@@ -20,15 +20,11 @@ from cloudcore.identity.oidc.discovery import (
     Discovery,
 )
 from cloudcore.identity.oidc.profiles import Profile
-from cloudcore.identity.oidc.provider_client import (
-    MAX_BYTES,
-    Address,
-    ProviderClient,
-    ProviderFailed,
-)
+from cloudcore.identity.oidc.provider_client import MAX_BYTES, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.identity.sessions import Destination
 from cloudcore.identity.sign_in import SignInForm
+from cloudcore.outbound.addresses import Address
 from tests.scripted_provider import CLIENT, SECRET, Provider, new_key, scripted_provider
 
 NOW: Final = 1_800_000_000 * MICROSECONDS
@@ -283,7 +279,7 @@ async def test_a_provider_that_hangs_is_given_up(
 
     monkeypatch.setattr(provider_client, "SECONDS", 0.01)
     with pytest.raises(ProviderFailed, match="did not answer within"):
-        await ProviderClient([provider.url], never).get(f"{provider.url}/keys")
+        await ProviderClient([], never).get("https://login.example.com/keys")
 
 
 async def test_a_provider_that_is_not_there_is_told() -> None:

@@ -45,3 +45,15 @@ def test_origins_of_identity_providers_inside_are_listed_too() -> None:
     assert Settings(HERE).internal_issuers == ()
     with pytest.raises(SettingsError, match="oidc_internal_origins"):
         Settings(HERE, oidc_internal_origins="https://sso.internal/realms/a")
+
+
+def test_upstreams_inside_are_origins_and_networks() -> None:
+    listed = "http://registry.internal:5000, 10.20.0.0/16,fd00:5::/32,https://hub.internal"
+    found = Settings.from_env({"ENTREPOT_UPSTREAM_ALLOWED": listed}, Settings(HERE))
+    allowed = found.allowed_upstreams
+    assert allowed.origins == ("http://registry.internal:5000", "https://hub.internal")
+    assert [str(network) for network in allowed.networks] == ["10.20.0.0/16", "fd00:5::/32"]
+    assert allowed.setting == "ENTREPOT_UPSTREAM_ALLOWED"
+    for wrong in ("registry.internal", "10.20.0.1/16", "https://hub.internal/v2"):
+        with pytest.raises(SettingsError, match="upstream_allowed"):
+            Settings(HERE, upstream_allowed=wrong)

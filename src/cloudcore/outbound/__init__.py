@@ -1,1 +1,1 @@
-"""What the platform dials: addresses are vetted before a connection is made to them."""
+"""Requests to hosts that users name: every address is vetted, and the vetted one is dialled."""

@@ -6,14 +6,16 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from registry.cli.failure import NOT_FOUND, SIGNED_OUT, CommandFailure, Misuse
 from registry.cli.output import printable
+
+T = TypeVar("T")
 
 _TIMEOUT_SECONDS: Final = 30
 _EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
@@ -63,7 +65,7 @@ class Transport:
     ) -> dict[str, Any]:
         """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
 
-        Raise what `fetch` raises, and `CommandFailure` if the answer is no JSON object.
+        Raise what `read` raises, and `CommandFailure` if the answer is no JSON object.
         """
         text = self.fetch(method, path, headers, body)
         try:
@@ -77,7 +79,18 @@ class Transport:
     def fetch(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> bytes:
-        """Send a request; return the bytes of the answer.
+        """Send a request; return the bytes of the answer. Raise what `read` raises."""
+        return self.read(method, path, headers, body, _content)
+
+    def read(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        reading: Callable[[http.client.HTTPResponse], T],
+    ) -> T:
+        """Send a request; return what `reading` makes of the answer.
 
         Raises:
             RequestRefused: the registry answered an error.
@@ -95,8 +108,7 @@ class Transport:
         )
         try:
             with self._opener.open(request, timeout=self._timeout) as response:
-                content: bytes = response.read()
-                return content
+                return reading(response)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error) from None
@@ -178,8 +190,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def _content(response: http.client.HTTPResponse) -> bytes:
+    return response.read()
+
+
 def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
-    """Return code and message of an error: the registry's envelope, or OAuth's (RFC 6749 §5.2)."""
+    """Return code and message of an error.
+
+    It has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
+    """
+    match document.get("errors"):
+        case [{"code": str(code), "message": str(message)}, *_]:
+            return code, printable(f"{code}: {message}")
     error = document.get("error")
     if isinstance(error, dict):
         code, message = str(error.get("code", "")), str(error.get("message", ""))

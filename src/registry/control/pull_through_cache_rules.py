@@ -2,195 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UnsetType
 
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.web.pagination import PageQuery
+from cloudcore.wire import changes_of, rfc3339
+from registry.control.pull_through_cache_shapes import (
+    CacheStats,
+    CreatePullThroughCacheRule,
+    GivenCredential,
+    ManyPullThroughCacheRules,
+    OnePullThroughCacheRule,
+    PullThroughCacheRuleAnswer,
+    RuleFault,
+    ShownCredential,
+    TestPullThroughCacheRule,
+    UpdatePullThroughCacheRule,
+    UpstreamTest,
+)
 from registry.control.repositories import uri_of
 from registry.errors import NameInvalid
-from registry.metadata.pull_through.details import RuleDetails, count_rules, list_rules
+from registry.metadata.pull_through.details import RuleDetails, count_rules
 from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.upstream_states import UpstreamFault
 from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.credentials import credential_of, seal_secret
+from registry.services.pull_through.rules import ShownRule
 from registry.services.pull_through.testing import Wanted, ask_upstream
+from registry.services.pull_through.upstream_states import details, severity
 from registry.services.pull_through.upstream_urls import upstream_origin
 
 _PATH: Final = "/v1/pull-through-cache-rules"
 _ONE: Final = f"{_PATH}/{{pull_through_cache_rule_id:str}}"
 _KIND: Final = "pull-through-cache-rule"
 
-UpstreamUrl = Annotated[str, Meta(min_length=8, max_length=1000)]
-UpstreamPrefix = Annotated[str, Meta(max_length=200)]
-TagTtl = Annotated[int, Meta(ge=60, le=604800)]
-NegativeTtl = Annotated[int, Meta(ge=0, le=86400)]
-KeepDays = Annotated[int, Meta(ge=1, le=3650)]
-MaxBytes = Annotated[int, Meta(ge=1, le=2**60)]
-
-
-class GivenCredential(RequestBody):
-    """What an upstream is asked with."""
-
-    username: Annotated[str, Meta(min_length=1, max_length=255)]
-    secret: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """A password or an access token; it is never shown again."""
-
-
-class CreatePullThroughCacheRule(RequestBody):
-    """A new rule of the pull-through cache."""
-
-    prefix: Annotated[str, Meta(min_length=1, max_length=200)]
-    """One to three parts: ``docker-hub`` caches ``library/alpine`` as
-    ``docker-hub/library/alpine``. No repository and no other rule may have names under it."""
-    upstream_url: UpstreamUrl
-    """The upstream's origin, such as ``https://quay.io``; ``https://docker.io`` is Docker Hub."""
-    upstream_prefix: UpstreamPrefix = ""
-    """The beginning of the names at the upstream that are left out in the cached names."""
-    credential: GivenCredential | None = None
-    tag_ttl_seconds: TagTtl = 3600
-    """For how long a tag is served without asking the upstream where it points."""
-    negative_ttl_seconds: NegativeTtl = 60
-    """For how long it is remembered that the upstream does not have something."""
-    keep_unpulled_days: KeepDays | None = None
-    """Cached images that were not pulled for so many days go; null: they stay."""
-    max_bytes: MaxBytes | None = None
-    """Above this size of all that is cached, the images go that were pulled longest ago; null:
-    there is no limit."""
-    enabled: bool = True
-    """If false, what is cached is served, and nothing is fetched."""
-
-
-class UpdatePullThroughCacheRule(RequestBody):
-    """The fields to change; a rule's prefix is fixed."""
-
-    upstream_url: UpstreamUrl | UnsetType = UNSET
-    """With another upstream, give the credential again, or null."""
-    upstream_prefix: UpstreamPrefix | UnsetType = UNSET
-    credential: GivenCredential | UnsetType | None = UNSET
-    tag_ttl_seconds: TagTtl | UnsetType = UNSET
-    negative_ttl_seconds: NegativeTtl | UnsetType = UNSET
-    keep_unpulled_days: KeepDays | UnsetType | None = UNSET
-    max_bytes: MaxBytes | UnsetType | None = UNSET
-    enabled: bool | UnsetType = UNSET
-
-
-class TestPullThroughCacheRule(RequestBody):
-    """What to ask the upstream for; by default only whether it answers."""
-
-    repository: Annotated[str, Meta(min_length=1, max_length=210)] | None = None
-    """As it is pulled, without the rule's prefix: ``library/alpine``."""
-    tag: Annotated[str, Meta(min_length=1, max_length=128)] = "latest"
-
-
-class ShownCredential(ResponseBody):
-    """What an upstream is asked with; the secret is never shown."""
-
-    username: str
-    has_secret: bool
-
-
-class CacheStats(ResponseBody):
-    """What a rule has saved since it was created, and what it holds."""
-
-    hits: int
-    """Pulls of images that needed no manifest from the upstream."""
-    misses: int
-    """Pulls for which a manifest was fetched."""
-    fetched_bytes: int
-    saved_bytes: int
-    """Bytes of blobs that clients got and that were not fetched for them."""
-    cached_images: int
-    cached_bytes: int
-    """Distinct blobs of each cached repository, added up."""
-    budget_left: int | None
-    """Pulls that the upstream still allows, as it last said; null if it does not say."""
-
-
-class RuleFault(ResponseBody):
-    """Something that went wrong at the upstream, counted."""
-
-    code: str
-    severity: Literal["warning", "error"]
-    message: str
-    details: dict[str, str]
-    first_at: RFC3339
-    last_at: RFC3339
-    occurrences: int
-
-
-class PullThroughCacheRuleAnswer(ResponseBody):
-    """A rule of the pull-through cache."""
-
-    id: Uuid
-    crn: str
-    prefix: str
-    uri: str
-    """What images are pulled by: host, account handle and prefix, without the image's name."""
-    upstream_url: str
-    upstream_prefix: str
-    credential: ShownCredential | None
-    tag_ttl_seconds: int
-    negative_ttl_seconds: int
-    keep_unpulled_days: int | None
-    max_bytes: int | None
-    enabled: bool
-    stats: CacheStats
-    last_success_at: RFC3339 | None
-    faults: Sequence[RuleFault]
-    created_at: RFC3339
-    updated_at: RFC3339
-
-
-class OnePullThroughCacheRule(ResponseBody):
-    """A rule of the pull-through cache, wrapped."""
-
-    pull_through_cache_rule: PullThroughCacheRuleAnswer
-
-
-class ManyPullThroughCacheRules(ResponseBody):
-    """A page of rules of the pull-through cache."""
-
-    pull_through_cache_rules: Sequence[PullThroughCacheRuleAnswer]
-    meta: PageMeta
-
-
-class UpstreamTest(ResponseBody):
-    """How a test of a rule's upstream ended; a failure is an answer, not an error."""
-
-    ok: bool
-    stage: Literal["dns", "tls", "auth", "manifest"]
-    """How far it came: the name's address, the connection, the token, or the answer."""
-    http_status: int | None
-    """The status that the upstream answered, or null if it did not."""
-    latency_ms: int
-    message: str
-
 
 def _crn(ctx: RequestContext, account_id: str, prefix: str) -> str:
     return str(Crn("registry", ctx.settings.region, account_id, _KIND, prefix))
 
 
-def _answer(ctx: RequestContext, found: RuleDetails) -> PullThroughCacheRuleAnswer:
+def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer:
+    found, condition = shown
     rule, totals = found.rule, found.totals
-    shown = None
+    credential = None
     if rule.username is not None:
-        shown = ShownCredential(username=rule.username, has_secret=True)
+        credential = ShownCredential(username=rule.username, has_secret=True)
     return PullThroughCacheRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.prefix),
@@ -198,7 +68,7 @@ def _answer(ctx: RequestContext, found: RuleDetails) -> PullThroughCacheRuleAnsw
         uri=uri_of(ctx, found.handle, rule.prefix),
         upstream_url=rule.upstream_url,
         upstream_prefix=rule.upstream_prefix,
-        credential=shown,
+        credential=credential,
         tag_ttl_seconds=rule.tag_ttl_seconds,
         negative_ttl_seconds=rule.negative_ttl_seconds,
         keep_unpulled_days=rule.keep_unpulled_days,
@@ -211,17 +81,30 @@ def _answer(ctx: RequestContext, found: RuleDetails) -> PullThroughCacheRuleAnsw
             saved_bytes=totals.saved_bytes,
             cached_images=found.image_count,
             cached_bytes=found.cached_bytes,
-            budget_left=None,
+            budget_left=condition.budget_left,
         ),
         last_success_at=None if rule.last_success_at is None else rfc3339(rule.last_success_at),
-        faults=(),
+        paused_until=None if condition.paused_until is None else rfc3339(condition.paused_until),
+        faults=[_fault(each) for each in condition.faults],
         created_at=rfc3339(rule.created_at),
         updated_at=rfc3339(rule.updated_at),
     )
 
 
-def _one(ctx: RequestContext, found: RuleDetails) -> OnePullThroughCacheRule:
-    return OnePullThroughCacheRule(pull_through_cache_rule=_answer(ctx, found))
+def _fault(fault: UpstreamFault) -> RuleFault:
+    return RuleFault(
+        code=fault.code,
+        severity="warning" if severity(fault) == "warning" else "error",
+        message=fault.message,
+        details=details(fault),
+        first_at=rfc3339(fault.first_at),
+        last_at=rfc3339(fault.last_at),
+        occurrences=fault.occurrences,
+    )
+
+
+def _one(ctx: RequestContext, shown: ShownRule) -> OnePullThroughCacheRule:
+    return OnePullThroughCacheRule(pull_through_cache_rule=_answer(ctx, shown))
 
 
 def _sealed(
@@ -234,9 +117,9 @@ def _sealed(
     return given.username, seal_secret(ctx.keyring, rule_id, given.secret)
 
 
-def _told(found: RuleDetails) -> dict[str, object]:
+def _told(shown: ShownRule) -> dict[str, object]:
     """Return what the audit log keeps of a change besides its rule."""
-    rule = found.rule
+    rule = shown.details.rule
     return {
         "prefix": rule.prefix,
         "upstream_url": rule.upstream_url,
@@ -254,7 +137,9 @@ def _told(found: RuleDetails) -> dict[str, object]:
     },
 )
 async def create_pull_through_cache_rule(
-    data: JSONBody[CreatePullThroughCacheRule], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreatePullThroughCacheRule],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OnePullThroughCacheRule]:
     """Cache the images of an upstream registry under a prefix; the upstream is not asked now."""
     account_id = account_of(ctx)
@@ -269,7 +154,7 @@ async def create_pull_through_cache_rule(
         id=rule_id,
         account_id=account_id,
         prefix=data.prefix,
-        upstream_url=upstream_origin(data.upstream_url, ctx.settings.oidc_internal_origins),
+        upstream_url=upstream_origin(data.upstream_url, needs.upstream_allowed),
         upstream_prefix=data.upstream_prefix,
         username=username,
         secret_sealed=secret_sealed,
@@ -286,7 +171,7 @@ async def create_pull_through_cache_rule(
         rules.create_rule,
         rule,
         wrap=partial(_one, ctx),
-        location=lambda made: f"{_PATH}/{made.rule.id}",
+        location=lambda made: f"{_PATH}/{made.details.rule.id}",
         told=_told,
     )
 
@@ -301,10 +186,10 @@ async def list_pull_through_cache_rules(
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_rules,
+        partial(rules.list_rules, now=ctx.clock()),
         count_rules,
         account_id,
-        key=lambda each: each.rule.prefix,
+        key=lambda each: each.details.rule.prefix,
     )
     return ManyPullThroughCacheRules(
         pull_through_cache_rules=[_answer(ctx, each) for each in found], meta=meta
@@ -324,13 +209,13 @@ async def update_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str],
     data: JSONBody[UpdatePullThroughCacheRule],
     ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OnePullThroughCacheRule]:
     """Change a pull-through cache rule; what is cached stays."""
-    rule = (await _authorized(ctx, pull_through_cache_rule_id)).rule
+    rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
     changes: dict[str, Any] = changes_of(data)
     if not isinstance(data.upstream_url, UnsetType):
-        allowed = ctx.settings.oidc_internal_origins
-        changes["upstream_url"] = upstream_origin(data.upstream_url, allowed)
+        changes["upstream_url"] = upstream_origin(data.upstream_url, needs.upstream_allowed)
     if not isinstance(data.upstream_prefix, UnsetType):
         rules.check_upstream_prefix(data.upstream_prefix)
     if not isinstance(data.credential, UnsetType):
@@ -353,7 +238,7 @@ async def delete_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a pull-through cache rule; the repositories that it has filled stay."""
-    rule = (await _authorized(ctx, pull_through_cache_rule_id)).rule
+    rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
     await ctx.database.write(rules.delete_rule, rule.account_id, rule.id)
 
 
@@ -369,7 +254,7 @@ async def try_pull_through_cache_rule(
     data: JSONBody[TestPullThroughCacheRule | None] = None,
 ) -> UpstreamTest:
     """Ask a rule's upstream whether it answers, or for an image; nothing is pulled or cached."""
-    found = await _authorized(ctx, pull_through_cache_rule_id)
+    found = (await _authorized(ctx, pull_through_cache_rule_id)).details
     wanted = _wanted(found, data)
     tested = await ask_upstream(
         needs.upstream, partial(credential_of, ctx.keyring), found.rule, wanted, ctx.clock
@@ -390,11 +275,11 @@ def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted
     return Wanted(Name(found.handle, f"{found.rule.prefix}/{data.repository}"), data.tag)
 
 
-async def _authorized(ctx: RequestContext, rule_id: str) -> RuleDetails:
+async def _authorized(ctx: RequestContext, rule_id: str) -> ShownRule:
     """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
     account_id = account_of(ctx)
-    found = await ctx.database.read(rules.get_rule, account_id, rule_id)
-    ctx.authorize(_crn(ctx, account_id, found.rule.prefix))
+    found = await ctx.database.read(rules.get_rule, account_id, rule_id, ctx.clock())
+    ctx.authorize(_crn(ctx, account_id, found.details.rule.prefix))
     return found
 
 

@@ -18,6 +18,7 @@ from registry.distribution import blobs, lists, manifests, uploads
 from registry.distribution.auth import CATALOG, DELETE, MOUNT, PROBE, PULL, PUSH, Access, Need
 from registry.distribution.errors import head_warning, internal_error, render
 from registry.distribution.kept_answers import kept_challenge, kept_greeting
+from registry.distribution.mirrors import Mirrors
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
@@ -89,9 +90,14 @@ class DataPlane:
     """The ASGI application for everything under ``/v2``."""
 
     def __init__(
-        self, ctx: ServiceContext, access: Access, token: TokenEndpoint | None = None
+        self,
+        ctx: ServiceContext,
+        access: Access,
+        token: TokenEndpoint | None = None,
+        mirrors: Mirrors | None = None,
     ) -> None:
         """Serve `ctx`; without a `token` endpoint there is no sign-in, and its path gives 404."""
+        self._mirrors = mirrors or Mirrors()
         self._ctx = ctx
         self._access = access
         self._token = token
@@ -114,6 +120,10 @@ class DataPlane:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         match = match_path(scope["raw_path"])
+        mirror = self._mirrors.key(scope)
+        if mirror is not None:
+            scope.setdefault("state", {})["mirror"] = mirror  # for the challenge
+            match = match._replace(name=self._mirrors.local(mirror, match.name))
         if match.endpoint is Endpoint.TOKEN:
             if self._token is None:
                 raise ExtensionUnknown("there is no sign-in here")

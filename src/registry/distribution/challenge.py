@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from cloudcore.serving.body import Scope
+from registry.distribution.mirrors import realm_query
 
 
 class Challenges:
@@ -28,7 +29,8 @@ class Challenges:
     def bearer(self, scope: Scope, token_scope: str = "", error: str = "") -> str:
         """Return the challenge for a request that needs a bearer with the scope `token_scope`."""
         base, host = self._address(scope)
-        challenge = f'Bearer realm="{base}/v2/token",service="{host}"'
+        query = realm_query(scope.get("state", {}).get("mirror"))
+        challenge = f'Bearer realm="{base}/v2/token{query}",service="{host}"'
         if token_scope:
             challenge += f',scope="{token_scope}"'
         if error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from registry.distribution.kept_answers import kept_list
 from registry.distribution.query import next_link, page_cursor, page_size
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_headers, json_response
+from registry.distribution.stale import stale_headers
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
@@ -18,6 +20,7 @@ from registry.services.images.referrers import (
     list_described_referrers,
     look_at_referrers,
 )
+from registry.services.pull_through.referrers import UpstreamReferrers, list_upstream_referrers
 from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names, look_at_tags
 
@@ -57,17 +60,36 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
         page = await ctx.database.read(
             list_described_referrers, request.name, subject, artifact_type, after, MAX_REFERRERS
         )
-    descriptors = [_descriptor(*each) for each in page.referrers]
+    if page.may_be_upstream and ctx.upstream is not None:
+        told = await list_upstream_referrers(ctx, request.name, subject)
+        if told is not None:
+            return _told(ctx, told, artifact_type)
+    answer = _index([_descriptor(*each) for each in page.referrers], artifact_type)
+    if page.has_more:
+        last = page.referrers[-1].referrer.id
+        filters = {"artifactType": artifact_type} if artifact_type else {}
+        answer.headers.append(
+            next_link(f"/v2/{request.name}/referrers/{subject}", **filters, last=last)
+        )
+    return answer._replace(keep=keep)
+
+
+def _told(ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str) -> Response:
+    """Return what an upstream tells, all on one page: it is no longer than a manifest."""
+    found = [each for each in told.listed if artifact_type in ("", each.artifact_type)]
+    answer = _index(found, artifact_type)
+    if told.stale_since is not None:
+        answer.headers.extend(stale_headers(ctx.clock() - told.stale_since))
+    return answer
+
+
+def _index(descriptors: Sequence[object], artifact_type: str) -> Response:
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": descriptors}
     body = msgspec.json.encode(index)
     headers = [(b"content-type", OCI_INDEX.encode()), *json_headers(body)[1:]]
     if artifact_type:
         headers.append((b"oci-filters-applied", b"artifactType"))
-    if page.has_more:
-        last = page.referrers[-1].referrer.id
-        filters = {"artifactType": artifact_type} if artifact_type else {}
-        headers.append(next_link(f"/v2/{request.name}/referrers/{subject}", **filters, last=last))
-    return Response(200, headers, body, keep=keep)
+    return Response(200, headers, body)
 
 
 def _descriptor(referrer: Referrer, annotations: str) -> dict[str, Any]:

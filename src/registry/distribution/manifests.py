@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import BodyTooLarge, read_body
 from cloudcore.serving.body_budget import BODIES, BodyHold
 from registry.distribution.conditions import (
@@ -17,6 +16,7 @@ from registry.distribution.conditions import (
 from registry.distribution.kept_answers import kept_manifest
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
+from registry.distribution.stale import stale_headers
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest
 from registry.oci.manifest import MAX_BYTES
@@ -40,7 +40,7 @@ async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
     if found.stale_since is not None:
-        headers += _stale(ctx.clock() - found.stale_since)
+        headers += stale_headers(ctx.clock() - found.stale_since)
     keep = kept_manifest(ctx, request, reference, found)
     if is_not_modified(request, digest):
         return Response(304, headers, keep=keep)
@@ -103,14 +103,6 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
     if len(wrong_sizes) > MAX_WARNINGS:
         words.append(f"descriptor size differs from the stored of {len(wrong_sizes)} blobs in all")
     return [(b"warning", f'299 - "{each}"'.encode()) for each in words]
-
-
-def _stale(age: int) -> Headers:
-    """Return how old an answer is, in microseconds, that the upstream could not confirm."""
-    return [
-        (b"warning", b'299 - "upstream unreachable"'),
-        (b"age", b"%d" % max(0, age // MICROSECONDS)),
-    ]
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
 from cloudcore.serving.body import BodyTooLarge, Receive, Scope, read_body
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.wire import rfc3339
+from registry.distribution.mirrors import Mirrors
 from registry.distribution.query import Query
 from registry.distribution.response import Response, json_headers, json_response
 from registry.distribution.token_access import TokenAccess
@@ -36,8 +38,9 @@ Requested = dict[Name, tuple[str, ...]]
 class TokenEndpoint:
     """Answers GET by the distribution token specification, and POST by OAuth 2.0."""
 
-    def __init__(self, access: TokenAccess) -> None:
+    def __init__(self, access: TokenAccess, mirrors: Mirrors | None = None) -> None:
         self._access = access
+        self._mirrors = mirrors or Mirrors()
         self._tokens = access.tokens
 
     async def answer(self, scope: Scope, receive: Receive) -> Response:
@@ -61,7 +64,8 @@ class TokenEndpoint:
                 raise MethodNotAllowed(f"this endpoint answers {allow}", allow=allow)
 
     async def _get(self, scope: Scope) -> Response:
-        requested = parse_scopes(Query(scope["query_string"], is_form=True).all("scope"))
+        local = partial(self._mirrors.local, self._mirrors.key(scope))
+        requested = parse_scopes(Query(scope["query_string"], is_form=True).all("scope"), local)
         try:
             return await self._issue(scope, _basic_credential(scope), requested)
         except Unauthenticated as error:
@@ -81,7 +85,8 @@ class TokenEndpoint:
             password = form.one("password" if grant == "password" else "refresh_token")
             if password is None or username is None:
                 return _refusal(400, "invalid_request", f"the {grant} grant lacks a parameter")
-            requested = parse_scopes(form.all("scope"))
+            local = partial(self._mirrors.local, self._mirrors.key(scope))
+            requested = parse_scopes(form.all("scope"), local)
         except BodyTooLarge:
             return _refusal(413, "invalid_request", f"a form has at most {_MAX_FORM_BYTES} bytes")
         except InvalidInput as error:
@@ -103,8 +108,12 @@ class TokenEndpoint:
         return json_response(_document(issued), _NO_STORE)
 
 
-def parse_scopes(values: Sequence[str]) -> Requested:
+def parse_scopes(
+    values: Sequence[str], local: Callable[[str], str] = lambda text: text
+) -> Requested:
     """Return the requested actions by name; ignore unknown types, malformed names and actions.
+
+    `local` returns the name of a repository here, of what a client calls it.
 
     An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
 
@@ -119,21 +128,21 @@ def parse_scopes(values: Sequence[str]) -> Requested:
     for entry in entries:
         kind, _, rest = entry.partition(":")
         text, _, actions = rest.rpartition(":")
-        name = _name(kind, text)
+        name = _name(kind, text, local)
         if name is not None:
             requested.setdefault(name, set()).update(actions.split(","))
     found = {name: _actions(name, actions) for name, actions in requested.items()}
     return {name: actions for name, actions in found.items() if actions}
 
 
-def _name(kind: str, text: str) -> Name | None:
+def _name(kind: str, text: str, local: Callable[[str], str]) -> Name | None:
     found = _TYPE.fullmatch(kind)
     if found is None or found[1] not in ("repository", "registry"):
         return None
     if found[1] == "registry":
         return CATALOG if text == "catalog" else None
     try:
-        return parse_name(text)
+        return parse_name(local(text))
     except NameInvalid:
         return None
 

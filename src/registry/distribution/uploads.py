@@ -15,6 +15,7 @@ from registry.services.blobs.mounting import mount_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.context import ServiceContext
+from registry.services.repositories.names import refuse_mirrored
 
 
 async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -40,24 +41,30 @@ async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
 
 async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-5: append the body; a ``Content-Range`` must begin at the end of what was received."""
-    upload_id = _upload_id(request)
     try:
+        upload_id = _upload_id(request)
         chunk = _chunk(request, _span(request))
         received = await uploads.append_chunk(ctx, request.name, upload_id, chunk)
     except UploadOutOfOrder as error:
         return await _out_of_order(ctx, request, upload_id, error)
+    except UploadUnknown:
+        await ctx.database.read(refuse_mirrored, request.name)
+        raise
     return empty(202, *_session(request.name, upload_id, received))
 
 
 async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-6: append the body, if any, and make the upload a blob with the given digest."""
-    upload_id = _upload_id(request)
-    expected = _digest(request, "digest")
     try:
+        upload_id = _upload_id(request)
+        expected = _digest(request, "digest")
         chunk = _chunk(request, _span(request))
         await uploads.finish_upload(ctx, request.name, upload_id, expected, chunk)
     except UploadOutOfOrder as error:
         return await _out_of_order(ctx, request, upload_id, error)
+    except UploadUnknown:
+        await ctx.database.read(refuse_mirrored, request.name)
+        raise
     return _created(request.name, expected)
 
 

@@ -10,6 +10,7 @@ from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.principal import Source
+from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
@@ -28,6 +29,9 @@ from registry.upstream.base import Upstream
 
 if TYPE_CHECKING:
     from registry.keys import DataKeys
+
+
+_PUBLIC = Allowed("ENTREPOT_UPSTREAM_ALLOWED")
 
 
 def _count_nothing() -> None:
@@ -60,6 +64,10 @@ class ServiceContext:
     """Opens the credential of a rule of the pull-through cache."""
     manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
     """What is being asked of upstreams for manifests."""
+    upstream_allowed: Allowed = _PUBLIC
+    """Which upstreams rules may name besides those of the public internet."""
+    referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
+    """What is being asked of them for referrers."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False

@@ -1,41 +1,28 @@
-"""Ask identity providers over HTTP: few seconds, few bytes, no redirect, vetted addresses only.
-
-The address is vetted and then connected to, without a second resolution in between; the name is
-still what the certificate must be for.
-"""
+"""Ask identity providers over HTTP: few seconds, few bytes, no redirect, vetted addresses only."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
-from cloudcore.identity.oidc.destinations import check_addresses, check_url
-
-Address = IPv4Address | IPv6Address
-Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+from cloudcore.identity.oidc.destinations import allowed_providers, check_url
+from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.http_client import Answer, HttpClient, Resolve, resolve
 
 SECONDS: Final = 10.0
 """Limit of one request, from the resolution of the name to the last byte."""
 MAX_BYTES: Final = 512 * 1024
 """Limit of an answer's body."""
 
+_REDIRECTS: Final = range(300, 400)
+
 
 class ProviderFailed(Exception):
     """The provider cannot be asked, or its answer cannot be used; the message says why."""
-
-
-async def resolve(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
 
 class ProviderClient:
@@ -43,7 +30,7 @@ class ProviderClient:
 
     def __init__(self, internal_origins: Sequence[str], resolve: Resolve = resolve) -> None:
         self.internal_origins = tuple(internal_origins)
-        self._resolve = resolve
+        self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the JSON object at a URL.
@@ -66,35 +53,34 @@ class ProviderClient:
             ProviderFailed.
 
         """
-        return await self._ask("POST", url, headers, form)
+        encoded = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+        return await self._ask("POST", url, encoded, urlencode(form).encode())
 
     async def _ask(
-        self, method: str, url: str, headers: Mapping[str, str], form: Mapping[str, str] | None
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, dict[str, Any]]:
-        from cloudcore.identity.oidc.vetted_request import send  # noqa: PLC0415 - httpx
-
+        sent = {"Accept": "application/json", **headers}
         try:
             async with asyncio.timeout(SECONDS):
-                destination = check_url(url, self.internal_origins)
-                addresses = await self._resolve(destination.host, destination.port)
-                check_addresses(destination, addresses)
-                status, body = await send(
-                    method, url, destination, addresses, headers, form, self._tls
-                )
+                check_url(url, self.internal_origins)
+                async with self._http.request(method, url, sent, body) as answer:
+                    told = await _body(answer, url)
         except TimeoutError:
             raise ProviderFailed(f"{url} did not answer within {SECONDS:.0f} seconds") from None
         except ValueError as error:  # of the checks
             raise ProviderFailed(f"{url} may not be asked: {error}") from None
-        except OSError as error:
-            words = error.strerror or type(error).__name__
-            raise ProviderFailed(f"{url} cannot be reached: {words}") from None
+        except RequestFailed as error:
+            raise ProviderFailed(f"{url} cannot be reached: {error}") from None
+        status = answer.head.status
         try:
-            return status, msgspec.json.decode(body, type=dict[str, Any])
+            return status, msgspec.json.decode(told, type=dict[str, Any])
         except (ValueError, RecursionError):
             raise ProviderFailed(f"{url} answered with status {status} and no JSON") from None
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        from cloudcore.identity.oidc.vetted_request import tls_context  # noqa: PLC0415 - httpx
 
-        return tls_context()
+async def _body(answer: Answer, url: str) -> bytes:
+    if answer.head.all("content-encoding") not in ([], ["identity"]):
+        raise ProviderFailed(f"{url} answered in an encoding that was not asked for")
+    if answer.head.status in _REDIRECTS:
+        raise ProviderFailed(f"{url} answered with a redirect, which is not followed")
+    return await answer.read(MAX_BYTES)

@@ -67,7 +67,7 @@ cached_referrers = Table(
     Column("subject", DigestText, primary_key=True),
     Column("body", LargeBinary, nullable=False),  # an index
     Column("checked_at", Moment, nullable=False),
-    Column("fresh_until", Moment, nullable=False),
+    Column("fresh_until", Moment, nullable=False, index=True),
 )
 
 TABLES: Final = (missing_blobs, deleted_missing_blobs, upstream_lookups, cached_referrers)

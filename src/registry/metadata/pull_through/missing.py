@@ -172,7 +172,7 @@ def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> 
 
     The caller holds the repository's lock.
     """
-    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
     found = [Wanting(*row) for row in tx.rows(_WANTING, **of)]
     if found:
         tx.execute(_FOUND, **of)
@@ -212,7 +212,7 @@ def add_found_child(
 
     The caller holds the repository's lock.
     """
-    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
     return tx.execute(_FOUND_CHILD, **of, manifest_id=manifest_id) > 0
 
 

@@ -49,12 +49,14 @@ class Totals(NamedTuple):
 
 _RULES_OF_MANIFESTS: Final = Statement(
     select(manifests.c.id, _r.id)
+    .select_from(manifests)
     .join(repositories, _repository.id == manifests.c.repository_id)
     .join(pull_through_cache_rules, UNDER_RULE)
     .where(manifests.c.id.in_(listed("ids")))
 )
 _RULES_OF_REPOSITORIES: Final = Statement(
     select(_repository.id, _r.id)
+    .select_from(repositories)
     .join(pull_through_cache_rules, UNDER_RULE)
     .where(_repository.id.in_(listed("ids")))
 )
@@ -71,6 +73,16 @@ _ADD: Final = Statement(
         set_={name: _s[name] + _added.excluded[name] for name in Totals._fields},
     )
 )
+
+_OF_ALL: Final = Statement(
+    select(*(func.coalesce(func.sum(_s[name]), literal_column("0")) for name in Totals._fields))
+)
+
+
+def totals_of_all(tx: Connection) -> Totals:
+    """Return the totals of all rules that exist."""
+    row = tx.row(_OF_ALL)
+    return Totals(*map(int, row)) if row else Totals()
 
 
 def rules_of_manifests(tx: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:

@@ -55,9 +55,16 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
 
 
 def drop_unlisted(
-    tx: Connection, repository: Repository, images: Sequence[ManifestRow], change: Change
+    tx: Connection,
+    repository: Repository,
+    images: Sequence[ManifestRow],
+    change: Change,
+    *,
+    is_restorable: bool = True,
 ) -> list[RegistryEvent]:
     """Delete manifests that no index lists; see `drop_image`.
+
+    If they are not restorable, they are gone at once, whatever the account's undelete period is.
 
     Cost: one statement for each image, and a fixed number for all of them.
     """
@@ -69,7 +76,9 @@ def drop_unlisted(
         change.tell("deleted", each.digest, [tag for tag, _ in tags[each.id]])
     until = restorable_until(tx, repository.account_id, change.now)
     restorable = (
-        _soft_delete(tx, repository, images, tags, until, change) if until > change.now else None
+        _soft_delete(tx, repository, images, tags, until, change)
+        if is_restorable and until > change.now
+        else None
     )
     remove_unlisted(tx, repository, images, change.now, restorable)
     return [

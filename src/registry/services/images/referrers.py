@@ -31,6 +31,8 @@ class ReferrerPage(NamedTuple):
 
     referrers: list[DescribedReferrer]
     has_more: bool
+    may_be_upstream: bool = False
+    """True if an upstream may know more of them: the repository is cached, or there is none."""
 
 
 class SeenReferrers(NamedTuple):
@@ -61,7 +63,7 @@ def list_described_referrers(
     """
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
-        return ReferrerPage([], has_more=False)
+        return ReferrerPage([], has_more=False, may_be_upstream=True)
     subjects = blobs.equivalent_digests(tx, repository.account_id, subject)
     found = manifests.list_referrers(tx, repository.id, subjects, artifact_type, after, limit + 1)
     sizes = accumulate(referrer.size for referrer in found[:limit])
@@ -73,4 +75,5 @@ def list_described_referrers(
     return ReferrerPage(
         [DescribedReferrer(each, annotations[each.id]) for each in shown],
         has_more=len(found) > count,
+        may_be_upstream=repository.is_cached,
     )

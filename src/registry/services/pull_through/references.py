@@ -42,7 +42,7 @@ def complete_blob(
     wanting = missing.take_wanting(tx, repository_id, digests)
     if not wanting:
         return
-    digest = digests[0]
+    digest = str(digests[0])
     was_unused = blobs.linked_blobs(tx, repository_id, [digest])[digest].manifest_refs == 0
     ids = sorted({each.manifest_id for each in wanting})
     missing.add_edges(tx, repository_id, digest, ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
@@ -12,9 +12,18 @@ from registry.metadata.pull_through import details as rows
 from registry.metadata.pull_through.details import RuleDetails
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
+from registry.services.pull_through.upstream_states import Condition, conditions
 
 MAX_RULES: Final = 50
 """The most rules of an account."""
+
+
+class ShownRule(NamedTuple):
+    """A rule as it is shown."""
+
+    details: RuleDetails
+    condition: Condition
+    """Of its upstream."""
 
 
 def check_prefix(handle: str, prefix: str) -> None:
@@ -75,7 +84,7 @@ def check_credential(username: str, secret: str) -> None:
             )
 
 
-def create_rule(tx: Connection, rule: CacheRule) -> RuleDetails:
+def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     """Create a rule, and return it.
 
     Repositories that an earlier rule has cached under its prefix become its own.
@@ -104,20 +113,29 @@ def create_rule(tx: Connection, rule: CacheRule) -> RuleDetails:
             repository=repository,
         )
     rows.add_rule(tx, rule)
-    return get_rule(tx, rule.account_id, rule.id)
+    return get_rule(tx, rule.account_id, rule.id, rule.created_at)
 
 
-def get_rule(tx: Connection, account_id: str, rule_id: str) -> RuleDetails:
+def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRule:
     """Return a rule of an account, or raise `NotFound`."""
     found = rows.find_rule(tx, account_id, rule_id)
     if found is None:
         raise _missing()
-    return found
+    return ShownRule(found, conditions(tx, [rule_id], now)[rule_id])
+
+
+def list_rules(
+    tx: Connection, account_id: str, after: str, limit: int, *, now: int
+) -> list[ShownRule]:
+    """Return up to `limit` rules of an account after the prefix `after`, by prefix."""
+    found = rows.list_rules(tx, account_id, after, limit)
+    of_rule = conditions(tx, [each.rule.id for each in found], now)
+    return [ShownRule(each, of_rule[each.rule.id]) for each in found]
 
 
 def update_rule(
     tx: Connection, account_id: str, rule_id: str, changes: Mapping[str, Any], now: int
-) -> RuleDetails:
+) -> ShownRule:
     """Change the given columns of a rule, and return it.
 
     Raises:
@@ -128,7 +146,7 @@ def update_rule(
     """
     if not rows.lock_rule(tx, account_id, rule_id):
         raise _missing()
-    rule = get_rule(tx, account_id, rule_id).rule
+    rule = get_rule(tx, account_id, rule_id, now).details.rule
     changed = rule._replace(**changes)
     is_other = changed.upstream_url != rule.upstream_url
     if is_other and rule.username is not None and "username" not in changes:
@@ -139,7 +157,7 @@ def update_rule(
         )
     if changed != rule:
         rows.save_rule(tx, changed._replace(updated_at=now))
-    return get_rule(tx, account_id, rule_id)
+    return get_rule(tx, account_id, rule_id, now)
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:

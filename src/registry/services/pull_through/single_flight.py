@@ -16,6 +16,11 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[T]] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Return True if a task is under way."""
+        return bool(self._running)
+
     async def join(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the task for `key`, or raise its error; begin it if none runs.
 

@@ -59,12 +59,16 @@ def refuse_push(repository: Repository) -> None:
 
 
 def refuse_mirrored(tx: Connection, name: Name) -> None:
-    """Check that no rule of the pull-through cache has a name, under which nothing is pushed.
+    """Check that a name takes pushes, be there a repository or not.
 
     Raises:
-        RepositoryMirrored: one has it.
+        RepositoryMirrored: the pull-through cache fills its repository, or a rule has the name.
 
     """
+    found = repositories.find_repository(tx, name.handle, name.repository)
+    if found is not None:
+        refuse_push(found)
+        return
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is not None:
         raise mirrored(name.repository, rule.prefix)

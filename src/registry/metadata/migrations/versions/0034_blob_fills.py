@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import DigestText, Id
 
 revision = "0034"
-down_revision = "0031"
+down_revision = "0032"
 
 
 def upgrade() -> None:

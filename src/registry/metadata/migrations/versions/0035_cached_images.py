@@ -34,13 +34,15 @@ def upgrade() -> None:
     )
     op.create_table(
         "missing_blobs",
-        sa.Column("manifest_id", Id, primary_key=True),
-        sa.Column("digest", DigestText, primary_key=True),
+        sa.Column("manifest_id", Id, nullable=False),
+        sa.Column("digest", DigestText, nullable=False),
         sa.Column("repository_id", Id, nullable=False),
         sa.Column("size", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("manifest_id", "digest", name=op.f("pk_missing_blobs")),
         sa.ForeignKeyConstraint(
             ["manifest_id", "repository_id"],
             ["manifests.id", "manifests.repository_id"],
+            name=op.f("fk_missing_blobs_manifest_id_repository_id"),
             ondelete="CASCADE",
         ),
     )
@@ -49,43 +51,52 @@ def upgrade() -> None:
     )
     op.create_table(
         "deleted_missing_blobs",
-        sa.Column(
-            "manifest_id",
-            Id,
-            sa.ForeignKey("deleted_manifests.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
-        sa.Column("digest", DigestText, primary_key=True),
+        sa.Column("manifest_id", Id, nullable=False),
+        sa.Column("digest", DigestText, nullable=False),
         sa.Column("size", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("manifest_id", "digest", name=op.f("pk_deleted_missing_blobs")),
+        sa.ForeignKeyConstraint(
+            ["manifest_id"],
+            ["deleted_manifests.id"],
+            name=op.f("fk_deleted_missing_blobs_manifest_id"),
+            ondelete="CASCADE",
+        ),
     )
     op.create_table(
         "upstream_lookups",
-        sa.Column(
-            "rule_id",
-            Id,
-            sa.ForeignKey("pull_through_cache_rules.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
-        sa.Column("repository", ByteOrdered, primary_key=True),
-        sa.Column("reference", ByteOrdered, primary_key=True),
+        sa.Column("rule_id", Id, nullable=False),
+        sa.Column("repository", ByteOrdered, nullable=False),
+        sa.Column("reference", ByteOrdered, nullable=False),
         sa.Column("fetching_until", Moment),
         sa.Column("absent_until", Moment),
         sa.Column("ends_at", Moment, nullable=False),
+        sa.PrimaryKeyConstraint(
+            "rule_id", "repository", "reference", name=op.f("pk_upstream_lookups")
+        ),
+        sa.ForeignKeyConstraint(
+            ["rule_id"],
+            ["pull_through_cache_rules.id"],
+            name=op.f("fk_upstream_lookups_rule_id"),
+            ondelete="CASCADE",
+        ),
     )
     op.create_index(op.f("ix_upstream_lookups_ends_at"), "upstream_lookups", ["ends_at"])
     op.create_table(
         "cached_referrers",
-        sa.Column(
-            "repository_id",
-            Id,
-            sa.ForeignKey("repositories.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
-        sa.Column("subject", DigestText, primary_key=True),
+        sa.Column("repository_id", Id, nullable=False),
+        sa.Column("subject", DigestText, nullable=False),
         sa.Column("body", sa.LargeBinary, nullable=False),
         sa.Column("checked_at", Moment, nullable=False),
         sa.Column("fresh_until", Moment, nullable=False),
+        sa.PrimaryKeyConstraint("repository_id", "subject", name=op.f("pk_cached_referrers")),
+        sa.ForeignKeyConstraint(
+            ["repository_id"],
+            ["repositories.id"],
+            name=op.f("fk_cached_referrers_repository_id"),
+            ondelete="CASCADE",
+        ),
     )
+    op.create_index(op.f("ix_cached_referrers_fresh_until"), "cached_referrers", ["fresh_until"])
 
 
 def downgrade() -> None:

@@ -1,0 +1,271 @@
+"""An HTTP client for hosts that users name: vetted addresses, no proxies, no redirects.
+
+A name is resolved once for each connection, all its addresses are vetted, and one of them is
+dialled without a second resolution; the certificate must still be that of the name. Connections
+are kept for later requests to the same origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.answer_parser import Head
+from cloudcore.outbound.destinations import (
+    Allowed,
+    Destination,
+    check_addresses,
+    check_url,
+    literal_address,
+)
+from cloudcore.outbound.failures import BadAnswer, Stage, Unreachable
+from cloudcore.outbound.http_connection import HttpConnection
+from cloudcore.outbound.idle_connections import IdleConnections
+from cloudcore.outbound.pace import Pace
+
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+"""Returns the addresses of a host; raises OSError."""
+
+MAX_IDLE: Final = 8
+"""How many idle connections to one origin a client keeps."""
+_MAX_ADDRESSES: Final = 4
+
+
+class TimeLimits(NamedTuple):
+    """How long a host may take, in seconds."""
+
+    connect: float = 10.0
+    """From the resolution of the name to the end of the TLS handshake."""
+    head: float = 30.0
+    """From the request to the end of the answer's head."""
+    idle: float = 30.0
+    """Between two bytes of a body."""
+    rate_window: float = 60.0
+    """Waited seconds over which `lowest_rate` is looked at."""
+    lowest_rate: int = 1024
+    """Bytes per second of waiting; a reader that is slow itself does not count."""
+    small_answer: float = 30.0
+    """For a body that is read whole."""
+
+
+TIME_LIMITS: Final = TimeLimits()
+
+
+async def resolve(host: str, port: int) -> Sequence[Address]:
+    """Return the addresses of a host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # A zone stays: such an address is refused.
+    return [ip_address(str(entry[4][0])) for entry in found]
+
+
+class Answer:
+    """An answer whose body has not been read yet."""
+
+    def __init__(self, head: Head, connection: HttpConnection, limits: TimeLimits) -> None:
+        self.head = head
+        self._connection = connection
+        self._limits = limits
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it comes.
+
+        Raises:
+            RequestFailed: it is too slow, or ends before its length.
+
+        """
+        pace = Pace(self._limits.rate_window, self._limits.lowest_rate)
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(self._limits.idle):
+                    piece = await self._connection.read()
+            except TimeoutError:
+                raise Unreachable(
+                    f"it sent nothing for {self._limits.idle:g} seconds", "answer"
+                ) from None
+            if not piece:
+                return
+            pace.add(len(piece), asyncio.get_running_loop().time() - began)
+            yield piece
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            RequestFailed: it is longer than `max_bytes`, or too slow.
+
+        """
+        if (self.head.length or 0) > max_bytes:
+            raise BadAnswer(f"it answered with more than {max_bytes} bytes")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.small_answer):
+                while piece := await self._connection.read():
+                    body += piece
+                    if len(body) > max_bytes:
+                        raise BadAnswer(f"it answered with more than {max_bytes} bytes")
+        except TimeoutError:
+            seconds = self._limits.small_answer
+            raise Unreachable(f"it took more than {seconds:g} seconds", "answer") from None
+        return bytes(body)
+
+
+class HttpClient:
+    """Asks hosts over HTTP/1.1; one per process and purpose."""
+
+    def __init__(
+        self,
+        allowed: Allowed,
+        *,
+        resolve: Resolve = resolve,
+        limits: TimeLimits = TIME_LIMITS,
+        tls: ssl.SSLContext | None = None,
+        max_idle: int = MAX_IDLE,
+    ) -> None:
+        """Make a client; `tls` replaces the public roots, `max_idle` counts by origin."""
+        self.allowed = allowed
+        self._resolve = resolve
+        self._limits = limits
+        self._given_tls = tls
+        self._idle = IdleConnections(max_idle)
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncIterator[Answer]:
+        """Send a request; leaving the context ends it, also before the body's end.
+
+        Raises:
+            NotAllowed: the URL or one of its addresses may not be asked.
+            RequestFailed.
+
+        """
+        destination = check_url(url, self.allowed)
+        request = _request_bytes(method, destination, headers or {}, body)
+        connection, head = await self._exchange(method, destination, request)
+        try:
+            yield Answer(head, connection, self._limits)
+        finally:
+            self._idle.give_back(destination.origin, connection)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._idle.close()
+
+    async def _exchange(
+        self, method: str, destination: Destination, request: bytes
+    ) -> tuple[HttpConnection, Head]:
+        kept = self._idle.take(destination.origin) if method in ("GET", "HEAD") else None
+        if kept is not None:
+            try:
+                return kept, await self._head(kept, method, request)
+            except Unreachable:
+                # A kept connection may have been closed by the host just now; it is asked anew.
+                if kept.has_begun_answer:
+                    raise
+        connection = await self._connect(destination)
+        return connection, await self._head(connection, method, request)
+
+    async def _head(self, connection: HttpConnection, method: str, request: bytes) -> Head:
+        try:
+            connection.send(method, request)
+            async with asyncio.timeout(self._limits.head):
+                return await connection.head()
+        except TimeoutError:
+            connection.abort()
+            seconds = self._limits.head
+            raise Unreachable(f"it did not answer within {seconds:g} seconds", "answer") from None
+        except BaseException:
+            connection.abort()
+            raise
+
+    async def _connect(self, destination: Destination) -> HttpConnection:
+        stage: Stage = "dns"
+        try:
+            async with asyncio.timeout(self._limits.connect):
+                addresses = await self._addresses(destination)
+                check_addresses(destination, addresses, self.allowed)
+                stage = "connect"
+                return await self._dial(destination, addresses[:_MAX_ADDRESSES])
+        except TimeoutError:
+            seconds = self._limits.connect
+            raise Unreachable(f"no connection within {seconds:g} seconds", stage) from None
+
+    async def _addresses(self, destination: Destination) -> Sequence[Address]:
+        literal = literal_address(destination.host)
+        if literal is not None:
+            return [literal]
+        try:
+            return await self._resolve(destination.host, destination.port)
+        except (OSError, UnicodeError) as error:
+            words = getattr(error, "strerror", None) or type(error).__name__
+            raise Unreachable(f"its name cannot be resolved: {words}", "dns") from None
+
+    async def _dial(self, destination: Destination, addresses: Sequence[Address]) -> HttpConnection:
+        is_tls = destination.scheme == "https"
+        why = Unreachable("no connection", "connect")
+        for address in addresses:
+            try:
+                async with asyncio.timeout(self._limits.connect / min(2, len(addresses))):
+                    _, connection = await asyncio.get_running_loop().create_connection(
+                        HttpConnection,
+                        str(address),
+                        destination.port,
+                        ssl=self._tls if is_tls else None,
+                        server_hostname=destination.host if is_tls else None,
+                    )
+            except ssl.SSLError as error:
+                why = Unreachable(f"TLS failed: {_tls_words(error)}", "tls")
+            except TimeoutError:
+                why = Unreachable("no connection in time", "connect")
+            except OSError as error:
+                why = Unreachable(error.strerror or type(error).__name__, "connect")
+            else:
+                return connection
+        raise why
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        if self._given_tls is not None:
+            return self._given_tls
+        import certifi  # noqa: PLC0415 - an install that asks nobody does without
+
+        context = ssl.create_default_context()  # the machine's roots
+        context.load_verify_locations(certifi.where())
+        return context
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return (error.reason or type(error).__name__).lower().replace("_", " ")
+
+
+def _request_bytes(
+    method: str, destination: Destination, headers: Mapping[str, str], body: bytes | None
+) -> bytes:
+    sent = {
+        "Host": destination.authority,
+        "User-Agent": "Entrepot",
+        "Accept-Encoding": "identity",
+        **headers,
+    }
+    if body is not None:
+        sent["Content-Length"] = str(len(body))
+    for name, value in sent.items():
+        if not value.isascii() or not value.isprintable():
+            raise ValueError(f"the header {name} has a character that none may have")
+    lines = [f"{method} {destination.target} HTTP/1.1", *(f"{n}: {v}" for n, v in sent.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii") + (body or b"")

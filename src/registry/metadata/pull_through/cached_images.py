@@ -1,0 +1,138 @@
+"""The images that a rule has cached, those that were pulled longest ago first."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, page
+from registry.metadata.control_tables import image_pins
+from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.metadata.tables import manifest_children, manifests, repositories
+
+_m = manifests.c
+_p = image_pins.c
+_r = pull_through_cache_rules.c
+_repository = repositories.c
+_ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
+
+
+class Retention(NamedTuple):
+    """What a rule keeps of what it has cached."""
+
+    rule_id: str
+    account_id: str
+    prefix: str
+    keep_unpulled_days: int | None
+    max_bytes: int | None
+
+
+class CachedImage(NamedTuple):
+    """An image of a cached repository."""
+
+    id: str
+    repository_id: str
+    digest: str
+
+
+_RETENTIONS: Final = select(_r.id, _r.account_id, _r.prefix, _r.keep_unpulled_days, _r.max_bytes)
+_ALL: Final = Statement(
+    _RETENTIONS.where(or_(_r.keep_unpulled_days.is_not(None), _r.max_bytes.is_not(None))).order_by(
+        _r.id
+    )
+)
+_FIND: Final = Statement(_RETENTIONS.where(_r.id == bindparam("rule_id")))
+_OF_RULE: Final = (
+    _repository.account_id == bindparam("account_id"),
+    _repository.source == literal_column("'pull_through_cache'"),
+    _repository.deleted_at.is_(None),
+    _repository.name > bindparam("first"),
+    _repository.name < bindparam("last"),
+)
+_BYTES: Final = Statement(
+    select(func.coalesce(func.sum(_repository.size_bytes), literal_column("0"))).where(*_OF_RULE)
+)
+_used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
+
+
+def _unneeded() -> Select[Any]:
+    """Return the query of images that nobody has used since `before`, and nothing keeps."""
+    return select(_m.id, _m.repository_id, _m.digest).where(
+        _used_at < bindparam("before"),
+        or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
+        ~exists(select(_ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
+        ~exists(
+            select(_ONE)
+            .where(
+                _p.manifest_id == _m.id,
+                _p.repository_id == _m.repository_id,
+                or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+            )
+            .correlate(manifests)
+        ),
+    )
+
+
+_OLDEST: Final = Statement(
+    page(
+        _unneeded()
+        .join(repositories, _repository.id == _m.repository_id)
+        .where(*_OF_RULE)
+        .order_by(_used_at, _m.id)
+    )
+)
+_STILL: Final = Statement(_unneeded().where(_m.id == bindparam("id")))
+
+
+def list_retentions(tx: Connection) -> list[Retention]:
+    """Return what all rules keep that do not keep everything."""
+    return [Retention(*row) for row in tx.rows(_ALL)]
+
+
+def find_retention(tx: Connection, rule_id: str) -> Retention | None:
+    """Return what a rule keeps, or None if it was deleted."""
+    row = tx.row(_FIND, rule_id=rule_id)
+    return Retention(*row) if row else None
+
+
+def cached_bytes(tx: Connection, rule: Retention) -> int:
+    """Return the bytes that a rule has cached: of each repository's distinct blobs."""
+    row = tx.row(_BYTES, **_names(rule))
+    return int(row[0]) if row else 0
+
+
+def oldest_images(
+    tx: Connection, rule: Retention, before: int, now: int, limit: int
+) -> list[CachedImage]:
+    """Return images that were last pulled (or else cached) before `before`, the oldest first.
+
+    Images that an index lists or that are pinned are left out.
+    """
+    rows = tx.rows(_OLDEST, **_names(rule), before=before, now=now, limit=limit)
+    return [CachedImage(*row) for row in rows]
+
+
+def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int) -> bool:
+    """Return True if `oldest_images` would return the image now."""
+    return tx.row(_STILL, id=image.id, before=before, now=now) is not None
+
+
+def _names(rule: Retention) -> dict[str, str]:
+    # In byte order, "0" comes next to "/".
+    return {
+        "account_id": rule.account_id,
+        "first": f"{rule.prefix}/",
+        "last": f"{rule.prefix}0",
+    }

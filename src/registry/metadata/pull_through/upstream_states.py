@@ -1,0 +1,130 @@
+"""Rows of what is known of upstreams, by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, literal_column, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.metadata.pull_through.upstream_tables import upstream_faults, upstream_states
+
+_r = pull_through_cache_rules.c
+_s = upstream_states.c
+_f = upstream_faults.c
+
+
+class UpstreamState(NamedTuple):
+    """When the upstream of a rule may be asked, and what it says of its limit."""
+
+    rule_id: str
+    paused_until: int | None = None
+    pause_code: str | None = None
+    failures: int = 0
+    """Failures in a row, at most one counted per second."""
+    failed_at: int | None = None
+    rate_limit: int | None = None
+    rate_remaining: int | None = None
+    rate_window_seconds: int | None = None
+    rate_at: int | None = None
+
+
+class UpstreamFault(NamedTuple):
+    """What went wrong with the upstream of a rule, counted."""
+
+    rule_id: str
+    code: str
+    message: str
+    stage: str
+    http_status: int | None
+    first_at: int
+    last_at: int
+    occurrences: int
+
+
+_STATES: Final = Statement(
+    select(*(_s[name] for name in UpstreamState._fields)).where(_s.rule_id.in_(listed("rule_ids")))
+)
+_STATE: Final = Statement(
+    select(*(_s[name] for name in UpstreamState._fields)).where(_s.rule_id == bindparam("rule_id"))
+)
+_FAULTS: Final = Statement(
+    select(*(_f[name] for name in UpstreamFault._fields))
+    .where(_f.rule_id.in_(listed("rule_ids")), _f.last_at >= bindparam("since"))
+    .order_by(_f.rule_id, _f.last_at.desc(), _f.code)
+)
+_new_state = insert(upstream_states).values(
+    {name: bindparam(name) for name in UpstreamState._fields}
+)
+_PUT_STATE: Final = Statement(
+    _new_state.on_conflict_do_update(
+        index_elements=["rule_id"],
+        set_={name: _new_state.excluded[name] for name in UpstreamState._fields[1:]},
+    )
+)
+_new_fault = insert(upstream_faults).values(
+    {name: bindparam(name) for name in UpstreamFault._fields}
+)
+_COUNT_FAULT: Final = Statement(
+    _new_fault.on_conflict_do_update(
+        index_elements=["rule_id", "code"],
+        set_={
+            **{
+                name: _new_fault.excluded[name]
+                for name in ("message", "stage", "http_status", "last_at")
+            },
+            "occurrences": _f.occurrences + literal_column("1"),
+        },
+    )
+)
+_RULE: Final = Statement(select(_r.id).where(_r.id == bindparam("rule_id")).with_for_update())
+_SUCCESS: Final = Statement(
+    pull_through_cache_rules.update()
+    .where(
+        _r.id == bindparam("rule_id"),
+        or_(_r.last_success_at.is_(None), _r.last_success_at < bindparam("now")),
+    )
+    .values(last_success_at=bindparam("now"))
+)
+
+
+def find_state(tx: Connection, rule_id: str) -> UpstreamState | None:
+    """Return what is known of the upstream of a rule, or None."""
+    row = tx.row(_STATE, rule_id=rule_id)
+    return UpstreamState(*row) if row else None
+
+
+def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamState]:
+    """Return what is known of the upstreams of some rules, by rule."""
+    rows = tx.rows(_STATES, rule_ids=text_list(rule_ids))
+    return {row[0]: UpstreamState(*row) for row in rows}
+
+
+def list_faults(tx: Connection, rule_ids: Sequence[str], since: int) -> list[UpstreamFault]:
+    """Return the faults of some rules that occurred since a time, the latest of a rule first."""
+    rows = tx.rows(_FAULTS, rule_ids=text_list(rule_ids), since=since)
+    return [UpstreamFault(*row) for row in rows]
+
+
+def lock_rule(tx: Connection, rule_id: str) -> bool:
+    """Lock the row of a rule; return False if there is none."""
+    return tx.row(_RULE, rule_id=rule_id) is not None
+
+
+def put_state(tx: Connection, state: UpstreamState) -> None:
+    """Insert or replace what is known of an upstream; the caller has locked the rule."""
+    tx.execute(_PUT_STATE, **state._asdict())
+
+
+def count_fault(tx: Connection, fault: UpstreamFault) -> None:
+    """Insert a fault, or count it once more; the caller has locked the rule."""
+    tx.execute(_COUNT_FAULT, **fault._asdict())
+
+
+def note_success(tx: Connection, rule_id: str, now: int) -> None:
+    """Set the time at which the upstream last answered."""
+    tx.execute(_SUCCESS, rule_id=rule_id, now=now)

@@ -1,0 +1,119 @@
+"""Delete cached images that nobody pulls, by age and by the size of all that a rule has cached.
+
+They are not restorable: the upstream has them. Their bytes go with the collector's next rounds.
+Nothing else deletes cached images by itself, except a lifecycle policy that a user has set.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from cloudcore.audit.log import record
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditEvent
+from registry.metadata.images.manifests import find_manifests
+from registry.metadata.pull_through import cached_images as rows
+from registry.metadata.pull_through.cached_images import CachedImage, Retention
+from registry.metadata.repositories.live import lock_repository
+from registry.services.changes import Change
+from registry.services.context import ServiceContext
+from registry.services.events import publish
+from registry.services.images.deletion import drop_unlisted
+
+EVERY_SECONDS: Final = 900
+_BATCH: Final = 50
+_MOST_A_TURN: Final = 2000
+"""Images that one turn deletes for a rule; the next turn goes on."""
+_JUST_PULLED: Final = 3600 * MICROSECONDS
+"""Images that were pulled since are kept even if the cache is too large: they are in use."""
+_DAY: Final = 24 * 3600 * MICROSECONDS
+
+
+async def expire_cached_images(ctx: ServiceContext) -> int:
+    """Delete the images that the rules do not keep; return their number.
+
+    Each is deleted in a transaction of its own, which looks again whether it is to go.
+    """
+    dropped = 0
+    for rule in await ctx.database.read(rows.list_retentions):
+        now = ctx.clock()
+        of_rule = 0
+        if rule.keep_unpulled_days is not None:
+            of_rule += await _drop_before(ctx, rule, now - rule.keep_unpulled_days * _DAY)
+        if rule.max_bytes is not None:
+            of_rule += await _drop_before(ctx, rule, now - _JUST_PULLED, down_to=rule.max_bytes)
+        if of_rule and ctx.audits:
+            await ctx.database.write(partial(_record, ctx, rule, of_rule))
+        dropped += of_rule
+    return dropped
+
+
+async def _drop_before(
+    ctx: ServiceContext, rule: Retention, before: int, *, down_to: int | None = None
+) -> int:
+    """Delete images that were last used before `before`, the oldest first; return their number.
+
+    With `down_to`, stop when what the rule has cached is at most so many bytes.
+    """
+    change = ctx.change_by(_crn(ctx, rule))
+    dropped = 0
+    while dropped < _MOST_A_TURN and not await ctx.database.read(_fits, rule, down_to):
+        found = await ctx.database.read(rows.oldest_images, rule, before, change.now, _BATCH)
+        gone = 0
+        for image in found:
+            gone += await ctx.database.write(_drop, rule, image, before, down_to, change)
+        dropped += gone
+        if not gone:
+            break
+    return dropped
+
+
+def _drop(
+    tx: Connection,
+    rule: Retention,
+    image: CachedImage,
+    before: int,
+    down_to: int | None,
+    change: Change,
+) -> bool:
+    """Delete an image if it is still to go; return True if so."""
+    repository = lock_repository(tx, image.repository_id)
+    if (
+        repository is None
+        or rows.find_retention(tx, rule.rule_id) != rule
+        or _fits(tx, rule, down_to)
+        or not rows.is_still_unneeded(tx, image, before, change.now)
+    ):
+        return False
+    found = find_manifests(tx, repository.id, [image.digest])
+    events = drop_unlisted(tx, repository, list(found.values()), change, is_restorable=False)
+    publish(tx, change, repository, events)
+    return True
+
+
+def _fits(tx: Connection, rule: Retention, down_to: int | None) -> bool:
+    return down_to is not None and rows.cached_bytes(tx, rule) <= down_to
+
+
+def _record(ctx: ServiceContext, rule: Retention, dropped: int, tx: Connection) -> None:
+    crn, now = _crn(ctx, rule), ctx.clock()
+    event = AuditEvent(
+        id=uuid7(now),
+        owner_id=rule.account_id,
+        occurred_at=now,
+        action="registry:ExpireCachedImages",
+        resources=(crn,),
+        principal=crn,
+        source=None,
+        client=None,
+        details={"expired": dropped},
+    )
+    record(tx, event)
+
+
+def _crn(ctx: ServiceContext, rule: Retention) -> str:
+    region = ctx.registry_host.region
+    return str(Crn("registry", region, rule.account_id, "pull-through-cache-rule", rule.prefix))

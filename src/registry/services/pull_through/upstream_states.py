@@ -1,0 +1,226 @@
+"""When an upstream may be asked: its limits, and a circuit that opens when it fails.
+
+What is known of an upstream stands in a row per rule, so all workers and nodes share it, and it
+survives restarts. A request to an upstream reads the row; only failures, recoveries and limits
+write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.db.base import Connection, Database
+from registry.metadata.pull_through import upstream_states as rows
+from registry.metadata.pull_through.upstream_states import UpstreamFault, UpstreamState
+from registry.upstream.base import (
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from registry.upstream.watch import RateLimit
+
+LIMITED: Final = "UPSTREAM_LIMITED"
+UNREACHABLE: Final = "UPSTREAM_UNREACHABLE"
+REFUSED: Final = "UPSTREAM_REFUSED"
+BROKEN: Final = "UPSTREAM_BROKEN"
+
+FAILURES_TO_PAUSE: Final = 3
+"""After so many failures in a row the upstream is left alone."""
+FIRST_PAUSE_SECONDS: Final = 5
+"""For so long; each further failure doubles it."""
+MAX_PAUSE_SECONDS: Final = 120
+FAULT_SECONDS: Final = 24 * 3600
+"""How long a fault is shown after its last occurrence."""
+SUCCESS_SECONDS: Final = 60
+"""A worker notes a success of a rule at most so often."""
+RATE_SECONDS: Final = 10
+"""A worker notes a limit that goes down at most so often."""
+_MAX_NOTED: Final = 10_000
+
+
+class Condition(NamedTuple):
+    """What a rule shows of its upstream."""
+
+    faults: Sequence[UpstreamFault]
+    """Of the last day, the latest first."""
+    budget_left: int | None
+    """Pulls that the upstream still allows, as it last said; None if it does not say."""
+    budget_limit: int | None
+    paused_until: int | None
+    """When it is asked again, if it is left alone now."""
+
+
+def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, Condition]:
+    """Return what is to be shown of the upstreams of some rules, by rule."""
+    states = rows.find_states(tx, rule_ids)
+    faults: defaultdict[str, list[UpstreamFault]] = defaultdict(list)
+    for fault in rows.list_faults(tx, rule_ids, now - FAULT_SECONDS * MICROSECONDS):
+        faults[fault.rule_id].append(fault)
+    return {
+        rule_id: _condition(states.get(rule_id) or UpstreamState(rule_id), faults[rule_id], now)
+        for rule_id in rule_ids
+    }
+
+
+def severity(fault: UpstreamFault) -> str:
+    """Return ``warning`` for a limit, which passes by itself, else ``error``."""
+    return "warning" if fault.code == LIMITED else "error"
+
+
+def details(fault: UpstreamFault) -> dict[str, str]:
+    """Return how far the request came, and the status of the answer if there was one."""
+    status = {} if fault.http_status is None else {"http_status": str(fault.http_status)}
+    return {"stage": fault.stage, **status}
+
+
+class UpstreamWatch:
+    """Keeps the rows of upstreams (`Watch`); one per process."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: dict[str, UpstreamState | None] = {}
+        """The row of a rule as it was last read."""
+        self._succeeded_at: dict[str, int] = {}
+
+    async def check(self, remote: Remote) -> None:
+        """Return if the upstream may be asked now.
+
+        Raises:
+            UpstreamLimited: it wants no requests until a later time.
+            UpstreamUnreachable: it failed several times in a row, a moment ago.
+
+        """
+        state = await self._database.read(rows.find_state, remote.rule_id)
+        if len(self._known) >= _MAX_NOTED:
+            self._known.clear()
+            self._succeeded_at.clear()
+        self._known[remote.rule_id] = state
+        now = self._clock()
+        if state is None or state.paused_until is None or state.paused_until <= now:
+            return
+        host = remote.origin.partition("://")[2]
+        seconds = -(-(state.paused_until - now) // MICROSECONDS)
+        if state.pause_code == LIMITED:
+            words = f"{host} wants fewer requests; it is asked again in {seconds} s"
+            raise UpstreamLimited(words, state.paused_until)
+        raise UpstreamUnreachable(
+            f"{host} failed {state.failures} times in a row; it is asked again in {seconds} s"
+        )
+
+    async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
+        """Note that it answered as a registry does."""
+        rule_id, now = remote.rule_id, self._clock()
+        state = self._known.get(rule_id)
+        has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
+        has_news = rate is not None and _is_news(state, rate, now)
+        is_due = now >= self._succeeded_at.get(rule_id, 0) + SUCCESS_SECONDS * MICROSECONDS
+        if not (has_failed or has_news or is_due):
+            return
+        self._succeeded_at[rule_id] = now
+        self._known[rule_id] = await self._database.write_relaxed(
+            record_success, rule_id, rate if has_news else None, now
+        )
+
+    async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
+        """Count the fault, and leave the upstream alone if it wants that or fails repeatedly."""
+        await self._database.write_relaxed(record_failure, remote.rule_id, failure, self._clock())
+
+
+def record_success(
+    tx: Connection, rule_id: str, rate: RateLimit | None, now: int
+) -> UpstreamState | None:
+    """Note an answer of an upstream; return what is then known, or None if the rule is gone."""
+    if not rows.lock_rule(tx, rule_id):
+        return None
+    rows.note_success(tx, rule_id, now)
+    known = rows.find_state(tx, rule_id)
+    state = known or UpstreamState(rule_id)
+    is_limited = state.pause_code == LIMITED and (state.paused_until or 0) > now
+    if not is_limited:  # else another worker was told to wait while this one was answered
+        state = state._replace(paused_until=None, pause_code=None)
+    state = state._replace(failures=0, failed_at=None)
+    if rate is not None:
+        state = state._replace(
+            rate_limit=rate.limit,
+            rate_remaining=rate.remaining,
+            rate_window_seconds=rate.window_seconds,
+            rate_at=now,
+        )
+    if state != (known or UpstreamState(rule_id)):
+        rows.put_state(tx, state)
+    return state
+
+
+def record_failure(tx: Connection, rule_id: str, failure: UpstreamFailed, now: int) -> None:
+    """Count a fault of an upstream, and set until when it is left alone."""
+    if not rows.lock_rule(tx, rule_id):
+        return
+    code = _code(failure)
+    fault = UpstreamFault(
+        rule_id, code, str(failure), failure.stage, failure.http_status, now, now, 1
+    )
+    rows.count_fault(tx, fault)
+    state = rows.find_state(tx, rule_id) or UpstreamState(rule_id)
+    if isinstance(failure, UpstreamLimited):
+        until = max(failure.retry_at, state.paused_until or 0)
+        rows.put_state(tx, state._replace(paused_until=until, pause_code=LIMITED))
+    elif _opens_circuit(failure) and now >= (state.failed_at or 0) + MICROSECONDS:
+        rows.put_state(tx, _after_failure(state, code, now))
+
+
+def _after_failure(state: UpstreamState, code: str, now: int) -> UpstreamState:
+    failures = state.failures + 1
+    state = state._replace(failures=failures, failed_at=now)
+    if failures < FAILURES_TO_PAUSE:
+        return state
+    doublings = min(failures - FAILURES_TO_PAUSE, 10)
+    seconds = min(FIRST_PAUSE_SECONDS * 2**doublings, MAX_PAUSE_SECONDS)
+    until = now + seconds * MICROSECONDS
+    if (state.paused_until or 0) >= until:
+        return state
+    return state._replace(paused_until=until, pause_code=code)
+
+
+def _opens_circuit(failure: UpstreamFailed) -> bool:
+    is_server_error = failure.http_status is not None and failure.http_status >= 500
+    return isinstance(failure, UpstreamUnreachable) or is_server_error
+
+
+def _code(failure: UpstreamFailed) -> str:
+    match failure:
+        case UpstreamLimited():
+            return LIMITED
+        case UpstreamUnreachable():
+            return UNREACHABLE
+        case UpstreamRefused():
+            return REFUSED
+        case UpstreamBroken():
+            return BROKEN
+        case _:
+            return BROKEN
+
+
+def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
+    """Return True if a limit is to be noted: it is another one, or much of it is gone."""
+    if state is None or state.rate_remaining is None or state.rate_limit != rate.limit:
+        return True
+    if state.rate_remaining == rate.remaining:
+        return False
+    return rate.remaining == 0 or now >= (state.rate_at or 0) + RATE_SECONDS * MICROSECONDS
+
+
+def _condition(state: UpstreamState, faults: Sequence[UpstreamFault], now: int) -> Condition:
+    is_paused = state.paused_until is not None and state.paused_until > now
+    return Condition(
+        faults,
+        state.rate_remaining,
+        state.rate_limit,
+        state.paused_until if is_paused else None,
+    )

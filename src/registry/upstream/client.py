@@ -1,0 +1,231 @@
+"""The client of upstream registries: what the seam asks, over HTTP.
+
+Nothing that an upstream says is believed beyond its form: lengths bound what is read, a digest of
+a header is a claim, and an answer in another encoding than asked for is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Final
+from urllib.parse import quote
+
+from cloudcore.clock import Clock
+from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.http_client import Answer, HttpClient
+from registry.oci.digest import Digest, digest_of
+from registry.oci.manifest import MAX_BYTES
+from registry.oci.media_types import (
+    DOCKER_MANIFEST,
+    DOCKER_MANIFEST_LIST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+)
+from registry.upstream import answers
+from registry.upstream.base import (
+    BlobStream,
+    FetchedManifest,
+    ManifestHead,
+    NotUpstream,
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+)
+from registry.upstream.exchange import Exchange, Request
+from registry.upstream.failures import failure_of, told
+from registry.upstream.referrers import RefusedPage, join_pages, next_page
+from registry.upstream.watch import NoWatch, Watch
+
+ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
+_ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
+_OK: Final = frozenset({200})
+_OK_OR_SAME: Final = frozenset({200, 304})
+_WHOLE_OR_PART: Final = frozenset({200, 206})
+_NO_SUCH_API: Final = frozenset({400, 404, 405, 406, 501})
+_REFUSED_ELSEWHERE: Final = (401, 403)
+MAX_PAGES: Final = 20
+"""The most pages of referrers that are read."""
+
+
+class RegistryClient:
+    """Asks upstream registries (`Upstream`); one per process."""
+
+    def __init__(self, http: HttpClient, clock: Clock, watch: Watch | None = None) -> None:
+        self._exchange = Exchange(http, clock)
+        self._watch: Watch = watch or NoWatch()
+
+    async def ping(self, remote: Remote) -> int:
+        """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.
+
+        It asks also when the upstream is left alone for a while.
+        """
+        request = Request("GET", "/v2/", {}, "", _OK)
+        with suppress(UpstreamFailed):
+            await self._watch.check(remote)  # a success is noted if it was left alone
+        try:
+            async with self._exchange.ask(remote, request) as answer:
+                status = answer.head.status
+        except NotUpstream as error:
+            failure = UpstreamBroken(f"{told(remote.origin)} is no registry: it has no /v2/")
+            failure.http_status = 404
+            raise failure from error
+        except UpstreamBroken as error:
+            if error.http_status not in _REFUSED_ELSEWHERE:
+                raise
+            return error.http_status  # it has sent us to another registry, which wants a scope
+        await self._watch.succeeded(remote, None)
+        return status
+
+    async def head_manifest(
+        self, remote: Remote, reference: str | Digest, known_etag: str | None = None
+    ) -> ManifestHead | None:
+        """Return what the upstream says of a manifest; None if it is still the one of the ETag."""
+        headers = dict(_ACCEPT_MANIFESTS)
+        is_conditional = known_etag is not None and answers.is_etag(known_etag)
+        if known_etag is not None and is_conditional:
+            headers["If-None-Match"] = known_etag
+        expected = _OK_OR_SAME if is_conditional else _OK
+        path = _path(remote, "manifests", reference)
+        async with self._asked(remote, "HEAD", path, headers, expected) as answer:
+            if answer.head.status != 200:
+                return None
+            return ManifestHead(answers.content_digest(answer.head), answers.etag(answer.head))
+
+    async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
+        """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
+
+        Its bytes are those of the digest that was asked for, and of the one that the answer
+        claims, if that is sha256.
+        """
+        path = _path(remote, "manifests", reference)
+        async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
+            body = await self._body(remote, answer)
+            media_type = answers.media_type(answer.head)
+            if media_type is not None and media_type.startswith("text/"):
+                raise self._broken(remote, f"answered with {media_type} for a manifest")
+            asked = reference if isinstance(reference, Digest) else None
+            for digest in (asked, answers.content_digest(answer.head)):
+                if digest is not None and digest_of(body, digest.algorithm) != digest:
+                    raise self._broken(remote, "sent a manifest that is not the one of its digest")
+            return FetchedManifest(body, media_type, answers.etag(answer.head))
+
+    async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
+        """Return the index of a manifest's referrers; None if the upstream has no such API."""
+        first = _path(remote, "referrers", subject)
+        path: str | None = first
+        pages: list[bytes] = []
+        while path is not None:
+            if len(pages) >= MAX_PAGES or sum(map(len, pages)) > MAX_BYTES:
+                raise self._broken(remote, "has too many referrers, or pages of them")
+            expected = _OK if pages else _OK | _NO_SUCH_API
+            async with self._asked(remote, "GET", path, {"Accept": OCI_INDEX}, expected) as answer:
+                if answer.head.status != 200 or answers.media_type(answer.head) != OCI_INDEX:
+                    return None
+                pages.append(await self._body(remote, answer))
+                path = next_page(answer.head, remote.origin, first)
+        try:
+            return join_pages(pages)
+        except RefusedPage as error:
+            raise self._broken(remote, str(error)) from None
+
+    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
+        """Return the size of a blob; None if the upstream does not tell."""
+        path = _path(remote, "blobs", digest)
+        async with self._asked(remote, "HEAD", path, {}, _OK) as answer:
+            return None if answers.is_encoded(answer.head) else answer.head.length
+
+    @asynccontextmanager
+    async def open_blob(
+        self, remote: Remote, digest: Digest, start: int = 0
+    ) -> AsyncIterator[BlobStream]:
+        """Ask for a blob from an offset; leaving the context ends the request."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        expected = _WHOLE_OR_PART if start else _OK
+        path = _path(remote, "blobs", digest)
+        async with self._asked(remote, "GET", path, headers, expected) as answer:
+            if answers.is_encoded(answer.head):
+                raise self._broken(remote, "sent a blob in an encoding that was not asked for")
+            first, size = 0, answer.head.length
+            if answer.head.status == 206:
+                first, size = self._part(remote, answer, start)
+            wanted = None if size is None else size - first
+            async with aclosing(self._chunks(remote, answer, wanted)) as chunks:
+                yield BlobStream(first, size, chunks)
+
+    def _part(self, remote: Remote, answer: Answer, start: int) -> tuple[int, int | None]:
+        """Return where a partial answer begins, and the size of the whole."""
+        part = answers.content_range(answer.head)
+        length = answer.head.length
+        if part is None or part.first != start:
+            raise self._broken(remote, "sent another part of a blob than asked for")
+        if part.size is not None and part.last != part.size - 1:
+            raise self._broken(remote, "sent less of a blob than asked for")
+        if length is not None and length != part.last - part.first + 1:
+            raise self._broken(remote, "sent a part of a blob with two lengths")
+        return part.first, part.size
+
+    async def _chunks(
+        self, remote: Remote, answer: Answer, wanted: int | None
+    ) -> AsyncGenerator[bytes, None]:
+        received = 0
+        try:
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    received += len(chunk)
+                    if wanted is not None and received > wanted:
+                        raise self._broken(remote, "sent more of a blob than it said")
+                    yield chunk
+            if wanted is not None and received < wanted:
+                raise self._broken(remote, "sent less of a blob than it said")
+        except RequestFailed as error:
+            failure = failure_of(told(remote.origin), error)
+            await self._watch.failed(remote, failure)
+            raise failure from None
+        except UpstreamFailed as failure:
+            await self._watch.failed(remote, failure)
+            raise
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        remote: Remote,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        expected: frozenset[int],
+    ) -> AsyncIterator[Answer]:
+        """Ask, unless the upstream is left alone, and tell the watch how it answered."""
+        await self._watch.check(remote)
+        scope = f"repository:{remote.repository}:pull"
+        opened = self._exchange.ask(remote, Request(method, path, headers, scope, expected))
+        try:
+            answer = await opened.__aenter__()
+        except NotUpstream:
+            await self._watch.succeeded(remote, None)
+            raise
+        except UpstreamFailed as failure:
+            await self._watch.failed(remote, failure)
+            raise
+        try:
+            await self._watch.succeeded(remote, answers.rate_limit(answer.head))
+            yield answer
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    async def _body(self, remote: Remote, answer: Answer) -> bytes:
+        try:
+            if answers.is_encoded(answer.head):
+                raise self._broken(remote, "answered in an encoding that was not asked for")
+            return await answer.read(MAX_BYTES)
+        except RequestFailed as error:
+            failure = failure_of(told(remote.origin), error)
+            await self._watch.failed(remote, failure)
+            raise failure from None
+
+    def _broken(self, remote: Remote, words: str) -> UpstreamBroken:
+        return UpstreamBroken(f"{told(remote.origin)} {words}")
+
+
+def _path(remote: Remote, kind: str, reference: str) -> str:
+    return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"

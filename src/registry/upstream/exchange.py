@@ -1,0 +1,171 @@
+"""One request to an upstream: with what it wants for authentication, and after its redirects."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from cloudcore.clock import Clock
+from cloudcore.outbound.destinations import NotAllowed, check_url
+from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.http_client import Answer, HttpClient
+from registry.upstream.base import (
+    NotUpstream,
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from registry.upstream.failures import failure_of, failure_of_status, told
+from registry.upstream.tokens import Tokens
+
+MAX_REDIRECTS: Final = 5
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MISSING: Final = frozenset({404, 410})
+_UNAUTHORIZED: Final = 401
+_SHORT: Final = 16 * 1024
+
+
+class Request(NamedTuple):
+    """What an upstream is asked for."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    scope: str
+    """Of the token; empty for one without a scope."""
+    expected: frozenset[int]
+    """The statuses that are answers; others are failures."""
+
+
+class Exchange:
+    """Sends requests; one per process."""
+
+    def __init__(self, http: HttpClient, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+        self._tokens = Tokens(http, clock)
+
+    @asynccontextmanager
+    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+        """Send a request and give its answer, of one of the expected statuses.
+
+        Errors of the caller's own block pass unchanged.
+
+        Raises:
+            NotUpstream: the upstream does not have it.
+            UpstreamFailed.
+
+        """
+        opened = self._opened(remote, request)
+        try:
+            answer = await opened.__aenter__()
+        except NotAllowed as error:
+            failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
+            failure.stage = "dns"
+            raise failure from None
+        except RequestFailed as error:
+            raise failure_of(told(remote.origin), error) from None
+        try:
+            yield answer
+        finally:
+            await opened.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+        url = remote.origin + request.path
+        authorization = await self._tokens.known(remote, request.scope)
+        for attempt in (1, 2):
+            headers = _with(request.headers, authorization)
+            async with self._http.request(request.method, url, headers) as answer:
+                status = answer.head.status
+                if status in _REDIRECTS:
+                    await _drain(answer)
+                    break
+                if status != _UNAUTHORIZED:
+                    self._check(answer, told(remote.origin), request)
+                    yield answer
+                    return
+                await _drain(answer)
+                challenges = answer.head.all("www-authenticate")
+            if attempt == 1:
+                authorization = await self._tokens.renewed(
+                    remote, request.scope, challenges, authorization
+                )
+        else:
+            failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
+            failure.http_status = _UNAUTHORIZED
+            raise failure
+        async with self._followed(url, answer, request, authorization) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _followed(
+        self, url: str, redirect: Answer, request: Request, authorization: str | None
+    ) -> AsyncIterator[Answer]:
+        """Follow redirects; the first one away from the upstream ends its authorization."""
+        upstream = check_url(url, self._http.allowed).origin
+        answer = redirect
+        for _ in range(MAX_REDIRECTS):
+            source = told(check_url(url, self._http.allowed).origin)
+            url = self._target(url, answer, source)
+            destination = check_url(url, self._http.allowed)
+            if destination.origin != upstream:
+                authorization = None
+            headers = _with(request.headers, authorization)
+            try:
+                async with self._http.request(request.method, url, headers) as answer:
+                    if answer.head.status in _REDIRECTS:
+                        await _drain(answer)
+                        continue
+                    is_away = destination.origin != upstream
+                    self._check(answer, destination.authority, request, is_away=is_away)
+                    yield answer
+                    return
+            except NotAllowed as error:
+                raise UpstreamBroken(
+                    f"{source} redirects to where may not be asked: {error}"
+                ) from None
+            except RequestFailed as error:
+                raise failure_of(destination.authority, error) from None
+        raise UpstreamBroken(f"{told(upstream)} redirects more than {MAX_REDIRECTS} times")
+
+    def _target(self, url: str, answer: Answer, source: str) -> str:
+        location = answer.head.get("location")
+        if not location:
+            raise UpstreamBroken(f"{source} redirects to nowhere")
+        try:
+            target = urljoin(url, location)
+            target = urlsplit(target)._replace(fragment="").geturl()
+            check_url(target, self._http.allowed)
+        except ValueError as error:
+            words = error if isinstance(error, NotAllowed) else "no URL"
+            raise UpstreamBroken(f"{source} redirects to where may not be asked: {words}") from None
+        return target
+
+    def _check(self, answer: Answer, host: str, request: Request, *, is_away: bool = False) -> None:
+        status = answer.head.status
+        if status in request.expected:
+            return
+        failure: UpstreamFailed = failure_of_status(host, answer.head, self._clock())
+        if is_away and isinstance(failure, UpstreamRefused):
+            # An expired address of its storage: another credential would not help.
+            failure = UpstreamBroken(str(failure))
+            failure.http_status = status
+        elif not is_away and status in _MISSING:
+            raise NotUpstream(f"{host} does not have it")
+        raise failure
+
+
+def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str, str]:
+    return {**headers, "Authorization": authorization} if authorization else headers
+
+
+async def _drain(answer: Answer) -> None:
+    """Read a short body that says nothing, so that the connection can be used again."""
+    if (answer.head.length or 0) <= _SHORT:
+        with suppress(RequestFailed):
+            await answer.read(_SHORT)

@@ -1,0 +1,56 @@
+"""The pages of an upstream's referrers, joined to one index (distribution-spec end-12)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import msgspec
+
+from cloudcore.outbound.answer_parser import Head
+from cloudcore.outbound.destinations import NotAllowed, origin_of
+from registry.oci.manifest import MAX_BYTES
+
+_NEXT: Final = re.compile(r"\s*<([!-;=?-~]{1,4000})>\s*;\s*rel=\"?next\"?\s*", re.IGNORECASE)
+
+
+class RefusedPage(Exception):
+    """A page is no index, or all together are too large; the message says which."""
+
+
+def next_page(head: Head, origin: str, first: str) -> str | None:
+    """Return the path of the next page, or None; it is a page of the first one's referrers."""
+    found = _NEXT.fullmatch(head.get("link") or "")
+    if found is None:
+        return None
+    try:
+        url = urljoin(origin + first, found[1])
+        is_here = origin_of(url) == origin
+    except (ValueError, NotAllowed):
+        return None
+    path = url.removeprefix(origin)
+    return path if is_here and path.partition("?")[0] == first.partition("?")[0] else None
+
+
+def join_pages(pages: Sequence[bytes]) -> bytes:
+    """Return one index with the manifests of all pages; a single page as it came.
+
+    Raises:
+        RefusedPage.
+
+    """
+    if len(pages) == 1:
+        return pages[0]
+    if sum(map(len, pages)) > MAX_BYTES:
+        raise RefusedPage(f"has more than {MAX_BYTES} bytes of referrers")
+    try:
+        read = [msgspec.json.decode(page, type=dict[str, Any]) for page in pages]
+    except (ValueError, RecursionError):
+        raise RefusedPage("sent a page of referrers that is no index") from None
+    lists = [page.get("manifests") for page in read]
+    if not all(isinstance(each, list) for each in lists):
+        raise RefusedPage("sent a page of referrers that is no index")
+    manifests = [each for found in lists if isinstance(found, list) for each in found]
+    return msgspec.json.encode({**read[0], "manifests": manifests})

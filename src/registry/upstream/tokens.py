@@ -1,0 +1,187 @@
+"""Tokens of upstreams, kept by scope until they expire (distribution's ``auth/token``)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.outbound.destinations import NotAllowed
+from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.http_client import HttpClient
+from registry.upstream.base import (
+    Credential,
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from registry.upstream.challenges import Challenge, read_challenges
+from registry.upstream.failures import failure_of, failure_of_status, told
+from registry.upstream.realms import check_realm
+
+MAX_KEPT: Final = 2000
+"""The most tokens a process keeps, and the most realms."""
+MAX_SECONDS: Final = 3600
+"""How long a token is kept at most."""
+_DEFAULT_SECONDS: Final = 60
+_MARGIN: Final = 0.1
+_REFUSALS: Final = frozenset({400, 401, 403, 404})
+_MAX_ANSWER: Final = 64 * 1024
+_TOKEN: Final = re.compile(r"[!-~]{1,32768}")
+
+
+class _Key(NamedTuple):
+    rule_id: str
+    origin: str
+    credential: Credential | None
+    scope: str
+
+
+class _Kept(NamedTuple):
+    header: str
+    until: int
+
+
+class _Told(msgspec.Struct):
+    """The answer of a realm."""
+
+    token: str = ""
+    access_token: str = ""
+    expires_in: int | float | None = None
+
+
+class Tokens:
+    """Gives the ``Authorization`` that an upstream wants; one per process."""
+
+    def __init__(self, http: HttpClient, clock: Clock) -> None:
+        self._http = http
+        self._clock = clock
+        self._challenges: dict[_Key, Challenge] = {}
+        self._kept: dict[_Key, _Kept] = {}
+        self._locks: dict[_Key, asyncio.Lock] = {}
+
+    async def known(self, remote: Remote, scope: str) -> str | None:
+        """Return the header if it is known what the upstream wants, or else None.
+
+        Raises:
+            UpstreamFailed: a token is wanted, and cannot be had.
+
+        """
+        challenge = self._challenges.get(_key(remote, ""))
+        return await self._header(remote, scope, challenge, None) if challenge else None
+
+    async def renewed(
+        self, remote: Remote, scope: str, headers: list[str], refused: str | None
+    ) -> str:
+        """Return another header than the one that was refused with these challenges.
+
+        Raises:
+            UpstreamFailed: it cannot be had, or would be the same.
+
+        """
+        wanted = read_challenges(headers)
+        if remote.credential is None:
+            wanted = [each for each in wanted if each.scheme == "bearer"]
+        if not wanted:
+            raise UpstreamRefused(f"{told(remote.origin)} wants a credential (status 401)")
+        if len(self._challenges) >= MAX_KEPT:
+            self._challenges.clear()
+        self._challenges[_key(remote, "")] = wanted[0]
+        header = await self._header(remote, scope, wanted[0], refused)
+        if header == refused:
+            raise UpstreamRefused(f"{told(remote.origin)} does not take the credential")
+        return header
+
+    async def _header(
+        self, remote: Remote, scope: str, challenge: Challenge, refused: str | None
+    ) -> str:
+        if challenge.scheme == "basic":
+            assert remote.credential is not None
+            return _basic(remote.credential)
+        key = _key(remote, scope)
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                kept = self._kept.get(key)
+                if kept is None or kept.header == refused or kept.until <= self._clock():
+                    kept = await self._fetch(remote, scope, challenge)
+                    self._keep(key, kept)
+                return kept.header
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        if len(self._kept) >= MAX_KEPT:
+            now = self._clock()
+            self._kept = {name: each for name, each in self._kept.items() if each.until > now}
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        self._kept[key] = kept
+
+    async def _fetch(self, remote: Remote, scope: str, challenge: Challenge) -> _Kept:
+        host = told(remote.origin)
+        try:
+            realm = check_realm(remote.origin, challenge.realm, self._http.allowed)
+        except NotAllowed as error:
+            raise _auth(UpstreamBroken(f"{host} names a realm for tokens: {error}")) from None
+        asked = {"service": challenge.service, "scope": scope}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        joint = "&" if "?" in realm.target else "?"
+        url = f"{realm.origin}{realm.target}{joint}{query}" if query else challenge.realm
+        headers = {"Accept": "application/json"}
+        if remote.credential is not None:
+            headers["Authorization"] = _basic(remote.credential)
+        now = self._clock()
+        try:
+            async with self._http.request("GET", url, headers) as answer:
+                head = answer.head
+                body = await answer.read(_MAX_ANSWER)
+        except NotAllowed as error:
+            raise _auth(UpstreamUnreachable(f"{realm.host} may not be asked: {error}")) from None
+        except RequestFailed as error:
+            raise _auth(failure_of(realm.host, error)) from None
+        if head.status in _REFUSALS:
+            words = "does not take the credential"
+            if remote.credential is None:
+                words = "gives no token without a credential"
+            words = f"{realm.host} {words} (status {head.status})"
+            raise _auth(UpstreamRefused(words), head.status)
+        if head.status != 200:
+            raise _auth(failure_of_status(realm.host, head, now), head.status)
+        return _read(body, realm.host, now)
+
+
+def _read(body: bytes, host: str, now: int) -> _Kept:
+    try:
+        answer = msgspec.json.decode(body, type=_Told)
+    except (ValueError, RecursionError):
+        raise _auth(UpstreamBroken(f"{host} answered with no token")) from None
+    token = answer.token or answer.access_token
+    if not _TOKEN.fullmatch(token):
+        raise _auth(UpstreamBroken(f"{host} answered with no token that a header can hold"))
+    given = _DEFAULT_SECONDS if answer.expires_in is None else answer.expires_in
+    seconds = min(max(given, 0), MAX_SECONDS) * (1 - _MARGIN)
+    return _Kept(f"Bearer {token}", now + int(seconds * MICROSECONDS))
+
+
+def _auth(failure: UpstreamFailed, status: int | None = None) -> UpstreamFailed:
+    failure.stage = "auth"
+    failure.http_status = status
+    return failure
+
+
+def _basic(credential: Credential) -> str:
+    text = f"{credential.username}:{credential.secret}"
+    return "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def _key(remote: Remote, scope: str) -> _Key:
+    return _Key(remote.rule_id, remote.origin, remote.credential, scope)

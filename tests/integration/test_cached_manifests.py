@@ -1,0 +1,302 @@
+"""Manifests by way of the pull-through cache: fetched once, fresh for a while, stale if need be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.oci.reference import Name
+from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
+from tests.databases import on_both_databases
+from tests.inprocess import Answer, Client
+from tests.integration.mirror_world import (
+    HANDLE,
+    NAME,
+    NEGATIVE_TTL,
+    TTL,
+    CachedWorld,
+    open_cached,
+)
+from tests.manifest_upstream import Asked
+
+pytestmark = on_both_databases
+APP = "team/app"
+DOWN = UpstreamUnreachable("the name does not resolve")
+
+
+@pytest.fixture
+async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
+    async with open_cached(metadata_url) as world:
+        yield world
+
+
+async def test_a_tag_is_fetched_once_and_asked_for_again_when_it_is_no_longer_fresh(
+    cached: CachedWorld,
+) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    for _ in range(3):
+        answer = await cached.pull("v1")
+        assert answer.status == 200
+        assert answer.headers["docker-content-digest"] == digest
+    assert cached.upstream.asked == [Asked("GET", APP, "v1")]
+    assert (await cached.pull(digest)).body == answer.body
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).status == 200
+    assert (await cached.pull("v1")).status == 200
+    assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD"]
+    cached.clock.advance(TTL)
+    cached.upstream.tells_etag = False
+    assert (await cached.pull("v1")).status == 200
+    assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "HEAD"]
+    await cached.check()
+    source = "SELECT name, source FROM repositories"
+    assert cached.rows(source) == [(NAME.repository, "pull_through_cache")]
+
+
+async def test_a_tag_that_has_moved_follows(cached: CachedWorld) -> None:
+    first = cached.upstream.add_image(APP, "v1", layers=(b"one",))
+    await cached.pull("v1")
+    second = cached.upstream.add_image(APP, "v1", layers=(b"two",))
+    assert (await cached.pull("v1")).headers["docker-content-digest"] == first
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).headers["docker-content-digest"] == second
+    assert (await cached.pull(first)).status == 200
+    events = cached.rows("SELECT action, digest, principal FROM tag_events ORDER BY sequence")
+    assert [event[:2] for event in events] == [("created", first), ("moved", second)]
+    assert all("pull-through-cache-rule/" in event[2] for event in events)
+    await cached.check()
+
+
+async def test_without_etag_and_digest_the_manifest_is_fetched_to_compare_it(
+    cached: CachedWorld,
+) -> None:
+    cached.upstream.tells_digest = cached.upstream.tells_etag = False
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"one",))
+    await cached.pull("v1")
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).headers["docker-content-digest"] == digest
+    assert (await cached.pull("v1")).status == 200
+    assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "GET"]
+
+
+async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:
+    digest = cached.upstream.add_image(APP, layers=(b"layer",))
+    assert (await cached.pull(digest)).status == 200
+    cached.clock.advance(100 * TTL)
+    cached.upstream.failure = DOWN
+    answer = await cached.pull(digest)
+    assert answer.status == 200
+    assert "warning" not in answer.headers
+    assert cached.upstream.count("GET") == 1
+
+
+async def test_a_hundred_pulls_of_a_new_tag_are_one_request_upstream(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    cached.upstream.go_on.clear()
+    pulls = [asyncio.create_task(cached.pull("v1")) for _ in range(100)]
+    await cached.upstream.was_asked.wait()
+    pulls[0].cancel()  # the one that began it leaves
+    cached.upstream.go_on.set()
+    answers = await asyncio.gather(*pulls[1:])
+    assert {answer.status for answer in answers} == {200}
+    assert cached.upstream.asked == [Asked("GET", APP, "v1")]
+
+
+async def test_workers_wait_for_the_one_that_fetches(metadata_url: str) -> None:
+    async with open_cached(metadata_url, workers=2) as cached:
+        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+        cached.upstream.go_on.clear()
+        first = asyncio.create_task(cached.pull("v1"))
+        await cached.upstream.was_asked.wait()
+        second = asyncio.create_task(cached.pull("v1", worker=1))
+        while not cached.contexts[1].manifest_fetches.is_busy:  # noqa: ASYNC110 - an event of ours
+            await asyncio.sleep(0)
+        cached.upstream.go_on.set()
+        assert [(await each).status for each in (first, second)] == [200, 200]
+        assert cached.upstream.count("GET") == 1
+
+
+async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
+    metadata_url: str,
+) -> None:
+    async with open_cached(metadata_url, workers=2) as cached:
+        old = cached.upstream.add_image(APP, "v1", layers=(b"one",))
+        await cached.pull("v1")
+        new = cached.upstream.add_image(APP, "v1", layers=(b"two",))
+        cached.clock.advance(TTL)
+        cached.upstream.go_on.clear()
+        cached.upstream.was_asked.clear()
+        looking = asyncio.create_task(cached.pull("v1"))
+        await cached.upstream.was_asked.wait()
+        other = await cached.pull("v1", worker=1)
+        assert other.headers["docker-content-digest"] == old
+        cached.upstream.go_on.set()
+        assert (await looking).headers["docker-content-digest"] == new
+        assert cached.upstream.count("HEAD") == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [DOWN, UpstreamRefused("403"), UpstreamLimited("429", 0)], ids=["down", "403", "429"]
+)
+async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Exception) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    cached.clock.advance(TTL)
+    cached.upstream.failure = failure
+    for _ in range(2):  # the upstream is not asked at once again
+        answer = await cached.pull("v1")
+        assert answer.status == 200
+        assert answer.headers["docker-content-digest"] == digest
+        assert answer.headers["warning"] == '299 - "upstream unreachable"'
+        assert TTL <= int(answer.headers["age"]) <= TTL + 1
+    assert cached.upstream.count("HEAD") == 1
+    cached.upstream.failure = None
+    cached.clock.advance(30)
+    answer = await cached.pull("v1")
+    assert "warning" not in answer.headers
+    assert "age" not in answer.headers
+    assert cached.upstream.count("HEAD") == 2
+
+
+async def test_an_upstream_that_limits_is_not_asked_before_it_said(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    cached.clock.advance(TTL)
+    cached.upstream.failure = UpstreamLimited("429", cached.clock() + 300 * MICROSECONDS)
+    await cached.pull("v1")
+    cached.clock.advance(200)
+    assert "warning" in (await cached.pull("v1")).headers
+    assert cached.upstream.count("HEAD") == 1
+
+
+@pytest.mark.parametrize(
+    "failure", [DOWN, UpstreamRefused("401"), UpstreamLimited("429", 0)], ids=["down", "401", "429"]
+)
+async def test_without_anything_cached_a_failure_is_a_503(
+    cached: CachedWorld, failure: Exception
+) -> None:
+    cached.upstream.failure = failure
+    answer = await cached.pull("v1")
+    assert answer.status == 503
+    assert answer.codes == ["UNKNOWN"]
+    assert int(answer.headers["retry-after"]) >= 1
+    assert cached.rows("SELECT name FROM repositories") == []
+    cached.upstream.failure = None
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    assert (await cached.pull("v1")).status == 200
+
+
+async def test_what_an_upstream_does_not_have_is_remembered_for_a_while_by_all_workers(
+    metadata_url: str,
+) -> None:
+    async with open_cached(metadata_url, workers=2) as cached:
+        for worker in (0, 1, 0):
+            answer = await cached.pull("v1", worker=worker)
+            assert answer.status == 404
+            assert answer.codes == ["MANIFEST_UNKNOWN"]
+        assert cached.upstream.count("GET") == 1
+        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+        cached.clock.advance(NEGATIVE_TTL)
+        assert (await cached.pull("v1", worker=1)).status == 200
+
+
+async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
+    cached: CachedWorld,
+) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    del cached.upstream.manifests[APP, "v1"]
+    cached.clock.advance(TTL)
+    assert [(await cached.pull("v1")).status for _ in range(2)] == [404, 404]
+    assert cached.upstream.count("HEAD") == 1
+    assert (await cached.pull(digest)).status == 200
+    await cached.check()
+
+
+async def test_wrong_bytes_are_not_kept(cached: CachedWorld) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    for wrong in (b"<html>", b"{}", cached.upstream.manifests[APP, "v1"] + b"\n"):
+        cached.upstream.instead = wrong
+        assert (await cached.pull(digest)).status == 503
+    cached.upstream.instead = b"<html>"
+    assert (await cached.pull("v1")).status == 503
+    assert cached.rows("SELECT digest FROM manifests") == []
+    assert cached.rows("SELECT digest FROM manifest_bodies") == []
+    cached.upstream.instead = None
+    assert (await cached.pull(digest)).status == 200
+
+
+async def test_a_disabled_rule_serves_what_is_cached_and_asks_nobody(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    await cached.switch(on=False)
+    cached.clock.advance(2 * TTL)
+    assert (await cached.pull("v1")).status == 200
+    assert (await cached.pull("v2")).status == 404
+    assert len(cached.upstream.asked) == 1
+
+
+async def test_an_image_without_account_at_docker_hub_is_one_of_library(metadata_url: str) -> None:
+    async with open_cached(metadata_url, upstream_url="https://registry-1.docker.io") as cached:
+        cached.upstream.add_image("library/alpine", "3", layers=(b"layer",))
+        assert (await cached.pull("3", name=Name(HANDLE, "hub/alpine"))).status == 200
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+async def test_nothing_is_pushed_under_a_rule(cached: CachedWorld, is_cached: bool) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    if is_cached:
+        await cached.pull("v1")
+    body = cached.upstream.manifests[APP, "v1"]
+    kind = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
+    session = "blobs/uploads/01890000-0000-7000-8000-000000000000"
+    refused = [
+        await cached.ask("PUT", "manifests/v2", body, kind),
+        await cached.ask("PUT", f"manifests/{digest}", body, kind),
+        await cached.ask("POST", "blobs/uploads/"),
+        await cached.ask("POST", f"blobs/uploads/?digest={digest}", body),
+        await cached.ask("POST", f"blobs/uploads/?mount={digest}&from=dev/other"),
+        await cached.ask("PATCH", session, b"bytes"),
+        await cached.ask("PUT", f"{session}?digest={digest}"),
+    ]
+    assert [answer.status for answer in refused] == [405] * 7
+    assert {code for answer in refused for code in answer.codes} == {"UNSUPPORTED"}
+    if is_cached:
+        assert (await cached.ask("DELETE", "manifests/v1")).status == 202
+        assert (await cached.ask("DELETE", f"manifests/{digest}")).status == 202
+        assert (await cached.pull("v1")).status == 200
+        assert cached.upstream.count("GET") == 2
+        await cached.check()
+
+
+async def test_names_elsewhere_are_as_ever(cached: CachedWorld) -> None:
+    name = Name(HANDLE, "own/app")
+    assert (await cached.pull("v1", name=name)).codes == ["NAME_UNKNOWN"]
+    assert (await cached.ask("POST", "blobs/uploads/", name=name)).status == 202
+    assert (await cached.pull("v1", name=name)).codes == ["MANIFEST_UNKNOWN"]
+    assert cached.upstream.asked == []
+
+
+async def test_tags_and_catalog_list_what_is_cached(cached: CachedWorld) -> None:
+    for tag in ("v1", "v2", "v3"):
+        cached.upstream.add_image(APP, tag, layers=(tag.encode(),))
+    await cached.pull("v1")
+    await cached.pull("v3")
+    assert (await cached.ask("GET", "tags/list")).json()["tags"] == ["v1", "v3"]
+    catalog: Answer = await cached.clients[0].request("GET", "/v2/_catalog")
+    assert catalog.json()["repositories"] == [str(NAME)]
+
+
+async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    cached.clock.advance(2 * TTL)
+    client = Client(DataPlane(replace(cached.ctx, upstream=None), OpenAccess(HANDLE)))
+    assert (await client.request("GET", f"/v2/{NAME}/manifests/v1")).status == 200
+    assert (await client.request("GET", f"/v2/{NAME}/manifests/v2")).status == 404

@@ -1,0 +1,309 @@
+"""Thirty ways in which an upstream fails, each for blobs, manifests and heads of manifests."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import pytest
+
+from registry.oci.digest import Digest
+from registry.upstream.base import (
+    NotUpstream,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from tests.scripted_upstream import (
+    MANIFEST,
+    Answer,
+    Asked,
+    End,
+    ScriptedUpstream,
+    digest_of,
+    error,
+    scripted_upstream,
+)
+from tests.upstream_world import CANARY, Asking, ask_of
+
+LAYER: Final = bytes(range(256)) * 512
+NAME: Final = "library/alpine"
+Made = Callable[[Asked, Answer], Answer]
+NEVER: Final = threading.Event
+
+
+class Fault(NamedTuple):
+    """What the upstream does with a truth that it knows, and what is said of each question."""
+
+    make: Made
+    blob: type[Exception] | None
+    manifest: type[Exception] | None
+    head: type[Exception] | None = None
+    """None: nobody can tell, or it does no harm."""
+
+
+def truth(answer: Answer) -> bytes:
+    assert isinstance(answer.body, bytes)
+    return answer.body
+
+
+def changed(answer: Answer, headers: Mapping[str, str | None], body: bytes | None = None) -> Answer:
+    return Answer(
+        answer.status, {**answer.headers, **headers}, truth(answer) if body is None else body
+    )
+
+
+def cut(at: Callable[[int], int], end: End, *, length: bool = True) -> Made:
+    """Break the connection after some bytes of the body."""
+
+    def make(_asked: Asked, answer: Answer) -> Answer:
+        body = truth(answer)
+        said = str(len(body)) if length else None
+        pieces = (body[: at(len(body))], end)
+        return Answer(answer.status, {**answer.headers, "Content-Length": said}, pieces)
+
+    return make
+
+
+def always(answer: Answer) -> Made:
+    return lambda _asked, _answer: answer
+
+
+def longer(_asked: Asked, answer: Answer) -> Answer:
+    body = truth(answer)
+    return Answer(
+        answer.status, {**answer.headers, "Content-Length": str(len(body))}, (body, b"more")
+    )
+
+
+def held(_asked: Asked, answer: Answer) -> Answer:
+    body = truth(answer)
+    headers = {**answer.headers, "Content-Length": str(len(body))}
+    return Answer(answer.status, headers, (body[:3], NEVER(), body[3:]))
+
+
+def dripping(_asked: Asked, answer: Answer) -> Answer:
+    """Send the head but for its last line."""
+    return Answer(body=(b"",), raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n")
+
+
+def chunked(answer: Answer, raw: bytes) -> Answer:
+    return Answer(
+        answer.status,
+        {**answer.headers, "Content-Length": None, "Transfer-Encoding": "chunked"},
+        (raw, End.CLOSE),
+    )
+
+
+def raw(text: bytes) -> Made:
+    return always(Answer(raw=text))
+
+
+HTML: Final = b"<html><body>Sign in to the hotel's network</body></html>"
+OTHER: Final = b'{"schemaVersion": 2, "mediaType": "%s"}' % MANIFEST.encode()
+
+FAULTS: Final = {
+    "cut before the first byte": Fault(
+        cut(lambda _n: 0, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
+    ),
+    "cut in the middle": Fault(
+        cut(lambda n: n // 2, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
+    ),
+    "cut before the last byte": Fault(
+        cut(lambda n: n - 1, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
+    ),
+    "reset in the middle": Fault(
+        cut(lambda n: n // 2, End.RESET), UpstreamUnreachable, UpstreamUnreachable
+    ),
+    "reset before the head": Fault(
+        raw(b""), UpstreamUnreachable, UpstreamUnreachable, UpstreamUnreachable
+    ),
+    "cut within the head": Fault(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Le"),
+        *(UpstreamUnreachable, UpstreamUnreachable, UpstreamUnreachable),
+    ),
+    "cut without a length": Fault(
+        cut(lambda n: n // 2, End.CLOSE, length=False), None, UpstreamBroken
+    ),
+    "cut within a chunk": Fault(
+        lambda _asked, answer: chunked(answer, b"ff\r\nabc"),
+        *(UpstreamUnreachable, UpstreamUnreachable),
+    ),
+    "without the last chunk": Fault(
+        lambda _asked, answer: chunked(answer, b"3\r\nabc\r\n"),
+        *(UpstreamUnreachable, UpstreamUnreachable),
+    ),
+    "a chunk of no size": Fault(
+        lambda _asked, answer: chunked(answer, b"zz\r\nabc\r\n"), UpstreamBroken, UpstreamBroken
+    ),
+    "a shorter body under its own length": Fault(
+        lambda _asked, answer: changed(answer, {}, truth(answer)[:-1]), None, UpstreamBroken
+    ),
+    "a longer body than its length": Fault(longer, None, None),
+    "two lengths": Fault(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "a length that is no number": Fault(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3x\r\n\r\nabc"),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "length and chunks": Fault(
+        raw(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3\r\nabc\r\n0\r\n\r\n"
+        ),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "an endless length": Fault(
+        lambda _asked, answer: Answer(
+            200, {**answer.headers, "Content-Length": "9" * 17}, (truth(answer), End.CLOSE)
+        ),
+        *(UpstreamUnreachable, UpstreamBroken),
+    ),
+    "other bytes": Fault(lambda _asked, answer: changed(answer, {}, OTHER), None, UpstreamBroken),
+    "another digest in the header": Fault(
+        lambda _asked, answer: changed(answer, {"Docker-Content-Digest": digest_of(b"")}),
+        *(None, UpstreamBroken),
+    ),
+    "a digest that is none": Fault(
+        lambda _asked, answer: changed(answer, {"Docker-Content-Digest": "sha256:../../x"}),
+        *(None, None),
+    ),
+    "a page instead": Fault(
+        always(Answer(200, {"Content-Type": "text/html; charset=utf-8"}, HTML)),
+        *(None, UpstreamBroken),
+    ),
+    "gzip": Fault(
+        lambda _asked, answer: changed(
+            answer, {"Content-Encoding": "gzip"}, gzip.compress(truth(answer))
+        ),
+        *(UpstreamBroken, UpstreamBroken),
+    ),
+    "truncated gzip": Fault(
+        lambda _asked, answer: changed(
+            answer, {"Content-Encoding": "gzip"}, gzip.compress(truth(answer))[:-8]
+        ),
+        *(UpstreamBroken, UpstreamBroken),
+    ),
+    "nothing after the first bytes": Fault(held, UpstreamUnreachable, UpstreamUnreachable),
+    "no answer": Fault(lambda _asked, _answer: _silent(), UpstreamUnreachable, UpstreamUnreachable),
+    "429": Fault(
+        always(error(429, "TOOMANYREQUESTS", {"Retry-After": "7"})),
+        *(UpstreamLimited, UpstreamLimited, UpstreamLimited),
+    ),
+    "500": Fault(always(error(500, "UNKNOWN")), UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    "503": Fault(always(error(503, "UNAVAILABLE")), UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    "401 again and again": Fault(
+        always(error(401, "UNAUTHORIZED", {"WWW-Authenticate": 'Basic realm="a"'})),
+        *(UpstreamRefused, UpstreamRefused, UpstreamRefused),
+    ),
+    "403": Fault(always(error(403, "DENIED")), UpstreamRefused, UpstreamRefused, UpstreamRefused),
+    "404": Fault(always(error(404, "UNKNOWN")), NotUpstream, NotUpstream, NotUpstream),
+    "a redirect to itself": Fault(
+        lambda asked, _answer: Answer(307, {"Location": asked.target}),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "a redirect to nowhere": Fault(
+        always(Answer(302)), UpstreamBroken, UpstreamBroken, UpstreamBroken
+    ),
+    "a status that nobody asked for": Fault(
+        always(Answer(226, {}, b"abc")), UpstreamBroken, UpstreamBroken, UpstreamBroken
+    ),
+    "unchanged, though nothing was compared": Fault(
+        always(Answer(304)), UpstreamBroken, UpstreamBroken, UpstreamBroken
+    ),
+    "another protocol": Fault(
+        raw(b"SSH-2.0-OpenSSH_9.2\r\n"), UpstreamBroken, UpstreamBroken, UpstreamBroken
+    ),
+    "a switch of protocols": Fault(
+        raw(b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "a long head": Fault(
+        always(Answer(200, {"X": "a" * 70_000}, b"abc")),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+    "many interim answers": Fault(
+        raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20),
+        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    ),
+}
+
+
+def _silent() -> Answer:
+    event = NEVER()
+    return Answer(200, {"Content-Length": "3"}, (event,))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ScriptedUpstream]:
+    """Serve one upstream for all faults."""
+    with scripted_upstream() as upstream:
+        upstream.add_image(NAME, "3", LAYER)
+        yield upstream
+
+
+@pytest.fixture
+async def lying(served: ScriptedUpstream) -> AsyncIterator[Asking]:
+    with ask_of(served) as asked:
+        yield asked
+    served.script = lambda _asked: None
+    served.asked.clear()
+
+
+async def outcome(asked: Asking, question: str) -> Exception | bytes | None:
+    """Ask, and return the failure, or what came."""
+    remote = asked.remote(NAME)
+    try:
+        match question:
+            case "head":
+                await asked.client.head_manifest(remote, "3")
+                return None
+            case "manifest":
+                return (await asked.client.get_manifest(remote, "3")).body
+            case _:
+                received = bytearray()
+                digest = Digest.parse(digest_of(LAYER))
+                async with asked.client.open_blob(remote, digest) as blob:
+                    async for chunk in blob.chunks:
+                        received += chunk
+                return bytes(received)
+    except (UpstreamFailed, NotUpstream) as failure:
+        return failure
+
+
+@pytest.mark.parametrize("question", ["blob", "manifest", "head"])
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_fault_has_its_name(lying: Asking, name: str, question: str) -> None:
+    fault = FAULTS[name]
+    expected = {"blob": fault.blob, "manifest": fault.manifest, "head": fault.head}[question]
+    served = lying.upstream
+    served.script = lambda asked: fault.make(asked, served.truth(asked))
+    found = await outcome(lying, question)
+    if expected is not None:
+        assert type(found) is expected, found
+        assert CANARY not in f"{found} {found!r}"
+    elif isinstance(found, bytes) and question == "manifest":
+        assert found == served.manifests[NAME, "3"][1]
+    else:  # nobody could tell yet: who stores the bytes compares them with their digest
+        assert found is None or isinstance(found, bytes), found
+    # The client is none the worse for it.
+    served.script = lambda _asked: None
+    assert await outcome(lying, "blob") == LAYER
+
+
+async def test_a_failure_is_noted_once(lying: Asking) -> None:
+    lying.upstream.script = lambda _asked: error(500, "UNKNOWN")
+    failure = await outcome(lying, "blob")
+    assert lying.watch.failures == [failure]
+    assert isinstance(failure, UpstreamBroken)
+    assert failure.http_status == 500
+
+
+def test_there_are_thirty_faults() -> None:
+    assert len(FAULTS) >= 30

@@ -1,0 +1,84 @@
+"""A client of upstream registries with short time limits, beside a scripted one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.http_client import HttpClient, Resolve, TimeLimits, resolve
+from registry.upstream.base import Credential, Remote, UpstreamFailed
+from registry.upstream.client import RegistryClient
+from registry.upstream.watch import RateLimit, Watch
+from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
+
+CANARY: Final = "canary-5f0c2d"
+SHORT: Final = TimeLimits(connect=5, head=0.3, idle=0.3, small_answer=0.3)
+NOW: Final = 1_800_000_000 * MICROSECONDS
+
+
+@dataclass
+class Noted:
+    """A watch that lets everything pass and remembers it."""
+
+    rates: list[RateLimit] = field(default_factory=list)
+    successes: int = 0
+    failures: list[UpstreamFailed] = field(default_factory=list)
+
+    async def check(self, remote: Remote) -> None:
+        """Let it pass."""
+
+    async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
+        """Count it."""
+        self.successes += 1
+        self.rates += [rate] if rate else []
+
+    async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
+        """Remember it."""
+        self.failures.append(failure)
+
+
+@dataclass
+class Asking:
+    """A client and its upstream."""
+
+    upstream: ScriptedUpstream
+    client: RegistryClient
+    http: HttpClient
+    watch: Noted
+    now: int = NOW
+
+    def remote(self, repository: str = "library/alpine", *, anonymous: bool = False) -> Remote:
+        """Return a repository of the upstream, with the canary as its credential."""
+        credential = None if anonymous else Credential("user", CANARY)
+        return Remote("rule", self.upstream.url, repository, credential)
+
+
+@contextmanager
+def ask_of(
+    upstream: ScriptedUpstream,
+    *,
+    others: Sequence[str] = (),
+    resolve: Resolve = resolve,
+    limits: TimeLimits = SHORT,
+    watch: Watch | None = None,
+) -> Iterator[Asking]:
+    """Give a client of an upstream that is served; `others` are further origins it may ask."""
+    allowed = Allowed("ENTREPOT_UPSTREAM_ALLOWED", (upstream.url, *others))
+    http = HttpClient(allowed, resolve=resolve, limits=limits)
+    noted = Noted()
+    asked = Asking(upstream, RegistryClient(http, lambda: asked.now, watch or noted), http, noted)
+    try:
+        yield asked
+    finally:
+        http.close()
+
+
+@contextmanager
+def asking(upstream: ScriptedUpstream | None = None) -> Iterator[Asking]:
+    """Serve an upstream and give its client."""
+    with scripted_upstream(upstream) as served, ask_of(served) as asked:
+        yield asked
