@@ -96,7 +96,8 @@ class Entry:
     ) -> RequestRecord:
         """Return the record of this request, made again by `client`."""
         start, end = self.record_start, self.record_end
-        return RequestRecord._make((finished_at, seconds, request_id, *start, client, *end))
+        fields = (finished_at, seconds, request_id, *start, client, *end)
+        return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
 
 
 _AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
