@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from benchmarks import exchanges
+from benchmarks.committer import COMMITS_PER_SECOND
 from benchmarks.load import Plan
 from benchmarks.polling import Request
 from benchmarks.target import GIB, KIB, MIB, TAG_COUNT, Target
@@ -16,6 +17,7 @@ from benchmarks.wire import Connection, ExchangeFailedError
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
 CLIENTS = (1, 4, 16)
+MANY = CLIENTS[-1]
 BULK_BESIDE = 4
 MEMORY_CLIENTS = 16
 RANGES = 8
@@ -65,8 +67,8 @@ class Row:
 
 def select(*, full: bool) -> list[Row]:
     """Return the rows of the full or the quick run, reads before writes."""
-    reads = [*_pulls(), *_ranges(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
-    rows = [*reads, *_writes(), *_pushes(), _memory("push")]
+    reads = [*_pulls(), *_ranges(), _memory("pull"), *_small_reads(), *_beside_commits()]
+    rows = [*reads, *_tag_pages(), *_beside(), *_writes(), *_pushes(), _memory("push")]
     return [row for row in rows if full or row.quick]
 
 
@@ -156,6 +158,28 @@ def _small_reads() -> Iterator[Row]:
             _manifest_plan(method, by, clients),
             quick=clients == 16 or (method, by, clients) == ("GET", "tag", 1),
         )
+
+
+def _beside_commits() -> Iterator[Row]:
+    plans = {
+        "manifest GET by tag": _manifest_plan("GET", "tag", MANY),
+        "manifest HEAD by tag": _manifest_plan("HEAD", "tag", MANY),
+        "manifest GET by digest": _manifest_plan("GET", "digest", MANY),
+        "blob GET 4 KiB": _pull_plan(4 * KIB, MANY),
+    }
+    for name, plan in plans.items():
+        row = f"{name} x{MANY} beside {COMMITS_PER_SECOND} commits/s"
+        yield Row(row, Unit.REQUESTS, _with_commits(plan))
+
+
+def _with_commits(plan: Callable[[Target], Plan]) -> Callable[[Target], Plan]:
+    """Plan the same while something else commits to a database of ours."""
+
+    def plan_beside(target: Target) -> Plan:
+        target.manifest_maker(target.tagged_repository)  # creates it
+        return replace(plan(target), beside=target.committing)
+
+    return plan_beside
 
 
 def _manifest_plan(method: str, by: str, clients: int) -> Callable[[Target], Plan]:

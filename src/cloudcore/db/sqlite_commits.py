@@ -6,8 +6,8 @@ read, with those that it saw last; nothing is visible to a reader before they ch
 count of the commits and checksums of the log, so they never become again what they were
 (https://www.sqlite.org/walformat.html#the_wal_index_header).
 
-They are read where SQLite has mapped them. A mapping of our own would need a descriptor of the file,
-and to close it would drop all locks that this process has on it.
+They are read where SQLite has mapped them. A mapping of our own would need a descriptor of the
+file, and to close that would drop all locks that this process has on it.
 """
 
 from __future__ import annotations
