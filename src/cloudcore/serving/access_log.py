@@ -183,7 +183,7 @@ class AccessLog:
 
     def _take_batches(self) -> list[bytearray]:
         """Return lines in batches that may each be written at once."""
-        batches = []
+        batches: list[bytearray] = []
         batch = bytearray()
         with contextlib.suppress(IndexError):
             while len(batches) < MOST_BATCHES:
