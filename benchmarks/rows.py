@@ -18,6 +18,8 @@ from benchmarks.wire import Connection, ExchangeFailedError
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
 CLIENTS = (1, 4, 16)
 MANY = CLIENTS[-1]
+MORE_CLIENTS = (2, 8, 32, 64)
+"""For the curve of one row."""
 BULK_BESIDE = 4
 MEMORY_CLIENTS = 16
 RANGES = 8
@@ -102,15 +104,30 @@ def _pull_plan(size_bytes: int, clients: int) -> Callable[[Target], Plan]:
     return plan
 
 
+def _blob_heads() -> Iterator[Row]:
+    for clients in CLIENTS:
+        yield Row(f"blob HEAD 4 KiB x{clients}", Unit.REQUESTS, _blob_head_plan(clients))
+
+
+def _blob_head_plan(clients: int) -> Callable[[Target], Plan]:
+    def plan(target: Target) -> Plan:
+        turns = [_blob_requests(target, 4 * KIB, at, "HEAD") for at in range(clients)]
+        return Plan(requests=turns)
+
+    return plan
+
+
 def _pull(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
     """Return an exchange that pulls the stored blobs of one size in turn, beginning at `first`."""
     requests = _blob_requests(target, size_bytes, first)
     return lambda connection: exchanges.pull(connection, next(requests))
 
 
-def _blob_requests(target: Target, size_bytes: int, first: int) -> Iterator[Request]:
+def _blob_requests(
+    target: Target, size_bytes: int, first: int, method: str = "GET"
+) -> Iterator[Request]:
     paths = [f"/v2/{target.repository}/blobs/{digest}" for digest in target.blobs(size_bytes)]
-    return _in_turn(target, "GET", [(path, size_bytes) for path in paths], first)
+    return _in_turn(target, method, [(path, size_bytes) for path in paths], first)
 
 
 def _ranges() -> Iterator[Row]:
@@ -151,7 +168,9 @@ def _in_turn(
 
 
 def _small_reads() -> Iterator[Row]:
-    for method, by, clients in itertools.product(("GET", "HEAD"), ("tag", "digest"), CLIENTS):
+    yield from _blob_heads()
+    kinds = itertools.product(("GET", "HEAD"), ("tag", "digest"), CLIENTS)
+    for method, by, clients in (*kinds, *(("GET", "tag", each) for each in MORE_CLIENTS)):
         yield Row(
             f"manifest {method} by {by} x{clients}",
             Unit.REQUESTS,
