@@ -180,12 +180,10 @@ def _small_reads() -> Iterator[Row]:
 
 
 def _beside_commits() -> Iterator[Row]:
-    plans = {
-        "manifest GET by tag": _manifest_plan("GET", "tag", MANY),
-        "manifest HEAD by tag": _manifest_plan("HEAD", "tag", MANY),
-        "manifest GET by digest": _manifest_plan("GET", "digest", MANY),
-        "blob GET 4 KiB": _pull_plan(4 * KIB, MANY),
-    }
+    kinds = itertools.product(("GET", "HEAD"), ("tag", "digest"))
+    plans = {f"manifest {method} by {by}": _manifest_plan(method, by, MANY) for method, by in kinds}
+    plans["blob GET 4 KiB"] = _pull_plan(4 * KIB, MANY)
+    plans["blob HEAD 4 KiB"] = _blob_head_plan(MANY)
     for name, plan in plans.items():
         row = f"{name} x{MANY} beside {COMMITS_PER_SECOND} commits/s"
         yield Row(row, Unit.REQUESTS, _with_commits(plan))
