@@ -41,8 +41,8 @@ from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.credentials import credential_of, seal_secret
+from registry.services.pull_through.probe import Wanted, ask_upstream
 from registry.services.pull_through.rules import ShownRule
-from registry.services.pull_through.testing import Wanted, ask_upstream
 from registry.services.pull_through.upstream_states import details, severity
 from registry.services.pull_through.upstream_urls import upstream_origin
 
@@ -256,10 +256,10 @@ async def try_pull_through_cache_rule(
     """Ask a rule's upstream whether it answers, or for an image; nothing is pulled or cached."""
     found = (await _authorized(ctx, pull_through_cache_rule_id)).details
     wanted = _wanted(found, data)
-    tested = await ask_upstream(
+    probed = await ask_upstream(
         needs.upstream, partial(credential_of, ctx.keyring), found.rule, wanted, ctx.clock
     )
-    return UpstreamTest(**tested._asdict())
+    return UpstreamTest(**probed._asdict())
 
 
 def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted | None:

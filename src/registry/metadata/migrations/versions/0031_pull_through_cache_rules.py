@@ -14,8 +14,8 @@ down_revision = "0030"
 def upgrade() -> None:
     op.create_table(
         "pull_through_cache_rules",
-        sa.Column("id", Id, primary_key=True),
-        sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), nullable=False),
+        sa.Column("id", Id, nullable=False),
+        sa.Column("account_id", Id, nullable=False),
         sa.Column("prefix", ByteOrdered, nullable=False),
         sa.Column("upstream_url", sa.Text, nullable=False),
         sa.Column("upstream_prefix", sa.Text, nullable=False, server_default=sa.text("''")),
@@ -29,21 +29,34 @@ def upgrade() -> None:
         sa.Column("last_success_at", Moment),
         sa.Column("created_at", Moment, nullable=False),
         sa.Column("updated_at", Moment, nullable=False),
-        sa.UniqueConstraint("account_id", "prefix"),
-        sa.CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_pull_through_cache_rules")),
+        sa.ForeignKeyConstraint(
+            ["account_id"],
+            ["accounts.id"],
+            name=op.f("fk_pull_through_cache_rules_account_id"),
+        ),
+        sa.UniqueConstraint(
+            "account_id", "prefix", name=op.f("uq_pull_through_cache_rules_account_id_prefix")
+        ),
+        sa.CheckConstraint(
+            "(username IS NULL) = (secret_sealed IS NULL)",
+            name=op.f("ck_pull_through_cache_rules_credential"),
+        ),
     )
     op.create_table(
         "pull_through_stats",
-        sa.Column(
-            "rule_id",
-            Id,
-            sa.ForeignKey("pull_through_cache_rules.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        sa.Column("rule_id", Id, nullable=False),
         sa.Column("pulls", sa.BigInteger, nullable=False),
         sa.Column("misses", sa.BigInteger, nullable=False),
         sa.Column("fetched_bytes", sa.BigInteger, nullable=False),
         sa.Column("served_bytes", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("rule_id", name=op.f("pk_pull_through_stats")),
+        sa.ForeignKeyConstraint(
+            ["rule_id"],
+            ["pull_through_cache_rules.id"],
+            name=op.f("fk_pull_through_stats_rule_id"),
+            ondelete="CASCADE",
+        ),
     )
 
 

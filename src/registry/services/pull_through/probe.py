@@ -17,7 +17,7 @@ _OK: Final = 200
 _NOT_FOUND: Final = 404
 
 
-class Tested(NamedTuple):
+class Probed(NamedTuple):
     """How a test ended."""
 
     ok: bool
@@ -41,12 +41,12 @@ async def ask_upstream(
     rule: CacheRule,
     wanted: Wanted | None,
     clock: Clock,
-) -> Tested:
+) -> Probed:
     """Ask the upstream of a rule for an image, without pulling it, or only whether it answers."""
     began = clock()
 
-    def ended(stage: Stage, status: int | None, message: str, *, ok: bool = False) -> Tested:
-        return Tested(ok, stage, status, max(0, clock() - began) // 1000, message)
+    def ended(stage: Stage, status: int | None, message: str, *, ok: bool = False) -> Probed:
+        return Probed(ok, stage, status, max(0, clock() - began) // 1000, message)
 
     if upstream is None:
         return ended("dns", None, "this server asks no upstreams")
