@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report, rows
+from benchmarks import plot, report, rows
 from benchmarks.bodies import BodyMaker
 from benchmarks.load import Measurement, measure
 from benchmarks.processes import machine
@@ -49,6 +49,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--namespace", default="dev", help="prefix of the repositories used")
     parser.add_argument("--data", type=Path, default=RESULTS, help="folder for the servers' data")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rate by clients as SVG")
     parser.add_argument("--json", type=Path, help="result file (default: benchmarks/results/…)")
     options = parser.parse_args(argv)
     options.rounds = options.rounds or (5 if options.full else 9)
@@ -148,6 +149,9 @@ def run(options: argparse.Namespace, chosen: list[Row], targets: list[Target]) -
     result = report.document(about, outcomes, targets[0].name)
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False))
     print(f"\nwritten to {path}")
+    if options.plot is not None:
+        options.plot.write_text(plot.rates(result))
+        print(f"drawn in {options.plot}")
     return 0 if all(o.valid for found in outcomes.values() for o in found) else 1
 
 

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from benchmarks.exchanges import Exchange, read
@@ -29,6 +30,7 @@ class Plan:
     requests: Sequence[Iterator[Request]] = ()
     background: Sequence[Exchange] = ()
     check: Callable[[], None] = lambda: None  # checks afterwards that the server did the work
+    beside: Callable[[], AbstractContextManager[None]] = nullcontext  # what else goes on meanwhile
 
 
 @dataclass(frozen=True)
@@ -155,14 +157,15 @@ def measure(
     """
     watch = Watch(pids) if pids else None
     clients = _Clients(connect, plan, seconds)
-    if watch:
-        watch.start()
-    client_cpu = -time.process_time()
-    began_at = clients.begin()
-    _wait(clients, watch, began_at + seconds)
-    client_cpu += time.process_time()
-    if watch:
-        watch.stop()
+    with plan.beside():
+        if watch:
+            watch.start()
+        client_cpu = -time.process_time()
+        began_at = clients.begin()
+        _wait(clients, watch, began_at + seconds)
+        client_cpu += time.process_time()
+        if watch:
+            watch.stop()
     background_bytes = clients.cut()
     ended_at = clients.ended_at or time.perf_counter()
     ordered = sorted(seconds * 1000 for seconds in clients.latencies)

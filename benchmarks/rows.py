@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from benchmarks import exchanges
+from benchmarks.committer import COMMITS_PER_SECOND
 from benchmarks.load import Plan
 from benchmarks.polling import Request
 from benchmarks.target import GIB, KIB, MIB, TAG_COUNT, Target
@@ -16,6 +17,9 @@ from benchmarks.wire import Connection, ExchangeFailedError
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB, GIB)
 CLIENTS = (1, 4, 16)
+MANY = CLIENTS[-1]
+MORE_CLIENTS = (2, 8, 32, 64)
+"""For the curve of one row."""
 BULK_BESIDE = 4
 MEMORY_CLIENTS = 16
 RANGES = 8
@@ -65,8 +69,8 @@ class Row:
 
 def select(*, full: bool) -> list[Row]:
     """Return the rows of the full or the quick run, reads before writes."""
-    reads = [*_pulls(), *_ranges(), _memory("pull"), *_small_reads(), *_tag_pages(), *_beside()]
-    rows = [*reads, *_writes(), *_pushes(), _memory("push")]
+    reads = [*_pulls(), *_ranges(), _memory("pull"), *_small_reads(), *_beside_commits()]
+    rows = [*reads, *_tag_pages(), *_beside(), *_writes(), *_pushes(), _memory("push")]
     return [row for row in rows if full or row.quick]
 
 
@@ -100,15 +104,30 @@ def _pull_plan(size_bytes: int, clients: int) -> Callable[[Target], Plan]:
     return plan
 
 
+def _blob_heads() -> Iterator[Row]:
+    for clients in CLIENTS:
+        yield Row(f"blob HEAD 4 KiB x{clients}", Unit.REQUESTS, _blob_head_plan(clients))
+
+
+def _blob_head_plan(clients: int) -> Callable[[Target], Plan]:
+    def plan(target: Target) -> Plan:
+        turns = [_blob_requests(target, 4 * KIB, at, "HEAD") for at in range(clients)]
+        return Plan(requests=turns)
+
+    return plan
+
+
 def _pull(target: Target, size_bytes: int, first: int) -> exchanges.Exchange:
     """Return an exchange that pulls the stored blobs of one size in turn, beginning at `first`."""
     requests = _blob_requests(target, size_bytes, first)
     return lambda connection: exchanges.pull(connection, next(requests))
 
 
-def _blob_requests(target: Target, size_bytes: int, first: int) -> Iterator[Request]:
+def _blob_requests(
+    target: Target, size_bytes: int, first: int, method: str = "GET"
+) -> Iterator[Request]:
     paths = [f"/v2/{target.repository}/blobs/{digest}" for digest in target.blobs(size_bytes)]
-    return _in_turn(target, "GET", [(path, size_bytes) for path in paths], first)
+    return _in_turn(target, method, [(path, size_bytes) for path in paths], first)
 
 
 def _ranges() -> Iterator[Row]:
@@ -149,13 +168,35 @@ def _in_turn(
 
 
 def _small_reads() -> Iterator[Row]:
-    for method, by, clients in itertools.product(("GET", "HEAD"), ("tag", "digest"), CLIENTS):
+    yield from _blob_heads()
+    kinds = itertools.product(("GET", "HEAD"), ("tag", "digest"), CLIENTS)
+    for method, by, clients in (*kinds, *(("GET", "tag", each) for each in MORE_CLIENTS)):
         yield Row(
             f"manifest {method} by {by} x{clients}",
             Unit.REQUESTS,
             _manifest_plan(method, by, clients),
             quick=clients == 16 or (method, by, clients) == ("GET", "tag", 1),
         )
+
+
+def _beside_commits() -> Iterator[Row]:
+    kinds = itertools.product(("GET", "HEAD"), ("tag", "digest"))
+    plans = {f"manifest {method} by {by}": _manifest_plan(method, by, MANY) for method, by in kinds}
+    plans["blob GET 4 KiB"] = _pull_plan(4 * KIB, MANY)
+    plans["blob HEAD 4 KiB"] = _blob_head_plan(MANY)
+    for name, plan in plans.items():
+        row = f"{name} x{MANY} beside {COMMITS_PER_SECOND} commits/s"
+        yield Row(row, Unit.REQUESTS, _with_commits(plan))
+
+
+def _with_commits(plan: Callable[[Target], Plan]) -> Callable[[Target], Plan]:
+    """Plan the same while something else commits to a database of ours."""
+
+    def plan_beside(target: Target) -> Plan:
+        target.manifest_maker(target.tagged_repository)  # creates it
+        return replace(plan(target), beside=target.committing)
+
+    return plan_beside
 
 
 def _manifest_plan(method: str, by: str, clients: int) -> Callable[[Target], Plan]:

@@ -40,6 +40,7 @@ class Kind:
     command: Callable[[Path, int, int], list[str]]  # data folder, port, workers
     version: Callable[[], str]  # raises UnavailableError
     settings: Mapping[str, str] = field(default_factory=dict)  # of ours, without ENTREPOT_
+    is_ours: bool = True
     signs_in: bool = False
     on_postgresql: bool = False  # with a server of its own
 
@@ -56,6 +57,8 @@ class Server:
         self.repositories: Sequence[str] = ()
         """Those that a client who signs in may use."""
         self.url = ""
+        self.database_url = ""
+        """Of the database of one of ours, while it is started."""
         self._settings = {**kind.settings, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._database = ExitStack()
@@ -80,6 +83,7 @@ class Server:
         data.mkdir(parents=True)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
+        self.database_url = f"sqlite:///{data / 'metadata.db'}" if self.kind.is_ours else ""
         environment = self._environment()
         secrets = initialize(data, ACCOUNT, environment) if self.kind.signs_in else ()
         with (self.folder / "log").open("wb") as log:
@@ -116,7 +120,8 @@ class Server:
 
             database = self._database.enter_context(postgresql())
             self._database_pids = [database.pid]
-            settings["ENTREPOT_DATABASE_URL"] = database.create("bench").url
+            self.database_url = database.create("bench").url
+            settings["ENTREPOT_DATABASE_URL"] = self.database_url
         return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **settings}
 
     def _wait_ready(self) -> None:
@@ -225,6 +230,7 @@ KINDS = {
         "filesystem store, in-memory descriptor cache, access log off, log level warn",
         _docker_registry_command,
         _docker_registry_version,
+        is_ours=False,
     ),
 }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 
 from benchmarks import exchanges
 from benchmarks.bodies import BodyMaker
+from benchmarks.committer import committing
 from benchmarks.servers import Server
 from benchmarks.wire import Connection, ExchangeFailedError
 
@@ -153,6 +154,12 @@ class Target:
         if failures:
             raise failures[0]
         self._tagged = True
+
+    def committing(self) -> AbstractContextManager[None]:
+        """Return a block during which something else commits to the database, if it is ours."""
+        if self.server is None or not self.server.database_url:
+            return nullcontext()
+        return committing(self.server.database_url, self.tagged_repository.partition("/")[2])
 
     def push_whole(self) -> Callable[[Connection, str, BodyMaker, int], str]:
         """Return the exchange that pushes a blob in as few requests as it takes."""

@@ -106,6 +106,8 @@ class ScriptedUpstream:
     connections: int = 0
     tokens: dict[str, str] = field(default_factory=dict)
     """The scope of each token that is valid."""
+    given: int = 0
+    """How many tokens were given."""
     held: set[threading.Event] = field(default_factory=set)
     """What answers wait for; set at the end, so that no thread stays."""
 
@@ -194,7 +196,8 @@ class ScriptedUpstream:
     def _token(self, asked: Asked) -> Answer:
         if self.secret and asked.headers.get("authorization") != self._basic():
             return error(401, "UNAUTHORIZED")
-        token = f"token-{len(self.tokens) + 1}"
+        self.given += 1
+        token = f"token-{self.given}"
         self.tokens[token] = asked.query("scope") or ""
         told = {"token": token, "expires_in": self.token_seconds}
         return Answer(200, {"Content-Type": "application/json"}, json.dumps(told).encode())

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.kms.providers import VersionRef
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
 from cloudcore.kms.sealing import CiphertextInvalid
 from cloudcore.kms.vault import LookedAt, Vault, Wrapped
@@ -62,10 +63,12 @@ class DataKeys:
         with _translated():
             return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
 
-    def look(self, tx: Connection, account_id: str, kms_key_id: str) -> LookedAt:
-        """Find a KMS key usable, to wrap under it after this transaction."""
-        with _translated():
-            return self._vault.look(tx, account_id, kms_key_id)
+    def look_at(self, tx: Connection, account_id: str, kms_key_id: str, version: int) -> LookedAt:
+        """Return a KMS key that was found enabled, to wrap under this version of it after `tx`."""
+        try:
+            return self._vault.look_at(tx, VersionRef(account_id, kms_key_id, version))
+        except CiphertextInvalid:  # it was erased since
+            raise KmsKeyDeleted from None
 
     async def wrap_looked_at(
         self, looked_at: LookedAt, data_keys: Sequence[tuple[str, DataKey]]

@@ -38,7 +38,8 @@ class CountingConnection:
 class CountingDatabase:
     """Counts what it passes on.
 
-    `seen` holds the statements, `reads` and `changes` are the numbers of transactions.
+    `seen` holds the statements, `reads` and `changes` are the numbers of transactions; `durable` is
+    that of the changes that wait for the disk.
     """
 
     def __init__(self, database: Database) -> None:
@@ -46,12 +47,14 @@ class CountingDatabase:
         self.seen: list[Statement] = []
         self.reads = 0
         self.changes = 0
+        self.durable = 0
 
     def start(self) -> None:
         """Count from nothing."""
         self.seen.clear()
         self.reads = 0
         self.changes = 0
+        self.durable = 0
 
     def _counting(
         self, call: Callable[Concatenate[Connection, P], T]
@@ -73,6 +76,7 @@ class CountingDatabase:
     ) -> T:
         """Write."""
         self.changes += 1
+        self.durable += 1
         return await self._database.write(self._counting(change), *args, **kwargs)
 
     async def write_relaxed(

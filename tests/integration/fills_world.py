@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.filesystem import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.pull_through.tables import blob_fills, pull_through_cache_rules
 from registry.metadata.repositories.live import find_account, find_or_add_repository
 from registry.metadata.tables import repository_blobs, uploads
@@ -154,9 +155,15 @@ async def fills_world(
     count: int = 1,
     seals: bool = False,
     limits: Limits | None = None,
+    around: Callable[[Database], Database] = MortalDatabase,
+    dead: Container[str] = (),
+    holder: str | None = None,
 ) -> AsyncIterator[World]:
-    """Open workers with two cached repositories, `REPOSITORY` and `OTHER`."""
-    dead: set[str] = set()
+    """Open workers with two cached repositories, `REPOSITORY` and `OTHER`.
+
+    They take the workers of the ids `dead` for dead. `holder` is the id of the only one.
+    """
+    killed: set[str] = set()
     workers = []
     async with AsyncExitStack() as resources:
         for _ in range(count):
@@ -168,9 +175,9 @@ async def fills_world(
                     HANDLE,
                     clock=ManualClock(),
                     limits=limits,
-                    leases=Leases(uuid7(), dead.__contains__),
+                    leases=Leases(holder or uuid7(), lambda each: each in dead or each in killed),
                     seals=seals,
-                    around=MortalDatabase,
+                    around=around,
                 )
             )
             ctx = replace(registry.ctx, upstream=upstream)
@@ -178,12 +185,13 @@ async def fills_world(
             client = Client(DataPlane(ctx, OpenAccess(HANDLE)))
             workers.append(Worker(ctx, client, store))
         await workers[0].ctx.database.write(_prepare)
-        yield World(workers, folder, dead)
+        yield World(workers, folder, killed)
 
 
 def _prepare(tx: Connection) -> None:
     account = find_account(tx, HANDLE)
     assert account is not None
-    tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id)
+    if find_rule_for(tx, HANDLE, REPOSITORY) is None:
+        tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id)
     for name in (REPOSITORY, OTHER):
         find_or_add_repository(tx, uuid7(), account, name, 1, source="pull_through_cache")

@@ -204,6 +204,21 @@ async def test_pipelined_requests_are_answered_in_turn(client: WireClient) -> No
     writer.close()
 
 
+async def test_a_tag_that_gets_another_digest_of_the_same_image_is_seen(
+    registry: Registry, client: WireClient
+) -> None:
+    kind = {"content-type": OCI_MANIFEST}
+    for tag in ("v2", "v3"):  # each changes the repository, so the tag is looked at again
+        await client.ask("GET", BY_TAG)
+        path = f"/v2/dev/app/manifests/{tag}"
+        assert (await registry.client.request("PUT", path, MANIFEST, kind)).status == 201
+    other = digest_of(MANIFEST, "sha512")
+    path = f"/v2/dev/app/manifests/{other}?tag=v1"
+    for digest in (digest_of(MANIFEST), other):
+        assert (await client.ask("GET", BY_TAG)).headers["docker-content-digest"] == digest
+        assert (await registry.client.request("PUT", path, MANIFEST, kind)).status == 201
+
+
 async def test_what_has_ended_leaves_the_memory_unasked(
     registry: Registry, client: WireClient
 ) -> None:

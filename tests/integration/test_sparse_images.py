@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -181,3 +182,19 @@ async def restore(cached: CachedWorld, digest: str) -> None:
     assert record is not None
     batch = await database.write(restore_images, record, [digest], cached.ctx.change_by(""))
     assert batch.failures == []
+
+
+async def test_blobs_that_come_at_the_same_moment_are_referenced(cached: CachedWorld) -> None:
+    """The lock of the repository lets either see the other, in whichever order they commit."""
+    blobs = [f"layer {number}".encode() for number in range(20)]
+    for number, blob in enumerate(blobs):
+        cached.upstream.add_image(APP, f"v{number}", layers=(blob, blobs[0]))
+    await cached.fill(CONFIG)
+    await asyncio.gather(
+        *(cached.pull(f"v{number}") for number in range(20)), *map(cached.fill, blobs)
+    )
+    assert cached.rows("SELECT count(*) FROM missing_blobs") == [(0,)]
+    await cached.check()
+    cached.clock.advance(60)
+    await cached.collect()
+    assert len(cached.rows("SELECT digest FROM repository_blobs")) == 21

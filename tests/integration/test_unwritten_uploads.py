@@ -269,17 +269,18 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
         assert (await put(registry, await post(registry), ONE, ONE)).status == 201
         whole, in_parts = await post(registry), await post(registry)
         other = f"?digest={digest_of(TWO)}"
-        for method, target, body, statements, changes in (
-            ("POST", UPLOADS, b"", 2, 0),
-            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 6, 1),
-            ("PATCH", in_parts, TWO, 3, 1),
-            ("GET", in_parts, b"", 1, 0),
-            ("PUT", in_parts + other, b"", 7, 1),
+        for method, target, body, statements, changes, durable in (
+            ("POST", UPLOADS, b"", 2, 0, 0),
+            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 6, 1, 1),
+            ("PATCH", in_parts, TWO, 3, 1, 0),
+            ("GET", in_parts, b"", 1, 0, 0),
+            ("PUT", in_parts + other, b"", 7, 1, 1),
         ):
             counted.start()
             await registry.client.request(method, target, body)
-            found = len(counted.seen), counted.changes
-            assert found == (statements, changes), (method, [each.sqlite for each in counted.seen])
+            found = len(counted.seen), counted.changes, counted.durable
+            expected = statements, changes, durable
+            assert found == expected, (method, [each.sqlite for each in counted.seen])
 
 
 async def test_a_body_that_is_cut_gets_no_row_beyond_the_maximum(metadata_url: str) -> None:

@@ -38,6 +38,7 @@ from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, 
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.sqlite_commits import CommitCount, commit_count
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 
@@ -48,6 +49,8 @@ CHECKPOINT_PAGES = 4000
 """Pages in the log (16 MiB) before a checkpoint, which writes each changed page only once."""
 CACHE_KIB = 16 << 10
 """The writer's page cache. Keys are digests, so a commit changes pages all over the indexes."""
+
+_DATA_VERSION = "PRAGMA data_version"
 
 _BUSY = "the database is busy"
 _DAMAGED = "the database is damaged"
@@ -164,11 +167,13 @@ class SqliteDatabase:
         try:
             self._writer = _Writer(path)
             self._reader_raw = connect(path, "ro")
+            self._reader_raw.execute(_DATA_VERSION).fetchone()  # maps the index of the log
         except (OSError, sqlite3.DatabaseError) as error:
             raise unusable(path, error, "open") from error
         self._reader = SqliteConnection(self._reader_raw)
         self._path = path
         self._listeners: list[Callable[[], None]] = []
+        self._commits: CommitCount | None = commit_count(path)
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -208,13 +213,15 @@ class SqliteDatabase:
         self._listeners.append(listener)
 
     def version(self) -> int | None:
-        """Return SQLite's ``data_version``: it sees the commits of all other connections.
+        """Return a number that is another one after a commit, of this process or another.
 
-        So it sees those of other processes, and those of this one, whose writer has a connection of
-        its own.
+        It is counted where SQLite's own readers look for commits; where that is not known, it is
+        ``data_version``, which sees those of all other connections, so of the writer's too.
         """
+        if self._commits is not None:
+            return self._commits.value()
         try:
-            found: int = self._reader_raw.execute("PRAGMA data_version").fetchone()[0]
+            found: int = self._reader_raw.execute(_DATA_VERSION).fetchone()[0]
         except sqlite3.DatabaseError:
             return None  # whatever it is, a read will tell
         return found
@@ -223,6 +230,7 @@ class SqliteDatabase:
         """Commit the accepted changes and close; the last process to close checkpoints the log."""
         self._writer.stop()
         await asyncio.to_thread(self._writer.join)
+        self._commits = None  # SQLite ends its mapping
         self._reader_raw.close()  # before the writer's: a reader cannot checkpoint
         await asyncio.to_thread(self._writer.close)
 

@@ -139,7 +139,10 @@ class Vault:
 
         """
         version = key_to_use(tx, account_id, key_id).current_version
-        ref = VersionRef(account_id, key_id, version)
+        return self.look_at(tx, VersionRef(account_id, key_id, version))
+
+    def look_at(self, tx: Connection, ref: VersionRef) -> LookedAt:
+        """Return the current version of a key that the caller has found usable. See `look`."""
         return LookedAt([ref], {ref: self._read_version(tx, ref)})
 
     def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:

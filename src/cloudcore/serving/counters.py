@@ -149,21 +149,22 @@ class Counter:
         self._events = events
         self._outcomes = outcomes
         self._published = cells
-        self._cells = array("Q", cells)
+        self._cells = cells.tolist()  # counts faster than an array
 
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished request."""
-        if record.reason == TLS_HELLO:
-            return  # neither a request nor an error: what follows is counted
         cells = self._cells
         alike = record.alike
         if alike is not None and alike.cells is not None:
-            start, counted = alike.cells
+            counted, durations, microseconds, sent = alike.cells
+            seconds = record.seconds
             cells[counted] += 1
-            cells[start + _AT_DURATIONS + bisect_left(BUCKETS, record.seconds)] += 1
-            cells[start + _AT_MICROSECONDS] += int(record.seconds * 1e6)
-            cells[start + _AT_SENT] += record.sent
+            cells[durations + bisect_left(BUCKETS, seconds)] += 1
+            cells[microseconds] += int(seconds * 1e6)
+            cells[sent] += record.sent
             return
+        if record.reason == TLS_HELLO:
+            return  # neither a request nor an error: what follows is counted
         start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
         counted = start + method * _CLASSES + record.status // 100
@@ -182,7 +183,9 @@ class Counter:
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
         elif alike is not None and not (record.received or record.event):
-            alike.cells = start, counted  # the next ones count no more than this
+            # The next ones count no more than this.
+            offsets = (_AT_DURATIONS, _AT_MICROSECONDS, _AT_SENT)
+            alike.cells = (counted, *(start + offset for offset in offsets))
 
     def count(self, key: str, amount: int) -> None:
         """Count an event; skip one that this server does not show."""
@@ -205,4 +208,4 @@ class Counter:
             for at, count in enumerate(kept.take_counts()):
                 cells[_AT_KEPT + at] += count
             cells[_AT_KEPT_BYTES] = kept.bytes
-        self._published[:] = memoryview(self._cells)
+        self._published[:] = memoryview(array("Q", cells))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from random import getrandbits
+from typing import Final
 
 from cloudcore.serving.body import Message, Receive, Scope, Send
 from cloudcore.serving.kept import KeptAnswers
@@ -13,20 +15,39 @@ from cloudcore.serving.watched import Count, Measure, count_nothing, measure_not
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Hook = Callable[[], Awaitable[None]]
 
-_REQUEST_ID_BITS = 128
-_FREE_BITS = (1 << _REQUEST_ID_BITS) - 1 & ~(0xF << 76) & ~(0x3 << 62)
-_VERSION_4 = 4 << 76 | 0x2 << 62
+_REQUEST_ID_BITS: Final = 128
+_FREE_BITS: Final = (1 << _REQUEST_ID_BITS) - 1 & ~(0xF << 76) & ~(0x3 << 62)
+_VERSION_4: Final = 4 << 76 | 0x2 << 62
 """The version, and the variant of RFC 9562 §4.1."""
+_LAST_DIGITS: Final = tuple(f"{number:02x}" for number in range(256))
 
 
 def new_request_id() -> str:
-    """Return a random UUID (version 4) as text, at a third of the cost of ``str(uuid4())``.
+    """Return a random UUID (version 4) as text, at a tenth of the cost of ``str(uuid4())``.
 
-    It must be unique and is no secret, so no system call is made for it. Python seeds the generator
-    anew in each worker process.
+    It must be unique and is no secret. So no system call is made for it, and of 256 in a row only
+    the last two digits differ.
     """
-    digits = f"{getrandbits(_REQUEST_ID_BITS) & _FREE_BITS | _VERSION_4:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return next(_request_ids)
+
+
+def _new_request_ids() -> Iterator[str]:
+    while True:
+        digits = f"{getrandbits(_REQUEST_ID_BITS) & _FREE_BITS | _VERSION_4:032x}"
+        groups = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:-2]
+        start = "-".join(groups)
+        for end in _LAST_DIGITS:
+            yield start + end
+
+
+def _begin_request_ids() -> None:
+    global _request_ids  # noqa: PLW0603 - a forked process must not continue those of its parent
+    _request_ids = _new_request_ids()
+
+
+_request_ids: Iterator[str]
+_begin_request_ids()
+os.register_at_fork(after_in_child=_begin_request_ids)
 
 
 def _count_nothing() -> None:

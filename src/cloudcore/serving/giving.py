@@ -58,21 +58,23 @@ def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
         connection.run(cycle, partial(_end_written, cycle, entry, request_id))
         return True
     client = connection.client[0] if connection.client else ""
-    seconds = time.monotonic() - started_at
-    connection.answered(entry.record_again(time.time(), seconds, request_id, client))
+    now = time.monotonic()
+    record = entry.record_again(time.time(), now - started_at, request_id, client)
+    connection.answered(record, now)
     return True
 
 
 def _is_ready(connection: HttpProtocol) -> bool:
     """Return True if an answer may be written now, and another request may follow."""
-    is_ending = connection.closing or connection.peer_closed or connection.is_closing()
-    return not (is_ending or connection.write_paused)
+    is_ending = connection.closing or connection.peer_closed or connection.write_paused
+    return not (is_ending or connection.transport.is_closing())
 
 
 def _write(connection: HttpProtocol, entry: Entry, request_id: str) -> None:
     if entry.noted is not None:
         entry.noted()
-    connection.write(entry.answer.rendered(connection.common_lines(), request_id))
+    common = connection.worker.common_lines(connection.server_state.default_headers)
+    connection.write(entry.answer.rendered(common, request_id))
 
 
 async def _give_proven(

@@ -376,11 +376,12 @@ class HttpProtocol(asyncio.Protocol):
         task = cycle.task = self.loop.create_task(cycle.run(application))
         self.tasks.add(task)
 
-    def answered(self, record: RequestRecord) -> None:
-        """Expect the next request, after one that was answered without a cycle."""
+    def answered(self, record: RequestRecord, now: float) -> None:
+        """Expect the next request, after one that was answered without a cycle, `now`."""
         self.server_state.total_requests += 1
-        self._deadline = time.monotonic() + self.worker.limits.keep_alive_seconds
-        for observe in self.worker.observers:
+        worker = self.worker
+        self._deadline = now + worker.limits.keep_alive_seconds
+        for observe in worker.observers:
             observe(record)
 
     def _take_ahead(self, data: bytes) -> None:

@@ -25,7 +25,7 @@ class Alike:
     __slots__ = ("cells", "line")
 
     def __init__(self) -> None:
-        self.cells: tuple[int, int] | None = None
+        self.cells: tuple[int, ...] | None = None
         self.line: tuple[bytes, bytes] | None = None
 
 

@@ -6,8 +6,8 @@ bytes as a file of the object would have, plain or sealed under its data key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
@@ -25,6 +25,9 @@ from registry.blobstore.sealed_object import StoredBytes, unseal
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of
+
+_AS_KEPT: Final = "kept"
+"""In `digests_of_kept`: no algorithm, but the checksum (BLAKE3)."""
 
 
 def store_inline(
@@ -51,6 +54,43 @@ def store_inline(
     body = sealed_bytes(data, data_key, object_id) if sealed is None else sealed
     checksum = blake3(body).hexdigest()
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
+
+
+def digests_of_kept(
+    data: bytes, sealed: bytes, wrapped: bytes, algorithm: str | None
+) -> dict[str, str]:
+    """Return what `adopt_inline` must know of bytes that are kept sealed, in hex.
+
+    That is their digests, also by an `algorithm` that the client announced, and a checksum of the
+    sealed bytes and of their wrapped data key.
+    """
+    names = {"sha256", algorithm or "sha256"}
+    digests = {name: digest_of(data, name).partition(":")[2] for name in names}
+    return digests | {_AS_KEPT: blake3(wrapped + sealed).hexdigest()}
+
+
+def adopt_inline(
+    sealed: bytes,
+    wrapped: bytes,
+    object_id: str,
+    size: int,
+    digests: Mapping[str, str],
+    expected: Digest,
+) -> Stored | None:
+    """Return bytes that were kept sealed as a new inline object, to be recorded; open nothing.
+
+    `digests` are those of then. Return None if they do not prove that the bytes are the expected
+    ones, and are as they were: then they must be opened.
+    """
+    sha256 = digests.get("sha256", "")
+    if digests.get(_AS_KEPT) != blake3(wrapped + sealed).hexdigest():
+        return None
+    if expected != f"{expected.algorithm}:{digests.get(expected.algorithm)}":
+        return None
+    digest = Digest.parse(f"sha256:{sha256}")
+    alias = None if expected.algorithm == digest.algorithm else expected
+    checksum = blake3(sealed).hexdigest()
+    return Stored(object_id, digest, alias, size, len(sealed), SEALED, checksum, sealed)
 
 
 def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:

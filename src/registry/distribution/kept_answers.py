@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import Scope
-from cloudcore.serving.kept import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
+from cloudcore.serving.kept import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.images.manifests import StoredManifest
@@ -22,6 +22,7 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
+from registry.services.tags.pointers import look_at_tags
 
 MOST_SECONDS: Final = 300
 """Longest time for which an answer is kept that no bearer was sent for."""
@@ -39,7 +40,12 @@ def kept_manifest(
     until = _until(ctx, request)
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
-    proof = Proof(manifests.look_at_manifest, (request.name, reference), manifests.seen_of(found))
+    given, seen = (request.name, reference), manifests.seen_of(found)
+    cover = None
+    if not isinstance(reference, Digest) or reference == found.digest:
+        # Else the reference depends on the digests by which the account knows the content, too.
+        cover = Cover(look_at_tags, (request.name,))
+    proof = Proof(manifests.look_at_manifest, given, seen, cover)
     counts = not request.is_head and request.grant.counts_pulls
     return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 

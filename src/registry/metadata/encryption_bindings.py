@@ -37,6 +37,8 @@ class EffectiveKey(NamedTuple):
     kms_key_id: str
     state: KeyState
     source: BindingSource
+    current_version: int
+    """Of the key's material."""
 
 
 class SharedKey(NamedTuple):
@@ -106,6 +108,7 @@ _EFFECTIVE: Final = Statement(
             (OF_ACCOUNT.is_not(None), literal_column("'account'")),
             else_=literal_column("'platform'"),
         ),
+        _k.current_version,
     ).where(
         _k.account_id == bindparam("account_id"),
         _k.id == func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM),

@@ -52,7 +52,10 @@ class Upload(NamedTuple):
     algorithm: str | None
     received_bytes: int
     digests: Mapping[str, str]
-    """Hex digests of the received bytes by algorithm; empty if no worker has hashed them all."""
+    """Hex digests of the received bytes by algorithm; empty if no worker has hashed them all.
+
+    If they are in `body`, sealed, also a checksum of that (`registry.blobstore.inline`).
+    """
     stage_id: str
     """Id under which the received bytes are staged."""
     stage_shared: bool
@@ -247,7 +250,7 @@ _BEGIN: Final = Statement(
         [
             *("id", "repository_id", "account_id", "algorithm", "received_bytes", "stage_id"),
             *("stage_shared", "lease_holder", "lease_token", "leased_until", "created_at"),
-            *("expires_at", "kms_key_id", "wrapped_data_key", "body"),
+            *("expires_at", "kms_key_id", "wrapped_data_key", "body", "digests"),
         ],
         select(
             _id,
@@ -265,6 +268,7 @@ _BEGIN: Final = Statement(
             bindparam("key", type_=String()),
             bindparam("wrapped", type_=LargeBinary()),
             bindparam("kept", type_=LargeBinary()),
+            bindparam("known_digests", type_=String()),
         ).where(
             repositories.c.id == bindparam("repository_id"),
             repositories.c.deleted_at.is_(None),
@@ -337,12 +341,11 @@ def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at:
     Idempotent: run it again if its outcome is unknown.
     """
     token = lease.token + (lease.holder is None)
-    stage_id, digests = received.stage_id, received.digests
+    stage_id = received.stage_id
     changed = tx.execute(
         _ADVANCE,
         **lease._asdict(),
         received=received.size,
-        known_digests=msgspec.json.encode(digests).decode() if digests else None,
         stage=None if stage_id == lease.upload_id else stage_id,
         expires=expires_at,
         next_token=token,
@@ -376,8 +379,9 @@ def begin_upload(
 
 
 def _kept(received: Received) -> dict[str, object]:
-    wrap = received.wrap
+    wrap, digests = received.wrap, received.digests
     return {
+        "known_digests": msgspec.json.encode(digests).decode() if digests else None,
         "key": None if wrap is None else wrap.kms_key_id,
         "wrapped": None if wrap is None else wrap.wrapped_data_key,
         "kept": received.body,

@@ -6,8 +6,9 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
@@ -39,6 +40,10 @@ from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 
 T = TypeVar("T")
+
+_UNSEEN: Final = {"manifest_refs", "touched_at", "verified_at", "body"}
+_seen: Final = attrgetter(*(name for name in Link._fields if name not in _UNSEEN))
+"""Returns what the answer about a blob says, and what can be opened."""
 
 _LOOKS: Final = 3
 """Attempts to read a file that other requests heal meanwhile."""
@@ -92,7 +97,7 @@ async def stat_blob(
     return found
 
 
-def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Link | None:
+def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     """Return all that `stat_blob` and `open_blob` of a blob in a row depend on; None if absent.
 
     While it is the same, the state of the KMS key too, they do the same.
@@ -101,17 +106,16 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Link | None:
     return None if link is None else seen_of(link, keep=False)
 
 
-def look_at_kept_blob(tx: Connection, name: Name, digest: Digest) -> Link | None:
+def look_at_kept_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     """Return all that `stat_blob` depends on which a client relies on (`keep`); None if absent."""
     link = _look_at_link(tx, name, digest)
     return None if link is None else seen_of(link, keep=True)
 
 
-def seen_of(link: Link, *, keep: bool) -> Link:
+def seen_of(link: Link, *, keep: bool) -> Hashable:
     """Return the part of a link that these looks return."""
-    if not keep:
-        return link._replace(manifest_refs=0, touched_at=0, verified_at=0, body=None)
-    return link._replace(manifest_refs=min(link.manifest_refs, 1), verified_at=0, body=None)
+    seen = _seen(link)
+    return (seen, min(link.manifest_refs, 1), link.touched_at) if keep else seen
 
 
 def _look_at_link(tx: Connection, name: Name, digest: Digest) -> Link | None:

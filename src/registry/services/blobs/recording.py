@@ -36,7 +36,7 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.upload_leases import lock_holder
-from registry.metadata.blobs.uploads import Ending, Lease
+from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
 from registry.metadata.blobs.wraps import put_wrap
 from registry.metadata.collector.audit import owned
@@ -45,7 +45,7 @@ from registry.metadata.repositories.live import lock_repository
 from registry.services.blobs.known_bytes import SeenBytes, see_kept_bytes
 from registry.services.blobs.moved_links import leave
 from registry.services.blobs.replacing import NotWrapped, Wraps, replace_bytes, wrap_under
-from registry.services.blobs.sealing import Seal
+from registry.services.blobs.sealing import Seal, wrap_for_row
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 from registry.services.pull_through.references import complete_blob
@@ -62,8 +62,8 @@ class NewBytes(NamedTuple):
     repository_id: str
     account_id: str
     stored: Stored
-    seal: Seal | None
-    """None: they are plain."""
+    seal: Seal | UploadWrap | None
+    """Only the wrap if the data key was not opened; None if they are plain."""
     is_cached: bool = False
     """True if the pull-through cache fetched them: manifests may list them already."""
 
@@ -107,6 +107,7 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
         NameUnknown: the repository was deleted meanwhile.
+        NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
 
     """
@@ -187,9 +188,10 @@ async def _after_loss(
 
 
 async def _wrap_for_others(ctx: ServiceContext, new: NewBytes, needed: NotWrapped) -> Wraps:
-    assert new.seal is not None
-    stored_id = new.stored.object_id
-    return await wrap_under(ctx, new.account_id, needed.kms_key_ids, stored_id, new.seal.data_key)
+    if not isinstance(new.seal, Seal):
+        raise needed
+    stored_id, data_key = new.stored.object_id, new.seal.data_key
+    return await wrap_under(ctx, new.account_id, needed.kms_key_ids, stored_id, data_key)
 
 
 async def _find_recorded(
@@ -337,14 +339,14 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
 
     """
-    seal = new.seal
-    if seal is None:
+    wrap = wrap_for_row(new.seal) if isinstance(new.seal, Seal) else new.seal
+    if wrap is None:
         return None
-    if not put_wrap(tx, new.account_id, object_id, seal.kms_key_id, seal.wrapped):
-        if hold_key(tx, new.account_id, seal.kms_key_id) == "deleted":
+    if not put_wrap(tx, new.account_id, object_id, *wrap):
+        if hold_key(tx, new.account_id, wrap.kms_key_id) == "deleted":
             raise KmsKeyDeleted
         raise KmsKeyDisabled
-    return seal.kms_key_id
+    return wrap.kms_key_id
 
 
 def new_object(stored: Stored) -> NewObject:

@@ -43,7 +43,10 @@ class UploadKeys(NamedTuple):
     writing: WritingKey | None
     """None if bytes are stored plain."""
     received: LookedAt | None
-    """To open the data key of what was received; None if that is plain, or its wrap is broken."""
+    """To open the data key of what was received.
+
+    None if that is plain, if its wrap is broken, or if it is not to be opened.
+    """
 
 
 def check_writable(ctx: ServiceContext, tx: Connection, repository: Repository) -> None:
@@ -70,7 +73,10 @@ def find_writing_key(
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
     _check_usable(key)
-    return WritingKey(key.kms_key_id, ctx.data_keys.look(tx, account_id, key.kms_key_id))
+    version = key.current_version
+    return WritingKey(
+        key.kms_key_id, ctx.data_keys.look_at(tx, account_id, key.kms_key_id, version)
+    )
 
 
 async def repository_and_key(
@@ -90,8 +96,12 @@ async def repository_and_key(
     return repository, await ctx.database.read(_key_of, ctx, repository)
 
 
-def find_upload_keys(ctx: ServiceContext, tx: Connection, upload: Upload) -> UploadKeys:
+def find_upload_keys(
+    ctx: ServiceContext, tx: Connection, upload: Upload, *, opens: bool = True
+) -> UploadKeys:
     """Return the keys to continue an upload session with.
+
+    Without `opens`, what it has received stays sealed, and its key is not looked for.
 
     Raises:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used,
@@ -102,7 +112,7 @@ def find_upload_keys(ctx: ServiceContext, tx: Connection, upload: Upload) -> Upl
         return UploadKeys(None, None)
     writing = find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
     has_bytes = upload.received_bytes or upload.body is not None
-    if upload.kms_key_id is None or not has_bytes:
+    if upload.kms_key_id is None or not has_bytes or not opens:
         return UploadKeys(writing, None)
     assert ctx.data_keys is not None
     try:

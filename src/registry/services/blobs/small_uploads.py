@@ -3,24 +3,40 @@
 What a request brings is read into memory, joined with what the row has, sealed anew, and written
 together with the row's progress, or with the blob's rows, in one transaction. That transaction
 checks that the session is still as it was seen. A last request without bytes seals nothing: what
-the row has becomes the object as it is.
+the row has becomes the object as it is, by the digests that are kept with it.
+
+Kept bytes are committed but not flushed (`write_relaxed`): a loss of power may take them, and the
+client sends them anew. The blob is flushed like any other.
 """
 
 from __future__ import annotations
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
-from registry.blobstore.inline import open_inline, store_inline
+from registry.blobstore.inline import (
+    adopt_inline,
+    digests_of_kept,
+    open_inline,
+    store_inline,
+)
 from registry.blobstore.sealed_format import sealed_bytes
 from registry.errors import DigestMismatch
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.uploads import FIRST_TOKEN, Received, lease_of
+from registry.metadata.blobs.uploads import (
+    FIRST_TOKEN,
+    Received,
+    Upload,
+    UploadWrap,
+    lease_of,
+)
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, record_blob
+from registry.services.blobs.replacing import NotWrapped
 from registry.services.blobs.sealing import (
     Seal,
     UploadKeys,
+    WritingKey,
     key_of,
     new_seal,
     open_seal,
@@ -65,15 +81,55 @@ async def keep_few(
     check_limit(ctx, len(whole))
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
-    body = whole if seal is None else sealed_bytes(whole, seal.data_key, stage_id)
-    received = Received(len(whole), {}, stage_id, wrap_for_row(seal), body)
+    body, digests = whole, dict[str, str]()
+    if seal is not None:
+        body = sealed_bytes(whole, seal.data_key, stage_id)
+        digests = digests_of_kept(whole, body, seal.wrapped, upload.algorithm)
+    received = Received(len(whole), digests, stage_id, wrap_for_row(seal), body)
     try:
-        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
-        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
     if not is_kept:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
     return len(whole)
+
+
+def has_digests(session: Session) -> bool:
+    """Return True if `finish_as_it_is` can do without the data key of what was received."""
+    return session.upload.body is not None and bool(session.upload.digests)
+
+
+async def finish_as_it_is(
+    ctx: ServiceContext,
+    name: Name,
+    session: Session,
+    writing: WritingKey | None,
+    expected: Digest,
+) -> bool:
+    """Make the sealed bytes of a small session an inline object, and end the session.
+
+    Return False if they must be opened for that: to verify another digest, to wrap their data key
+    under another KMS key, or because they are damaged.
+
+    Raises:
+        UploadUnknown, UploadBusy.
+
+    """
+    upload = session.upload
+    wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
+    if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
+        return False
+    size = upload.received_bytes
+    kept = upload.body, wrap.wrapped_data_key
+    stored = adopt_inline(*kept, upload.stage_id, size, upload.digests, expected)
+    if stored is None:
+        return False
+    try:
+        await _record(ctx, name, session, NewBytes(*_place(upload), stored, wrap))
+    except NotWrapped:
+        return False
+    return True
 
 
 async def finish_few(
@@ -105,12 +161,7 @@ async def finish_few(
         await end_small(ctx, name, session)
         raise
     seal = await seal_under(ctx, keys.writing, seal, stage_id)
-    new = NewBytes(upload.repository_id, upload.account_id, stored, seal)
-    lease = lease_of(upload) if session.is_written else None
-    try:
-        await record_blob(ctx, new, ending_of(ctx, upload.id, lease))
-    except UploadLeaseLost:
-        raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
+    await _record(ctx, name, session, NewBytes(*_place(upload), stored, seal))
 
 
 async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
@@ -154,6 +205,20 @@ async def _open_received(
         await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
         raise unknown(upload.id) from None
     return opened.in_memory(), seal
+
+
+async def _record(ctx: ServiceContext, name: Name, session: Session, new: NewBytes) -> None:
+    """Record the blob and end its session."""
+    upload = session.upload
+    lease = lease_of(upload) if session.is_written else None
+    try:
+        await record_blob(ctx, new, ending_of(ctx, upload.id, lease))
+    except UploadLeaseLost:
+        raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
+
+
+def _place(upload: Upload) -> tuple[str, str]:
+    return upload.repository_id, upload.account_id
 
 
 def _keep(

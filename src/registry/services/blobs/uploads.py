@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import Staged, Stored
@@ -28,7 +29,14 @@ from registry.services.blobs.sealing import (
     new_seal,
     repository_and_key,
 )
-from registry.services.blobs.small_uploads import end_small, finish_few, keep_few, room_for_few
+from registry.services.blobs.small_uploads import (
+    end_small,
+    finish_as_it_is,
+    finish_few,
+    has_digests,
+    keep_few,
+    room_for_few,
+)
 from registry.services.blobs.staged_uploads import cancel_staged, finish_staged, stage_chunk
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_ids import Place
@@ -106,11 +114,17 @@ async def finish_upload(
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
 
     """
-    session, keys = await ctx.database.read(_find, ctx, name, upload_id, ctx.clock())
+    brings = chunk.declared_bytes != 0
+    found = await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), brings_bytes=brings)
+    session, keys = found
     if keys is not None:
         _check_place(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
         if few is not None:
+            if not brings and has_digests(session):
+                if await finish_as_it_is(ctx, name, session, keys.writing, expected):
+                    return
+                keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
             if few.is_complete:
                 await finish_few(ctx, name, session, keys, few.data, expected)
                 return
@@ -131,10 +145,12 @@ def _find(
     now: int,
     *,
     may_count: bool = False,
+    brings_bytes: bool = True,
 ) -> tuple[Session, UploadKeys | None]:
     """Return a session, and if it is small, the keys to continue it with.
 
-    If `may_count`, check that there is room for the row of one that has none.
+    If `may_count`, check that there is room for the row of one that has none. If the request brings
+    no bytes, what was received need not be opened (`finish_as_it_is`).
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
@@ -142,7 +158,8 @@ def _find(
         check_room(tx, ctx, upload.repository_id, upload.account_id, now)
     if room_for_few(ctx, session) < 0:
         return session, None
-    return session, find_upload_keys(ctx, tx, upload)
+    opens = brings_bytes or not has_digests(session)
+    return session, find_upload_keys(ctx, tx, upload, opens=opens)
 
 
 def _check_place(session: Session, chunk: Chunk) -> None:

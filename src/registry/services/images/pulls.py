@@ -23,29 +23,33 @@ class PullLog:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._pending: dict[str, int] = {}
         self._counts: Counter[tuple[str, int]] = Counter()
+        """Pulls by manifest and minute."""
         self.cache = CacheCounts()
         """What is counted of the pull-through cache; written with the pulls."""
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""
-        now = self._clock()
-        self._pending[manifest_id] = now - now % _MINUTE
-        self._counts[manifest_id, now // DAY] += 1
+        self._counts[manifest_id, self._clock() // _MINUTE] += 1
 
     async def flush(self) -> None:
         """Write the recorded pulls; keep them for the next flush if the database fails."""
         cached = self.cache.take()
-        if not self._pending and not any(cached):
+        if not self._counts and not any(cached):
             return
-        pending, self._pending = self._pending, {}
-        counts, self._counts = self._counts, Counter()
+        noted, self._counts = self._counts, Counter()
+        counts: Counter[tuple[str, int]] = Counter()
+        last: dict[tuple[str, int], int] = {}  # minute by manifest and day
+        for (manifest_id, minute), count in noted.items():
+            key = manifest_id, minute * _MINUTE // DAY
+            counts[key] += count
+            last[key] = max(minute, last.get(key, 0))
+        pulls = {manifest_id: last[manifest_id, day] * _MINUTE for manifest_id, day in sorted(last)}
         try:
-            await self._database.write_relaxed(record_pulls, pending, counts, cached)
+            await self._database.write_relaxed(record_pulls, pulls, counts, cached)
         except BaseException:
-            self._pending = pending | self._pending
-            self._counts += counts
+            for key, count in counts.items():
+                self._counts[key[0], last[key]] += count
             self.cache.put_back(cached)
             raise
 

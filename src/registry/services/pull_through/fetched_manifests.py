@@ -24,7 +24,7 @@ from registry.services.images import manifests
 from registry.services.images.manifests import ManifestPut
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.remote import remote_of
-from registry.services.pull_through.repositories import cached_repository, change_of
+from registry.services.pull_through.repositories import cached_repository, change_by_rule
 from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
@@ -181,7 +181,7 @@ def _store(
     manifest_id: str,
     etag: str | None,
 ) -> KeptBody:
-    change = change_of(ctx, rule)
+    change = change_by_rule(ctx, rule)
     _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
     reference = put.tags[0] if put.tags else str(put.expected)
     for tag in put.tags:

@@ -29,7 +29,7 @@ from registry.services.pull_through.fetched_manifests import (
     store_fetched,
     way_to,
 )
-from registry.services.pull_through.repositories import change_of
+from registry.services.pull_through.repositories import change_by_rule
 from registry.services.repositories.locks import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import NotUpstream, UpstreamFailed, UpstreamLimited
@@ -140,7 +140,7 @@ def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name
 
     Return False if the tag must stay, as its repository is immutable.
     """
-    change = change_of(ctx, rule)
+    change = change_by_rule(ctx, rule)
     try:
         repository = lock_named_repository(tx, name)
         publish(tx, change, repository, [drop_tag(tx, repository, tag, None, change)])

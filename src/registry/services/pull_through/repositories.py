@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
@@ -13,14 +15,13 @@ from registry.services.context import ServiceContext
 from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 from registry.services.repositories.names import name_unknown
 
+_KIND: Final = "pull-through-cache-rule"
 
-def change_of(ctx: ServiceContext, rule: CacheRule) -> Change:
+
+def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
     """Return a change that the cache makes now by a rule: whoever pulls changes nothing."""
-    crn = Crn("registry", ctx.registry_host.region, rule.account_id, KIND, rule.id)
+    crn = Crn("registry", ctx.registry_host.region, rule.account_id, _KIND, rule.prefix)
     return ctx.change_by(str(crn))
-
-
-KIND = "pull-through-cache-rule"
 
 
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
@@ -45,7 +46,7 @@ def _create(tx: Connection, ctx: ServiceContext, name: Name, repository_id: str)
     rule = find_rule_for(tx, name.handle, name.repository)
     if account is None or rule is None:
         raise name_unknown(name)
-    change = change_of(ctx, rule)
+    change = change_by_rule(ctx, rule)
     found = repositories.find_or_add_repository(
         tx, repository_id, account, name.repository, change.now, source=PULL_THROUGH_CACHE
     )

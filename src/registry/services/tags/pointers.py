@@ -86,6 +86,7 @@ def point_tag(
     if current is not None and current.manifest_id == manifest.id:
         if current.pushed_digest != pushed_digest:
             tags.set_pushed_digest(tx, repository.id, tag, pushed_digest)
+            repositories.add_to_counters(tx, repository.id, change.now, Counts())
         return None
     if current is not None and is_immutable(repository, tag):
         raise TagImmutable(

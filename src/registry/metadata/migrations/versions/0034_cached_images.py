@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment
 
-revision = "0035"
-down_revision = "0034"
+revision = "0034"
+down_revision = "0033"
 
 _IS_MISSING = sa.text("child_id IS NULL")
 

@@ -7,7 +7,7 @@ from alembic import op
 
 from cloudcore.db.schema import DigestText, Id
 
-revision = "0034"
+revision = "0033"
 down_revision = "0032"
 
 

@@ -1,0 +1,349 @@
+"""What upstreams are asked, how often, and over which connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import AsyncIterator, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Allowed, NotAllowed
+from cloudcore.outbound.failures import Unreachable
+from cloudcore.outbound.http_client import HttpClient
+from registry.oci.digest import Digest
+from registry.upstream.base import (
+    Credential,
+    UpstreamBroken,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from tests.certificates import self_signed
+from tests.scripted_upstream import INDEX, Answer, Asked, digest_of, error, scripted_upstream
+from tests.upstream_world import CANARY, NOW, Asking, ask_of, asking
+
+NAME: Final = "library/alpine"
+LAYER: Final = b"0123456789" * 50
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asking]:
+    with asking() as asked:
+        asked.upstream.add_image(NAME, "3", LAYER)
+        asked.upstream.username, asked.upstream.secret = "user", CANARY
+        yield asked
+
+
+async def blob(asked: Asking, start: int = 0) -> tuple[int, int | None, bytes]:
+    digest = Digest.parse(digest_of(LAYER))
+    async with asked.client.open_blob(asked.remote(NAME), digest, start) as stream:
+        body = b"".join([chunk async for chunk in stream.chunks])
+        return stream.start, stream.size, body
+
+
+async def test_many_questions_need_one_token_and_one_connection(asked: Asking) -> None:
+    asked.upstream.auth = "bearer"
+    remote = asked.remote(NAME)
+    for _ in range(3):
+        head = await asked.client.head_manifest(remote, "3")
+        assert head is not None
+        assert head.etag == f'"{head.digest}"'
+        assert await asked.client.head_manifest(remote, "3", head.etag) is None
+        fetched = await asked.client.get_manifest(remote, head.digest or "3")
+        assert digest_of(fetched.body) == head.digest
+        assert await blob(asked) == (0, len(LAYER), LAYER)
+        assert await asked.client.head_blob(remote, Digest.parse(digest_of(LAYER))) == len(LAYER)
+    assert len(asked.upstream.asked_for("GET", "/token")) == 1
+    assert asked.upstream.connections == 1
+    assert all(each.headers["accept-encoding"] == "identity" for each in asked.upstream.asked)
+
+
+async def test_a_token_is_kept_by_repository_until_it_expires(asked: Asking) -> None:
+    asked.upstream.auth = "bearer"
+    asked.upstream.add_image("other", "3", LAYER)
+    for name, seconds, tokens in (
+        (NAME, 0, 1),
+        ("other", 0, 2),
+        (NAME, 269, 2),  # a tenth before the end of five minutes
+        (NAME, 270, 3),
+    ):
+        asked.now = NOW + seconds * MICROSECONDS
+        await asked.client.head_manifest(asked.remote(name), "3")
+        assert len(asked.upstream.asked_for("GET", "/token")) == tokens
+
+
+async def test_many_questions_at_once_ask_for_one_token(asked: Asking) -> None:
+    asked.upstream.auth = "bearer"
+    await asyncio.gather(*(blob(asked) for _ in range(20)))
+    assert len(asked.upstream.asked_for("GET", "/token")) == 1
+
+
+async def test_a_token_that_is_refused_is_renewed_once(asked: Asking) -> None:
+    asked.upstream.auth = "bearer"
+    await blob(asked)
+    asked.upstream.tokens.clear()
+    assert (await blob(asked))[2] == LAYER
+    served = asked.upstream
+    served.script = lambda each: (
+        None if each.path == "/token" else served.truth(Asked(each.method, each.target, {}))
+    )
+    with pytest.raises(UpstreamRefused):
+        await blob(asked)
+    # First without a token, then anew; with the kept one, and its renewal; that one, and the last.
+    assert len(served.asked_for("GET", "/token")) == 3
+    assert len(served.asked_for("GET", digest_of(LAYER))) == 2 + 2 + 2
+
+
+async def test_a_wrong_credential_is_refused_by_its_realm(asked: Asking) -> None:
+    asked.upstream.auth = "bearer"
+    asked.upstream.secret = "another"
+    with pytest.raises(UpstreamRefused, match="does not take the credential") as refused:
+        await asked.client.ping(asked.remote())
+    assert (refused.value.stage, refused.value.http_status) == ("auth", 401)
+    asked.upstream.secret = ""
+    assert await asked.client.ping(asked.remote(anonymous=True)) == 200
+
+
+async def test_basic_is_sent_only_if_it_is_wanted(asked: Asking) -> None:
+    await blob(asked)
+    assert "authorization" not in asked.upstream.asked[-1].headers
+    asked.upstream.auth = "basic"
+    await blob(asked)
+    with pytest.raises(UpstreamRefused, match="wants a credential"):
+        await asked.client.head_manifest(asked.remote(NAME, anonymous=True), "3")
+
+
+async def test_a_blob_goes_on_where_it_was_cut(asked: Asking) -> None:
+    assert await blob(asked, 123) == (123, len(LAYER), LAYER[123:])
+    asked.upstream.has_ranges = False
+    assert await blob(asked, 123) == (0, len(LAYER), LAYER)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Range": f"bytes 0-{len(LAYER) - 1}/{len(LAYER)}"}, 206),
+        ({"Content-Range": f"bytes 123-400/{len(LAYER)}"}, 206),
+        ({"Content-Range": f"bytes 123-{len(LAYER) - 1}/{len(LAYER) + 1}"}, 206),
+        ({"Content-Range": f"bytes 123-{len(LAYER)}/{len(LAYER) + 1}"}, 206),
+        ({}, 206),
+        ({"Content-Range": f"bytes */{len(LAYER)}"}, 416),
+    ],
+)
+async def test_another_range_than_asked_for_is_refused(
+    asked: Asking, headers: dict[str, str | None], status: int
+) -> None:
+    asked.upstream.script = lambda _asked: Answer(status, headers, LAYER[123:])
+    with pytest.raises(UpstreamBroken):
+        await blob(asked, 123)
+
+
+async def test_a_blob_of_no_known_length_goes_to_its_end(asked: Asking) -> None:
+    asked.upstream.script = lambda _asked: Answer(200, {"Content-Length": None}, LAYER)
+    assert await blob(asked) == (0, None, LAYER)
+
+
+async def test_the_first_bytes_come_while_the_last_are_still_to_be_sent(asked: Asking) -> None:
+    gate = threading.Event()
+    asked.upstream.script = lambda _asked: Answer(200, {}, (LAYER[:100], gate, LAYER[100:]))
+    digest = Digest.parse(digest_of(LAYER))
+    async with asked.client.open_blob(asked.remote(NAME), digest) as stream:
+        assert await anext(stream.chunks) == LAYER[:100]
+        gate.set()
+        assert b"".join([chunk async for chunk in stream.chunks]) == LAYER[100:]
+
+
+async def test_leaving_a_blob_ends_its_connection_and_no_other(asked: Asking) -> None:
+    gate = threading.Event()
+    asked.upstream.script = lambda _asked: Answer(200, {}, (LAYER[:100], gate, LAYER[100:]))
+    digest = Digest.parse(digest_of(LAYER))
+    async with asked.client.open_blob(asked.remote(NAME), digest) as stream:
+        await anext(stream.chunks)
+    asked.upstream.script = lambda _asked: None
+    assert (await blob(asked))[2] == LAYER
+    assert asked.upstream.connections == 2
+    assert not asked.watch.failures
+
+
+async def test_an_error_of_the_reader_is_no_failure_of_the_upstream(asked: Asking) -> None:
+    digest = Digest.parse(digest_of(LAYER))
+    with pytest.raises(ZeroDivisionError):
+        async with asked.client.open_blob(asked.remote(NAME), digest):
+            raise ZeroDivisionError
+    assert not asked.watch.failures
+
+
+async def test_a_manifest_may_not_be_larger_than_any_is(asked: Asking) -> None:
+    for headers in ({}, {"Content-Length": None}):
+        asked.upstream.script = lambda _asked, h=headers: Answer(200, h, b" " * (4 * 2**20 + 1))  # type: ignore[misc]
+        with pytest.raises(UpstreamBroken, match="more than 4194304 bytes"):
+            await asked.client.get_manifest(asked.remote(NAME), "3")
+
+
+async def test_referrers_of_many_pages_are_one_index(asked: Asking) -> None:
+    subject = Digest.parse(digest_of(LAYER))
+
+    def pages(request: Asked) -> Answer:
+        page = int(request.query("page") or "0")
+        body = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [{"n": page}]})
+        link = f'<{request.path}?page={page + 1}>; rel="next"' if page < 2 else None
+        return Answer(200, {"Content-Type": INDEX, "Link": link}, body.encode())
+
+    asked.upstream.script = pages
+    found = await asked.client.get_referrers(asked.remote(NAME), subject)
+    assert found is not None
+    assert json.loads(found)["manifests"] == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+    def endless(request: Asked) -> Answer:
+        link = f'<{request.path}?page=1>; rel="next"'
+        return Answer(200, {"Content-Type": INDEX, "Link": link}, b'{"manifests": []}')
+
+    asked.upstream.script = endless
+    with pytest.raises(UpstreamBroken, match="too many referrers"):
+        await asked.client.get_referrers(asked.remote(NAME), subject)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        error(404, "NOT_FOUND"),
+        error(405, "UNSUPPORTED"),
+        Answer(200, {"Content-Type": "text/html"}, b"<html>"),
+    ],
+)
+async def test_an_upstream_without_referrers(asked: Asking, answer: Answer) -> None:
+    asked.upstream.script = lambda _asked: answer
+    subject = Digest.parse(digest_of(LAYER))
+    assert await asked.client.get_referrers(asked.remote(NAME), subject) is None
+
+
+async def test_a_limit_is_told(asked: Asking) -> None:
+    headers = {"ratelimit-limit": "100;w=21600", "ratelimit-remaining": "76;w=21600"}
+    served = asked.upstream
+
+    def limited(request: Asked) -> Answer:
+        truth = served.truth(request)
+        return Answer(truth.status, {**truth.headers, **headers}, truth.body)
+
+    served.script = limited
+    await asked.client.get_manifest(asked.remote(NAME), "3")
+    assert asked.watch.rates == [(100, 76, 21600)]
+
+
+async def test_a_kept_connection_that_was_closed_is_replaced(asked: Asking) -> None:
+    served = asked.upstream
+    await blob(asked)
+    closing = iter([Answer(raw=b"")])
+    served.script = lambda _asked: next(closing, None)
+    assert (await blob(asked))[2] == LAYER
+    assert served.connections == 2
+
+
+# --- addresses
+
+
+async def test_a_name_is_vetted_at_each_connection_by_all_its_addresses() -> None:
+    """So rebinding, and a mixture of addresses, reach nothing inside."""
+    found: list[list[str]] = [
+        ["127.0.0.1"],
+        ["8.8.8.8", "127.0.0.1"],
+        ["2606:4700::1", "::ffff:127.0.0.1"],
+        ["2606:4700::1", "fd00::1", "8.8.8.8"],
+        ["64:ff9b::7f00:1"],
+        [],
+    ]
+    with scripted_upstream() as inside:
+        port = inside.url.rpartition(":")[2]
+        for addresses in found:
+
+            async def resolve(
+                _host: str, _port: int, listed: Sequence[str] = addresses
+            ) -> Sequence[Address]:
+                return [ip_address(each) for each in listed]
+
+            http = HttpClient(Allowed("ENTREPOT_UPSTREAM_ALLOWED"), resolve=resolve)
+            with pytest.raises(NotAllowed):
+                async with http.request("GET", f"https://hub.example.com:{port}/v2/"):
+                    pass
+        assert inside.connections == 0
+
+
+async def test_a_name_is_resolved_once_and_that_address_is_dialled() -> None:
+    resolved: list[str] = []
+
+    async def resolve(host: str, _port: int) -> Sequence[Address]:
+        resolved.append(host)
+        return [ip_address("127.0.0.1" if len(resolved) == 1 else "127.0.0.2")]
+
+    with scripted_upstream() as inside:
+        origin = f"http://hub.internal:{inside.url.rpartition(':')[2]}"
+        http = HttpClient(Allowed("X", (origin,)), resolve=resolve)
+        async with http.request("GET", f"{origin}/v2/") as answer:
+            assert answer.head.status == 200
+        http.close()
+        assert resolved == ["hub.internal"]
+        assert inside.asked[0].headers["host"] == origin.partition("://")[2]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a certificate of ``hub.internal``, its own root, and its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"), "hub.internal")
+
+
+async def test_the_certificate_is_that_of_the_name(certificate: tuple[Path, Path]) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        return [ip_address("127.0.0.1")]
+
+    with scripted_upstream(tls=server) as inside:
+        port = inside.url.rpartition(":")[2]
+        names = ("hub.internal", "other.internal")
+        allowed = Allowed("X", tuple(f"https://{name}:{port}" for name in names))
+        http = HttpClient(allowed, resolve=resolve, tls=trusting)
+        async with http.request("GET", f"https://hub.internal:{port}/v2/") as answer:
+            assert await answer.read(100) == b"{}"
+        with pytest.raises(Unreachable, match="TLS failed: Hostname mismatch") as refused:
+            async with http.request("GET", f"https://other.internal:{port}/v2/"):
+                pass
+        assert refused.value.stage == "tls"
+        http.close()
+        doubting = HttpClient(allowed, resolve=resolve)
+        with pytest.raises(Unreachable, match=r"TLS failed: self.signed"):
+            async with doubting.request("GET", f"https://hub.internal:{port}/v2/"):
+                pass
+        assert len(inside.asked) == 1
+
+
+async def test_nobody_listens_and_a_name_is_unknown() -> None:
+    with scripted_upstream() as gone:
+        pass
+
+    async def unknown(_host: str, _port: int) -> Sequence[Address]:
+        raise OSError(-2, "Name or service not known")
+
+    with ask_of(gone) as asked:
+        with pytest.raises(UpstreamUnreachable, match="cannot be reached") as failed:
+            await asked.client.ping(asked.remote())
+        assert failed.value.stage == "tls"
+    with ask_of(gone, resolve=unknown) as asked:
+        remote = asked.remote()._replace(origin="https://hub.example.com")
+        with pytest.raises(UpstreamUnreachable, match="Name or service not known") as failed:
+            await asked.client.ping(remote)
+        assert failed.value.stage == "dns"
+        with pytest.raises(UpstreamUnreachable, match="ENTREPOT_UPSTREAM_ALLOWED"):
+            await asked.client.ping(remote._replace(origin="https://10.0.0.1"))
+
+
+def test_a_credential_shows_no_secret() -> None:
+    assert CANARY not in repr(Credential("user", CANARY))

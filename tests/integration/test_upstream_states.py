@@ -1,0 +1,211 @@
+"""When an upstream may be asked, as all workers know it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import bindparam, text
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Database
+from cloudcore.db.statement import Statement
+from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.services.pull_through import upstream_states
+from registry.services.pull_through.upstream_states import (
+    FAULT_SECONDS,
+    Condition,
+    UpstreamWatch,
+    conditions,
+)
+from registry.upstream.base import (
+    Remote,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
+from registry.upstream.watch import RateLimit
+from tests.databases import add_account, on_both_databases
+from tests.scripted_upstream import Answer, error, scripted_upstream
+from tests.upstream_world import NOW, ask_of
+
+RULE = "00000000-0000-7000-8000-000000000001"
+REMOTE = Remote(RULE, "https://hub.example.com", "library/alpine", None)
+
+_ADD_RULE = Statement(
+    pull_through_cache_rules.insert().values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        prefix=text("'hub'"),
+        upstream_url=text("'https://hub.example.com'"),
+        tag_ttl_seconds=text("60"),
+        negative_ttl_seconds=text("60"),
+        enabled=text("true"),
+        created_at=text("0"),
+        updated_at=text("0"),
+    )
+)
+_DELETE_RULES = Statement(pull_through_cache_rules.delete())
+_LAST_SUCCESS = Statement(pull_through_cache_rules.select())
+
+pytestmark = on_both_databases
+
+
+class Install:
+    """Two workers that share a database and a clock."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.now = NOW
+        self.one, self.two = (UpstreamWatch(database, lambda: self.now) for _ in range(2))
+
+    def after(self, seconds: float) -> None:
+        self.now += int(seconds * MICROSECONDS)
+
+    async def fail(self, failure: UpstreamFailed, times: int = 1) -> None:
+        """Let the first worker's requests fail, a second apart."""
+        for number in range(times):
+            self.after(1 if number else 0)
+            await self.one.failed(REMOTE, failure)
+
+    async def condition(self) -> Condition:
+        return (await self.database.read(conditions, [RULE], self.now))[RULE]
+
+
+@pytest.fixture
+async def shared(database: Database) -> Install:
+    account = await database.write(add_account, "acme")
+    await database.write(lambda tx: tx.execute(_ADD_RULE, id=RULE, account_id=account))
+    return Install(database)
+
+
+async def test_a_limit_holds_for_all_workers_until_its_time(shared: Install) -> None:
+    await shared.two.check(REMOTE)
+    until = shared.now + 30 * MICROSECONDS
+    await shared.fail(UpstreamLimited("hub.example.com wants fewer requests", until))
+    for watch in (shared.one, shared.two, UpstreamWatch(shared.database, lambda: shared.now)):
+        with pytest.raises(UpstreamLimited, match="asked again in 30 s") as limited:
+            await watch.check(REMOTE)
+        assert limited.value.retry_at == until
+    # Somebody is answered still; the limit stands.
+    await shared.two.succeeded(REMOTE, None)
+    assert (await shared.condition()).paused_until == until
+    shared.after(30)
+    await shared.two.check(REMOTE)
+    assert (await shared.condition()).paused_until is None
+
+
+async def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_a_success(
+    shared: Install,
+) -> None:
+    down = UpstreamUnreachable("hub.example.com cannot be reached: no connection")
+    await shared.fail(down, 2)
+    await shared.two.check(REMOTE)
+    await shared.two.succeeded(REMOTE, None)  # so they are not three in a row
+    shared.after(1)
+    await shared.fail(down, 2)
+    await shared.two.check(REMOTE)
+    shared.after(1)
+    for seconds in (5, 10, 20, 40, 80, 120, 120):
+        await shared.fail(down)
+        with pytest.raises(UpstreamUnreachable, match=f"asked again in {seconds} s"):
+            await shared.two.check(REMOTE)
+        shared.after(seconds)
+        await shared.two.check(REMOTE)
+    await shared.two.succeeded(REMOTE, None)
+    await shared.fail(down, 2)
+    await shared.one.check(REMOTE)
+
+
+async def test_many_failures_at_once_count_once(shared: Install) -> None:
+    for _ in range(10):
+        await shared.one.failed(REMOTE, UpstreamUnreachable("no connection"))
+    await shared.two.check(REMOTE)
+    assert (await shared.condition()).faults[0].occurrences == 10
+
+
+async def test_refusals_and_broken_content_open_no_circuit(shared: Install) -> None:
+    await shared.fail(UpstreamRefused("no"), 9)
+    await shared.fail(UpstreamBroken("a wrong length"), 9)
+    await shared.two.check(REMOTE)
+    broken = UpstreamBroken("hub.example.com answered with status 502")
+    broken.http_status = 502
+    shared.after(1)
+    await shared.fail(broken, 3)
+    with pytest.raises(UpstreamUnreachable):
+        await shared.two.check(REMOTE)
+
+
+async def test_faults_are_counted_by_code_and_shown_for_a_day(shared: Install) -> None:
+    refused = UpstreamRefused("the first")
+    refused.http_status = 401
+    await shared.fail(refused)
+    shared.after(60)
+    await shared.fail(UpstreamRefused("the second"))
+    await shared.fail(UpstreamLimited("slowly", shared.now))
+    shown = (await shared.condition()).faults
+    first, second = sorted(shown, key=lambda fault: fault.code)
+    assert (first.code, first.occurrences) == ("UPSTREAM_LIMITED", 1)
+    assert upstream_states.severity(first) == "warning"
+    assert (second.code, second.message) == ("UPSTREAM_REFUSED", "the second")
+    assert (second.first_at, second.last_at, second.occurrences) == (NOW, shared.now, 2)
+    assert upstream_states.severity(second) == "error"
+    assert upstream_states.details(second) == {"stage": "auth"}
+    shared.after(FAULT_SECONDS + 1)
+    assert not (await shared.condition()).faults
+
+
+async def test_what_is_left_of_a_limit_is_shown(shared: Install) -> None:
+    for remaining, seconds, shown in ((76, 0, 76), (75, 1, 76), (74, 10, 74), (0, 11, 0)):
+        shared.now = NOW + seconds * MICROSECONDS
+        await shared.two.check(REMOTE)
+        await shared.two.succeeded(REMOTE, RateLimit(100, remaining, 21600))
+        condition = await shared.condition()
+        assert (condition.budget_left, condition.budget_limit) == (shown, 100)
+
+
+async def test_the_last_success_is_noted_once_a_minute(shared: Install) -> None:
+    async def last() -> int:
+        row = await shared.database.read(lambda tx: tx.row(_LAST_SUCCESS))
+        assert row is not None
+        found: int = row[list(pull_through_cache_rules.c.keys()).index("last_success_at")]
+        return found
+
+    for seconds, noted in ((0, 0), (59, 0), (60, 60)):
+        shared.now = NOW + seconds * MICROSECONDS
+        await shared.one.succeeded(REMOTE, None)
+        assert await last() == NOW + noted * MICROSECONDS
+
+
+async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -> None:
+    await shared.fail(UpstreamRefused("no"))
+    await shared.database.write(lambda tx: tx.execute(_DELETE_RULES))
+    await shared.fail(UpstreamRefused("no"))
+    await shared.one.succeeded(REMOTE, RateLimit(1, 1, 1))
+    assert await shared.condition() == Condition([], None, None, None)
+
+
+async def test_an_upstream_that_wants_fewer_requests_gets_none(shared: Install) -> None:
+    with scripted_upstream() as served, ask_of(served, watch=shared.one) as asked:
+        served.add_image("library/alpine", "3", b"layer")
+        asked.now = shared.now
+        remote = REMOTE._replace(origin=served.url)
+        served.script = lambda _asked: error(429, "TOOMANYREQUESTS", {"Retry-After": "7"})
+        for _ in range(3):
+            with pytest.raises(UpstreamLimited) as limited:
+                await asked.client.get_manifest(remote, "3")
+            assert limited.value.retry_at == shared.now + 7 * MICROSECONDS
+        assert len(served.asked) == 1
+        served.script = lambda _asked: None
+        shared.after(7)
+        await asked.client.get_manifest(remote, "3")
+        served.script = lambda _asked: Answer(503)
+        for _ in range(5):
+            shared.after(1)
+            with pytest.raises(UpstreamFailed):
+                await asked.client.get_manifest(remote, "3")
+        assert len(served.asked) == 2 + 3
+        # A test of the rule asks all the same, and what it finds counts.
+        served.script = lambda _asked: None
+        assert await asked.client.ping(remote) == 200
+        await asked.client.get_manifest(remote, "3")
