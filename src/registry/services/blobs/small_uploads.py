@@ -14,6 +14,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import (
+    KeptBytes,
     adopt_inline,
     digests_of_kept,
     open_inline,
@@ -84,7 +85,8 @@ async def keep_few(
     body, digests = whole, dict[str, str]()
     if seal is not None:
         body = sealed_bytes(whole, seal.data_key, stage_id)
-        digests = digests_of_kept(whole, body, seal.wrapped, upload.algorithm)
+        kept = KeptBytes(body, seal.wrapped, stage_id, len(whole))
+        digests = digests_of_kept(kept, whole, upload.algorithm)
     received = Received(len(whole), digests, stage_id, wrap_for_row(seal), body)
     try:
         is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
@@ -120,9 +122,8 @@ async def finish_as_it_is(
     wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False
-    size = upload.received_bytes
-    kept = upload.body, wrap.wrapped_data_key
-    stored = adopt_inline(*kept, upload.stage_id, size, upload.digests, expected)
+    kept = KeptBytes(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
+    stored = adopt_inline(kept, upload.digests, expected)
     if stored is None:
         return False
     try:
