@@ -4,9 +4,6 @@ What a request brings is read into memory, joined with what the row has, sealed 
 together with the row's progress, or with the blob's rows, in one transaction. That transaction
 checks that the session is still as it was seen. A last request without bytes seals nothing: what
 the row has becomes the object as it is, by the digests that are kept with it.
-
-Kept bytes are committed but not flushed (`write_relaxed`): a loss of power may take them, and the
-client sends them anew. The blob is flushed like any other.
 """
 
 from __future__ import annotations
@@ -89,9 +86,9 @@ async def keep_few(
         digests = digests_of_kept(kept, whole, upload.algorithm)
     received = Received(len(whole), digests, stage_id, wrap_for_row(seal), body)
     try:
-        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
-        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     if not is_kept:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
     return len(whole)
