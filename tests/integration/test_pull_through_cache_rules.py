@@ -31,11 +31,13 @@ _CACHE: Final = Statement(
         bindparam("name")
     )
 )
+_LOOKED: Final = Statement(text("UPDATE tags SET fresh_until = 0"))
 
 
 async def cache(install: Install, name: str) -> None:
     """Make a repository one that the cache has filled."""
     await install.database.write(lambda tx: tx.execute(_CACHE, name=name))
+    await install.database.write(lambda tx: tx.execute(_LOOKED))
 
 
 async def make(client: httpx.AsyncClient, prefix: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401

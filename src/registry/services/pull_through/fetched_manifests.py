@@ -101,7 +101,7 @@ async def store_fetched(
     """
     expected = reference if isinstance(reference, Digest) else None
     tags = () if expected else (str(reference),)
-    put = ManifestPut(fetched.body, fetched.media_type, expected, tags)
+    put = ManifestPut(fetched.body, fetched.media_type, expected, tags, is_fetched=True)
     try:
         read = await ctx.manifest_reader.read(put.body, put.content_type, expected)
         repository = await cached_repository(ctx, name)

@@ -32,7 +32,12 @@ from registry.services.pull_through.fetched_manifests import (
 from registry.services.pull_through.repositories import change_by_rule
 from registry.services.repositories.locks import lock_named_repository
 from registry.services.tags.pointers import drop_tag
-from registry.upstream.base import NotUpstream, UpstreamFailed, UpstreamLimited
+from registry.upstream.base import (
+    HiddenUpstream,
+    NotUpstream,
+    UpstreamFailed,
+    UpstreamLimited,
+)
 
 _LOOK_SECONDS: Final = 15
 """For how long a client waits for the upstream when there is an old answer."""
@@ -88,6 +93,8 @@ async def _look(
     last = await ctx.database.read(freshness.last_look, found.repository_id, tag)
     try:
         await _ask(ctx, way, name, tag, found, last)
+    except HiddenUpstream:  # it may be there, for others
+        return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         if await ctx.database.write(_forget_tag, ctx, way.rule, name, tag):
             raise not_upstream(name, tag) from None
@@ -97,9 +104,16 @@ async def _look(
         until = now + _RETRY
         if isinstance(failure, UpstreamLimited):
             until = min(max(until, failure.retry_at), now + _MOST_RETRY)
-        since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
-        return found._replace(stale_since=since)
+        return await _stay_stale(ctx, found, tag, until)
     return await manifests.get_whole_manifest(ctx, name, tag)
+
+
+async def _stay_stale(
+    ctx: ServiceContext, found: StoredManifest, tag: str, until: int
+) -> StoredManifest:
+    """Return the old answer as such; the upstream is asked again at `until`."""
+    since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
+    return found._replace(stale_since=since)
 
 
 async def _ask(
