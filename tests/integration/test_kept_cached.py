@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -10,8 +11,10 @@ import pytest
 
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.databases import on_both_databases
 from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
+from tests.manifest_upstream import described
 from tests.wired import WireClient, wired
 
 pytestmark = on_both_databases
@@ -49,3 +52,20 @@ async def test_an_answer_kept_while_another_asks_is_told_to_be_stale(
     upstream.go_on.set()
     assert "warning" in (await looking).headers
     assert "warning" in (await client.request("GET", BY_TAG)).headers
+
+
+@pytest.mark.parametrize("is_pulled", [True, False], ids=["cached", "unknown"])
+async def test_referrers_are_asked_for_once_a_rule_lets_them(
+    cached: CachedWorld, client: WireClient, *, is_pulled: bool
+) -> None:
+    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    signature = described(b"signature", OCI_MANIFEST)
+    told = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [signature]}
+    cached.upstream.referrers[subject] = json.dumps(told).encode()
+    if is_pulled:
+        await cached.pull("v1")
+    await cached.switch(on=False)
+    path = f"/v2/{NAME}/referrers/{subject}"
+    assert (await client.request("GET", path)).json()["manifests"] == []
+    await cached.switch(on=True)
+    assert (await client.request("GET", path)).json()["manifests"] == [signature]
