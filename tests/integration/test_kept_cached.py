@@ -11,6 +11,7 @@ import pytest
 
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.databases import on_both_databases
 from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
@@ -69,3 +70,17 @@ async def test_referrers_are_asked_for_once_a_rule_lets_them(
     assert (await client.request("GET", path)).json()["manifests"] == []
     await cached.switch(on=True)
     assert (await client.request("GET", path)).json()["manifests"] == [signature]
+
+
+async def test_bytes_that_are_given_again_count(cached: CachedWorld, client: WireClient) -> None:
+    data = b"a small blob"
+    await cached.fill(data)
+    path = f"/v2/{NAME}/blobs/{digest_of(data)}"
+    for _ in range(3):
+        await client.ask("GET", path)
+        await client.ask("HEAD", path)
+    await client.ask("GET", path, headers={"range": "bytes=0-1"})
+    await client.ask("GET", path, headers={"range": "bytes=0-1"})
+    await cached.ctx.pulls.flush()
+    (served,) = cached.rows("SELECT sum(served_bytes) FROM pull_through_stats")[0]
+    assert served == 3 * len(data) + 2 * 2
