@@ -40,7 +40,9 @@ class Bearers:
         self._repositories = repositories
         form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
         access = self._call("POST", "/v1/oauth/token", form, _basic(*secrets))
-        headers = {"Authorization": f"Bearer {access['access_token']}"}
+        self.access_token: str = access["access_token"]
+        """For requests to ``/v1``."""
+        headers = {"Authorization": f"Bearer {self.access_token}"}
         self._login = self._call("POST", "/v1/authorization-token", b"", headers)
         self._basic = _basic(self._login["username"], self._login["password"])
         self._bearer = ""

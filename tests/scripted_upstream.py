@@ -313,6 +313,8 @@ def scripted_upstream(
         if tasks:
             await asyncio.wait(tuple(tasks))
         await loop.shutdown_default_executor()
+        for _ in range(3):  # an aborted transport closes its socket one turn of the loop later
+            await asyncio.sleep(0)
 
     try:
         yield served

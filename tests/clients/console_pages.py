@@ -185,6 +185,7 @@ def pages_of(world: World) -> list[str]:
         "/console/storage/collection",
         "/console/settings",
         "/console/settings/events",
+        "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
         "/console/audit",

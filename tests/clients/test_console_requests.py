@@ -24,6 +24,7 @@ _PAGES = (
     "/console/storage/collection",
     "/console/settings",
     "/console/settings/events",
+    "/console/settings/mirrors",
     "/console/settings/keys",
     "/console/audit",
     "/console/service-accounts",

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.serving.body import Message
+from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.reference import Name
 from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
+from tests.integration.counting import CountingDatabase
 from tests.integration.mirror_world import (
     HANDLE,
     NAME,
@@ -300,3 +304,58 @@ async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -
     client = Client(DataPlane(replace(cached.ctx, upstream=None), OpenAccess(HANDLE)))
     assert (await client.request("GET", f"/v2/{NAME}/manifests/v1")).status == 200
     assert (await client.request("GET", f"/v2/{NAME}/manifests/v2")).status == 404
+
+
+async def test_a_warm_pull_is_one_statement_as_that_of_pushed_content_is(
+    cached: CachedWorld,
+) -> None:
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    database = CountingDatabase(cached.ctx.database)
+    plane = DataPlane(replace(cached.ctx, database=database), OpenAccess(HANDLE))
+    for reference in ("v1", digest):
+        database.start()
+        answer = await Client(plane).request("GET", f"/v2/{NAME}/manifests/{reference}")
+        assert answer.status == 200
+        assert len(database.seen) == 1
+
+
+async def test_an_answer_is_kept_no_longer_than_its_tag_is_fresh(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    (fresh_until,) = cached.rows("SELECT fresh_until FROM tags")[0]
+    assert (await kept(cached)).until == fresh_until
+    cached.clock.advance(TTL)
+    cached.upstream.failure = DOWN
+    assert await kept(cached) is None
+
+
+async def kept(cached: CachedWorld) -> Any:  # noqa: ANN401 - a Keep, or None
+    """Return how the server may give the answer to a pull again."""
+    started: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            started.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": f"/v2/{NAME}/manifests/v1".encode(),
+        "query_string": b"",
+        "headers": [],
+        "extensions": {KEEP: {}},
+    }
+    await DataPlane(cached.ctx, LongAccess(HANDLE))(scope, receive, send)
+    return started[0].get(KEEP)
+
+
+class LongAccess(OpenAccess):
+    """Access whose credential outlives every tag's freshness."""
+
+    @property
+    def expires_at(self) -> int:  # type: ignore[override]
+        return 2**60

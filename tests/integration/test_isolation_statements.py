@@ -90,6 +90,8 @@ NOT_OF_ACCOUNTS: Final = {
     "identity_providers": "of an organization",
     "provider_subjects": "by an identity provider",
     "group_assignments": "by a role found in its account, or by an identity provider",
+    "upstream_states": "by a rule found in its account, or of a repository under it",
+    "upstream_faults": "by a rule found in its account, or of a repository under it",
     "pull_through_stats": "by a rule found in its account, or by what was pulled",
     "spent_states": "by the hash of a secret",
     "deleted_missing_blobs": "by a deleted manifest, which is a repository's",

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from sqlalchemy import bindparam, select
 
+from cloudcore.clock import uuid7
 from cloudcore.db.statement import Statement
 from registry.blobstore.memory import MemoryStore
 from registry.metadata.tables import inline_bytes, uploads
@@ -29,7 +30,7 @@ _KEPT: Final = Statement(select(_u.body, _u.wrapped_data_key, _u.digests))
 _STORED: Final = Statement(select(inline_bytes.c.body))
 _CHANGE: Final = {
     name: Statement(uploads.update().values({name: bindparam("content")}))
-    for name in ("body", "wrapped_data_key", "digests")
+    for name in ("body", "wrapped_data_key", "digests", "stage_id", "received_bytes")
 }
 
 
@@ -98,11 +99,17 @@ async def test_a_wrong_digest_ends_the_session(keyed: KeyedRegistry) -> None:
     assert (await put(keyed, location)).status == 404
 
 
-@pytest.mark.parametrize("column", ["body", "wrapped_data_key"])
+@pytest.mark.parametrize("column", ["body", "wrapped_data_key", "stage_id", "received_bytes"])
 async def test_a_damaged_row_never_becomes_a_blob(keyed: KeyedRegistry, column: str) -> None:
     location = await patched(keyed, DATA)
     body, wrapped, _ = await row(keyed, _KEPT)
-    await change(keyed, column, flipped(bytes(body if column == "body" else wrapped)))
+    damaged = {
+        "body": flipped(bytes(body)),
+        "wrapped_data_key": flipped(bytes(wrapped)),
+        "stage_id": uuid7(),
+        "received_bytes": len(DATA) - 1,
+    }
+    await change(keyed, column, damaged[column])
     answer = await put(keyed, location)
     assert (answer.status, answer.codes) == (404, ["BLOB_UPLOAD_UNKNOWN"])
     assert (await keyed.pull(DIGEST))[0] == 404

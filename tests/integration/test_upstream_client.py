@@ -33,6 +33,12 @@ NAME: Final = "library/alpine"
 LAYER: Final = b"0123456789" * 50
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Return both event loops: the transports of uvloop, which serves, are of other classes."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 @pytest.fixture
 async def asked() -> AsyncIterator[Asking]:
     with asking() as asked:

@@ -240,6 +240,12 @@ def _silent() -> Answer:
     return Answer(200, {"Content-Length": "3"}, (event,))
 
 
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Return the event loop that serves."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[ScriptedUpstream]:
     """Serve one upstream for all faults."""

@@ -210,6 +210,12 @@ def elsewhere_says(place: Place, asked: Asked) -> Answer | None:
             return None
 
 
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Return the event loop that serves."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     with scripted_upstream() as upstream, scripted_upstream() as elsewhere:

@@ -3,7 +3,7 @@
 `ipaddress.is_global` does not answer that: in Python 3.11 it is true for multicast, for
 ``64:ff9b::7f00:1`` (127.0.0.1 behind NAT64), ``2002:7f00:1::`` (6to4), ``::127.0.0.1``,
 ``fec0::1``, ``3fff::1`` and ``192.88.99.1``. So the list is our own.
-Source: IANA's registries of special-purpose addresses for IPv4 and IPv6.
+Source: IANA's special-purpose addresses of IPv4 (RFC 6890) and IPv6.
 """
 
 from __future__ import annotations

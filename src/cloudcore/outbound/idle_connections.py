@@ -9,7 +9,7 @@ from typing import Final
 from cloudcore.outbound.http_connection import HttpConnection
 
 IDLE_SECONDS: Final = 20.0
-"""Less than what registries keep idle connections for."""
+"""Less than servers usually keep an idle connection for."""
 
 
 class IdleConnections:

@@ -7,7 +7,7 @@ bytes as a file of the object would have, plain or sealed under its data key.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from blake3 import blake3
 
@@ -56,41 +56,48 @@ def store_inline(
     return Stored(object_id, digest, alias, len(data), len(body), SEALED, checksum, body)
 
 
-def digests_of_kept(
-    data: bytes, sealed: bytes, wrapped: bytes, algorithm: str | None
-) -> dict[str, str]:
-    """Return what `adopt_inline` must know of bytes that are kept sealed, in hex.
+class KeptBytes(NamedTuple):
+    """Bytes that are kept sealed, to become an inline object when their digest is known."""
 
-    That is their digests, also by an `algorithm` that the client announced, and a checksum of the
-    sealed bytes and of their wrapped data key.
+    sealed: bytes
+    wrapped_data_key: bytes
+    object_id: str
+    size: int
+    """Of the bytes as they were sent."""
+
+
+def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict[str, str]:
+    """Return what `adopt_inline` must know, in hex.
+
+    That is the digests of `data`, also by an `algorithm` that the client announced, and a checksum
+    of all that there is.
     """
     names = {"sha256", algorithm or "sha256"}
     digests = {name: digest_of(data, name).partition(":")[2] for name in names}
-    return digests | {_AS_KEPT: blake3(wrapped + sealed).hexdigest()}
+    return digests | {_AS_KEPT: _checksum(kept, digests["sha256"])}
 
 
-def adopt_inline(
-    sealed: bytes,
-    wrapped: bytes,
-    object_id: str,
-    size: int,
-    digests: Mapping[str, str],
-    expected: Digest,
-) -> Stored | None:
-    """Return bytes that were kept sealed as a new inline object, to be recorded; open nothing.
+def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) -> Stored | None:
+    """Return kept bytes as a new inline object, to be recorded; open nothing.
 
     `digests` are those of then. Return None if they do not prove that the bytes are the expected
-    ones, and are as they were: then they must be opened.
+    ones, and that nothing has changed: then they must be opened.
     """
     sha256 = digests.get("sha256", "")
-    if digests.get(_AS_KEPT) != blake3(wrapped + sealed).hexdigest():
+    if digests.get(_AS_KEPT) != _checksum(kept, sha256):
         return None
     if expected != f"{expected.algorithm}:{digests.get(expected.algorithm)}":
         return None
     digest = Digest.parse(f"sha256:{sha256}")
     alias = None if expected.algorithm == digest.algorithm else expected
-    checksum = blake3(sealed).hexdigest()
-    return Stored(object_id, digest, alias, size, len(sealed), SEALED, checksum, sealed)
+    body, object_id = kept.sealed, kept.object_id
+    checksum = blake3(body).hexdigest()
+    return Stored(object_id, digest, alias, kept.size, len(body), SEALED, checksum, body)
+
+
+def _checksum(kept: KeptBytes, sha256: str) -> str:
+    fields = f"{kept.object_id} {kept.size} {sha256} {len(kept.wrapped_data_key)} ".encode()
+    return blake3(fields + kept.wrapped_data_key + kept.sealed).hexdigest()
 
 
 def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:

@@ -50,6 +50,13 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "registry:DescribeEventRules",
         "registry:PutEventRule",
     ),
+    "pull-through-cache-rule": (
+        "registry:CreatePullThroughCacheRule",
+        "registry:DeletePullThroughCacheRule",
+        "registry:DescribePullThroughCacheRules",
+        "registry:TestPullThroughCacheRule",
+        "registry:UpdatePullThroughCacheRule",
+    ),
     "registry-settings": ("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
     "topic": ("notifications:Publish",),
     "key": (

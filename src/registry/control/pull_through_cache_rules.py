@@ -186,7 +186,7 @@ async def list_pull_through_cache_rules(
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        partial(rules.list_rules, now=ctx.clock()),
+        partial(rules.list_shown_rules, now=ctx.clock()),
         count_rules,
         account_id,
         key=lambda each: each.details.rule.prefix,

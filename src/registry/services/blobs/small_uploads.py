@@ -4,9 +4,6 @@ What a request brings is read into memory, joined with what the row has, sealed 
 together with the row's progress, or with the blob's rows, in one transaction. That transaction
 checks that the session is still as it was seen. A last request without bytes seals nothing: what
 the row has becomes the object as it is, by the digests that are kept with it.
-
-Kept bytes are committed but not flushed (`write_relaxed`): a loss of power may take them, and the
-client sends them anew. The blob is flushed like any other.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import (
+    KeptBytes,
     adopt_inline,
     digests_of_kept,
     open_inline,
@@ -84,12 +82,13 @@ async def keep_few(
     body, digests = whole, dict[str, str]()
     if seal is not None:
         body = sealed_bytes(whole, seal.data_key, stage_id)
-        digests = digests_of_kept(whole, body, seal.wrapped, upload.algorithm)
+        kept = KeptBytes(body, seal.wrapped, stage_id, len(whole))
+        digests = digests_of_kept(kept, whole, upload.algorithm)
     received = Received(len(whole), digests, stage_id, wrap_for_row(seal), body)
     try:
-        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
-        is_kept = await ctx.database.write_relaxed(_keep, ctx, session, received, ctx.clock())
+        is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     if not is_kept:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
     return len(whole)
@@ -120,9 +119,8 @@ async def finish_as_it_is(
     wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False
-    size = upload.received_bytes
-    kept = upload.body, wrap.wrapped_data_key
-    stored = adopt_inline(*kept, upload.stage_id, size, upload.digests, expected)
+    kept = KeptBytes(upload.body, wrap.wrapped_data_key, upload.stage_id, upload.received_bytes)
+    stored = adopt_inline(kept, upload.digests, expected)
     if stored is None:
         return False
     try:

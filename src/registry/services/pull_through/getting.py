@@ -31,7 +31,7 @@ _PAUSE_SECONDS: Final = 0.05
 _log = logging.getLogger(__name__)
 
 
-async def get_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
+async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
     """Bring a blob to its readers, until all bytes are there or no more can be done; never raise.
 
     If another worker has brought them already, the feed finishes without any.

@@ -27,7 +27,7 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed_reader import FeedReader
 from registry.services.pull_through.fill_source import Source
-from registry.services.pull_through.getting import get_blob
+from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import remote_of
 from registry.services.pull_through.repositories import cached_repository
@@ -83,7 +83,7 @@ async def get_missing_blob(
         source = Source(
             name, place.repository_id, place.rule.account_id, digest, remote, place.size
         )
-        feed = ctx.fills.join(source.account_id, digest, partial(get_blob, ctx, source))
+        feed = ctx.fills.join(source.account_id, digest, partial(bring_blob, ctx, source))
         await feed.opened()
         if feed.size is not None:
             stored = partial(_open_stored, ctx, name, digest)

@@ -124,7 +124,7 @@ def get_rule(tx: Connection, account_id: str, rule_id: str, now: int) -> ShownRu
     return ShownRule(found, conditions(tx, [rule_id], now)[rule_id])
 
 
-def list_rules(
+def list_shown_rules(
     tx: Connection, account_id: str, after: str, limit: int, *, now: int
 ) -> list[ShownRule]:
     """Return up to `limit` rules of an account after the prefix `after`, by prefix."""
