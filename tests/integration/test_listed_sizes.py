@@ -7,9 +7,10 @@ from typing import Any, Final
 import pytest
 
 from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
 from tests.databases import on_both_databases
 from tests.integration.mirror_world import CachedWorld, open_cached
-from tests.manifest_upstream import CONFIG_TYPE, LAYER_TYPE, OCI_MANIFEST, described
+from tests.manifest_upstream import CONFIG_TYPE, LAYER_TYPE, described
 
 APP: Final = "team/app"
 TIB: Final = 2**40
