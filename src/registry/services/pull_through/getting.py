@@ -66,7 +66,10 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
         try:
             if found is not None and not is_free(ctx, found):
-                if await follow(ctx, source, feed) or await ctx.database.read(_is_held, source):
+                if await follow(ctx, source, feed):
+                    return True
+                if await ctx.database.read(_is_held, source):
+                    feed.finish_elsewhere()
                     return True
                 continue
             if found is not None and not _may_go_on(ctx, source, found):
@@ -74,6 +77,7 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
                 found = None
             await fill(ctx, source, feed, found)
         except AlreadyThere:
+            feed.finish_elsewhere()
             return True
         except (FillTaken, UploadBusy, UploadUnknown):
             await asyncio.sleep(_PAUSE_SECONDS)
