@@ -71,12 +71,14 @@ async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) ->
         feed.open(found.size, stage, upload.received_bytes)
         reading = asyncio.create_task(_read(opened, feed, upload.received_bytes))
         try:
+            stood: int | None = None
             while not (await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0]:
                 now = await _find(ctx, source)
-                if now is not None and now.upload.stage_id == upload.stage_id:
-                    continue
-                # It has ended well, and the last bytes are about to be read; or it has not.
-                return bool((await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0])
+                is_over = now is None or now.upload.stage_id != upload.stage_id
+                # It has ended well, and the last bytes are being read; or it has not.
+                if is_over and feed.end == stood:
+                    return False
+                stood = feed.end if is_over else None
             await reading
             return True
         finally:
