@@ -92,7 +92,8 @@ async def test_who_waits_for_bytes_that_others_have_stored_gets_them(
         begun, waiting = reader_of(worker, feed).stream(), reader_of(worker, feed).stream(MIB)
         assert await anext(begun) == BLOB[:1]
         whole = asyncio.create_task(joined(waiting))
-        feed.finish_elsewhere()
+        feed.open(len(BLOB), None)
+        feed.finish()
         async with asyncio.timeout(10):
             assert await whole == BLOB[MIB:]
             assert await joined(reader_of(worker, feed).stream()) == BLOB

@@ -114,17 +114,6 @@ class Feed:
         self.is_right = True
         self._wake()
 
-    def finish_elsewhere(self) -> None:
-        """Tell that the blob is stored, by others: what was fed may have been other bytes."""
-        if self._end:
-            self.rewinds.append(0)
-        self._forget_loose()
-        self._starts, self._parts = [], []
-        self._end = 0
-        self.stage = None
-        self.is_right = True
-        self._wake()
-
     def fail(self, failure: Exception) -> None:
         """Tell that the fill has failed, unless it has ended."""
         if not self.has_ended:

@@ -64,7 +64,8 @@ class FeedReader(OpenObject):
             until = stop if feed.is_right else stop - 1
             part = feed.part_at(offset) if offset < until else b""
             if part is None or (feed.is_right and not part):
-                behind = min(until, feed.first) if part is None else until
+                # It is stored by now, though not all of it may have come through the feed.
+                behind = until if part is not None else min(until, feed.first)
                 async for read in self._elsewhere(offset, behind):
                     self._check(start, offset)
                     offset += len(read)
