@@ -147,6 +147,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
             "kernel.rate_windows",
             "kernel.undelivered_events",
             "platform.ended_rows",
+            "registry.cached_images",
             "registry.deleted_images",
             "registry.deleted_keys",
             "registry.deleted_repositories",

@@ -10,12 +10,15 @@ from typing import Final
 
 import msgspec
 import pytest
+from sqlalchemy import bindparam, select
 
+from cloudcore.db.statement import Statement
 from cloudcore.serving.access_log import AccessLog, access_line
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.kept import Keep, KeptAnswers
 from cloudcore.serving.record import RequestRecord
 from registry.blobstore.memory import MemoryStore
+from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import PLANES
@@ -36,6 +39,9 @@ MANIFEST: Final = json.dumps(
     }
 ).encode()
 BY_TAG: Final = "/v2/dev/app/manifests/v1"
+TAGS: Final = "/v2/dev/app/tags/list"
+_REVISION: Final = Statement(select(repositories.c.revision))
+_SET_REVISION: Final = Statement(repositories.update().values(revision=bindparam("number")))
 
 
 @pytest.fixture
@@ -217,6 +223,23 @@ async def test_a_tag_that_gets_another_digest_of_the_same_image_is_seen(
     for digest in (digest_of(MANIFEST), other):
         assert (await client.ask("GET", BY_TAG)).headers["docker-content-digest"] == digest
         assert (await registry.client.request("PUT", path, MANIFEST, kind)).status == 201
+
+
+async def test_a_revision_that_is_given_again_is_another(
+    registry: Registry, client: WireClient
+) -> None:
+    other, kind = MANIFEST.replace(b"[]", b"[ ]"), {"content-type": OCI_MANIFEST}
+    (number,) = await registry.ctx.database.read(lambda tx: tx.rows(_REVISION))
+    for _ in range(2):  # the second time, by its cover
+        await client.ask("GET", BY_TAG)
+    await client.ask("GET", TAGS)
+    registry.clock.advance(1)
+    for path in (BY_TAG, "/v2/dev/app/manifests/v2"):
+        assert (await registry.client.request("PUT", path, other, kind)).status == 201
+    # As after the fail-over to a replica that lacked the last commits.
+    await registry.ctx.database.write(lambda tx: tx.execute(_SET_REVISION, number=number[0]))
+    assert (await client.ask("GET", BY_TAG)).body == other
+    assert (await client.ask("GET", TAGS)).json()["tags"] == ["v1", "v2"]
 
 
 async def test_what_has_ended_leaves_the_memory_unasked(

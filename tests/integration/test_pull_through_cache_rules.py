@@ -268,18 +268,19 @@ async def test_a_policy_can_name_a_rule_by_its_prefix(install: Install) -> None:
     assert (await client.post(PATH, json=body | {"prefix": "g2"})).status_code == 201
 
 
-async def test_a_server_that_asks_no_upstreams_says_so(install: Install) -> None:
+async def test_an_upstream_that_no_one_finds_is_told(install: Install) -> None:
     client = await client_of(install, "acme")
-    rule = await make(client, "quay")
+    rule = await make(client, "mirror", upstream_url="https://upstream.invalid")
     asked = f"{PATH}/{rule['id']}/test"
     answer = await client.post(asked)
     assert answer.status_code == 200, answer.text
-    assert answer.json() | {"latency_ms": 0} == {
+    told = answer.json()
+    assert told.pop("message").startswith("upstream.invalid cannot be reached: its name")
+    assert told | {"latency_ms": 0} == {
         "ok": False,
         "stage": "dns",
         "http_status": None,
         "latency_ms": 0,
-        "message": "this server asks no upstreams",
     }
     for wrong in ({"repository": "UPPER"}, {"repository": "a", "tag": "a b"}):
         refused(await client.post(asked, json=wrong), 400, "INVALID_INPUT")

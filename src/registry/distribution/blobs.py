@@ -73,8 +73,10 @@ async def _get_stored(
         return _described(digest, found.link.size)._replace(keep=keep)
     status, headers, start, stop = _part(request, digest, found.link.size)
     blob = await reading.open_blob(ctx, request.name, found)
-    ctx.pulls.cache.served(found.link.repository_id, stop - start)
+    served = partial(ctx.pulls.cache.served, found.link.repository_id, stop - start)
+    served()
     if isinstance(blob, InlineObject):
+        keep = keep and keep._replace(noted=served)
         return Response(status, headers, blob.in_memory(start, stop), keep=keep)
     look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(status, headers, BlobBody(blob, start, stop), look_again)

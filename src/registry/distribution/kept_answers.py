@@ -41,10 +41,11 @@ def kept_manifest(
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
     given, seen = (request.name, reference), manifests.seen_of(found)
-    cover = None
-    if not isinstance(reference, Digest) or reference == found.digest:
-        # Else the reference depends on the digests by which the account knows the content, too.
-        cover = Cover(look_at_tags, (request.name,))
+    # What else an answer may depend on than the tags and images of the repository: whether a cached
+    # tag is fresh, and for another digest, those by which the account knows the content.
+    by_tag = not isinstance(reference, Digest) and found.fresh_until is None
+    is_covered = by_tag or reference == found.digest
+    cover = Cover(look_at_tags, (request.name,)) if is_covered else None
     proof = Proof(manifests.look_at_manifest, given, seen, cover)
     counts = not request.is_head and request.grant.counts_pulls
     return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)

@@ -61,6 +61,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
             list_described_referrers, request.name, subject, artifact_type, after, MAX_REFERRERS
         )
     if page.may_be_upstream and ctx.upstream is not None:
+        keep = None  # a rule that is made or enabled lets an upstream tell more
         told = await list_upstream_referrers(ctx, request.name, subject)
         if told is not None:
             return _told(ctx, told, artifact_type)

@@ -11,6 +11,7 @@ _SCHEME: Final = re.compile(r"[\s,]*([A-Za-z0-9!#$%&'*+.^_`|~-]+)(?:[ \t]+|[ \t]
 _PARAMETER: Final = re.compile(
     r"[\s,]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s,\"=]+))[ \t]*(?=,|\Z)"
 )
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class Challenge(NamedTuple):
@@ -40,7 +41,7 @@ def _challenges(header: str) -> Iterator[Challenge]:
         while parameter := _PARAMETER.match(header, at):
             at = parameter.end()
             name, quoted, token = parameter.groups()
-            value = token if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            value = token if quoted is None else _ESCAPED.sub(r"\1", quoted)
             given.append((name.lower(), value))
         values = dict(given)
         if len(values) != len(given):

@@ -50,6 +50,8 @@ class Revision(NamedTuple):
     repository_id: str
     account_id: str
     number: int
+    changed_at: int
+    """A primary that has lost its last commits gives their numbers again, but not these moments."""
 
 
 class Counts(NamedTuple):
@@ -140,7 +142,7 @@ _COUNT: Final = Statement(
     )
 )
 _REVISION: Final = Statement(
-    select(_r.id, _r.account_id, _r.revision)
+    select(_r.id, _r.account_id, _r.revision, _r.updated_at)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(
         accounts.c.handle == bindparam("handle"),

@@ -48,6 +48,9 @@ from registry.services.repositories.names import (
 )
 from registry.services.tags.pointers import Precondition, point_tag
 
+MAX_LISTED_BYTES: Final = 1 << 40
+"""The largest blob that a manifest may list which its repository lacks: nobody has checked that
+size, and those of an index are summed."""
 MAX_TAGS: Final = 50
 """The most tags that one PUT may set (end-7b; the specification requires at least 10)."""
 
@@ -278,6 +281,8 @@ def _store(
         for digest, descriptor in listed.items()
         if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
     ]
+    if any(each.size > MAX_LISTED_BYTES for each in lacking) and repository.is_cached:
+        raise ManifestInvalid(f"it lists a blob of more than {MAX_LISTED_BYTES} bytes")
     child_names = [descriptor.digest for descriptor in parsed.children]
     child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
     children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))

@@ -60,12 +60,14 @@ class FeedReader(OpenObject):
             stop = feed.size
         offset = start
         while offset < stop:
-            self._check(offset)
+            self._check(start, offset)
             until = stop if feed.is_right else stop - 1
             part = feed.part_at(offset) if offset < until else b""
-            if part is None:
-                async for read in self._elsewhere(offset, min(until, feed.first)):
-                    self._check(offset)
+            if part is None or (feed.is_right and not part):
+                # It is stored by now, though not all of it may have come through the feed.
+                behind = until if part is not None else min(until, feed.first)
+                async for read in self._elsewhere(offset, behind):
+                    self._check(start, offset)
                     offset += len(read)
                     yield read
             elif part:
@@ -81,12 +83,12 @@ class FeedReader(OpenObject):
         if opened is not None:
             await opened.aclose()
 
-    def _check(self, offset: int) -> None:
-        """Raise if the fill has failed, or has gone back behind `offset`."""
+    def _check(self, start: int, offset: int) -> None:
+        """Raise if the fill has failed, or what was given since `start` is taken back."""
         feed = self._feed
         if feed.failure is not None:
             raise feed.failure
-        if any(rewound < offset for rewound in feed.rewinds[self._seen_rewinds :]):
+        if any(max(start, rewound) < offset for rewound in feed.rewinds[self._seen_rewinds :]):
             raise Rewound("bytes that were sent are fetched again")
         self._seen_rewinds = len(feed.rewinds)
 

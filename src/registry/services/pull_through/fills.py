@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from cloudcore.errors import Unavailable
@@ -11,6 +12,10 @@ from registry.services.pull_through.feed import Feed
 
 _MOST_AT_ONCE: Final = 64
 """Fills of one process at once; each has a few MiB in memory."""
+_MOST_OF_ACCOUNT: Final = 48
+"""Those of one account: the upstreams that it names may be slow, and others want to go on."""
+_TURN_SECONDS: Final = 30
+"""How long a fill waits for its turn."""
 
 
 class Fills:
@@ -21,25 +26,23 @@ class Fills:
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], tuple[Feed, asyncio.Task[None]]] = {}
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._turns_of: dict[str, asyncio.Semaphore] = {}
 
     def join(
         self, account_id: str, digest: str, run: Callable[[Feed], Coroutine[Any, Any, None]]
     ) -> Feed:
-        """Return the feed of a blob; `run` it, unless that was begun.
+        """Return the feed of a blob; `run` it in its turn, unless that was begun.
 
-        Raises:
-            Unavailable: too many blobs are being fetched.
-
+        The feed fails if too many blobs are being fetched for long.
         """
         key = account_id, digest
         if key in self._running:
             return self._running[key][0]
-        if len(self._running) >= _MOST_AT_ONCE:
-            raise Unavailable("too many blobs are being fetched at once", retry_after=5)
         feed = Feed()
-        task = asyncio.create_task(run(feed))
+        task = asyncio.create_task(self._run(account_id, feed, run))
         self._running[key] = feed, task
-        task.add_done_callback(lambda _: self._running.pop(key))
+        task.add_done_callback(lambda _: self._end(key))
         return feed
 
     async def settled(self) -> None:
@@ -52,3 +55,25 @@ class Fills:
         for _, task in self._running.values():
             task.cancel()
         await self.settled()
+
+    async def _run(
+        self, account_id: str, feed: Feed, run: Callable[[Feed], Coroutine[Any, Any, None]]
+    ) -> None:
+        own = self._turns_of.setdefault(account_id, asyncio.Semaphore(_MOST_OF_ACCOUNT))
+        try:
+            async with AsyncExitStack() as turns:
+                try:
+                    async with asyncio.timeout(_TURN_SECONDS):
+                        await turns.enter_async_context(own)
+                        await turns.enter_async_context(self._turns)
+                except TimeoutError:
+                    raise Unavailable("too many blobs are being fetched", retry_after=5) from None
+                await run(feed)
+        except Unavailable as error:
+            feed.fail(error)
+
+    def _end(self, key: tuple[str, str]) -> None:
+        feed, _ = self._running.pop(key)
+        feed.fail(Unavailable("the fetch was broken off; try again", retry_after=5))
+        if all(account_id != key[0] for account_id, _ in self._running):
+            self._turns_of.pop(key[0], None)  # there is none if none had a turn

@@ -75,14 +75,25 @@ async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) ->
                 now = await _find(ctx, source)
                 if now is not None and now.upload.stage_id == upload.stage_id:
                     continue
-                # It has ended well, and the last bytes are about to be read; or it has not.
-                return bool((await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0])
+                # It has ended well, and the rest is being read; or it has not.
+                if not await _is_done(reading, feed):
+                    return False
             await reading
             return True
         finally:
             reading.cancel()
             with suppress(asyncio.CancelledError, StagedDropped, StoreUnavailable):
                 await reading
+
+
+async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
+    """Wait for the rest of the bytes while they come; return False if none do any more."""
+    before = None
+    while feed.end != before:
+        before = feed.end
+        if (await asyncio.wait((reading,), timeout=_WATCH_SECONDS))[0]:
+            return True
+    return False
 
 
 async def _read(opened: OpenObject, feed: Feed, offset: int) -> None:

@@ -66,7 +66,7 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
         try:
             if found is not None and not is_free(ctx, found):
-                if await follow(ctx, source, feed) or await ctx.database.read(_is_held, source):
+                if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
                     return True
                 continue
             if found is not None and not _may_go_on(ctx, source, found):
@@ -74,7 +74,8 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
                 found = None
             await fill(ctx, source, feed, found)
         except AlreadyThere:
-            return True
+            if await _has_come(ctx, source, feed):
+                return True
         except (FillTaken, UploadBusy, UploadUnknown):
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
@@ -82,13 +83,27 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     return False
 
 
-def _is_held(tx: Connection, source: Source) -> bool:
-    """Return True if some repository of the account has the blob, undamaged."""
+async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+    """Return True if the account has the blob; readers then get the rest of it from the store.
+
+    What they have had may be of a fill that was given up. Unless it is of these very bytes, it is
+    taken back.
+    """
+    stored_id = await ctx.database.read(_held_as, source)
+    if stored_id is None:
+        return False
+    if feed.stage is None or feed.stage.stage_id != stored_id:
+        feed.open(feed.size, None)
+    return True
+
+
+def _held_as(tx: Connection, source: Source) -> str | None:
+    """Return the id of the blob's bytes if some repository of the account has it, undamaged."""
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
-        return False
+        return None
     held = objects.holders(tx, source.account_id, canonical, 1)
-    return any(link.damage is None for _, link in held)
+    return next((link.stored_id for _, link in held if link.damage is None), None)
 
 
 def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:

@@ -129,7 +129,13 @@ async def _ask_size(ctx: ServiceContext, name: Name, digest: Digest, remote: Rem
 
 
 async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenObject:
-    return await reading.open_blob(ctx, name, await reading.stat_blob(ctx, name, digest))
+    try:
+        found = await reading.stat_blob(ctx, name, digest)
+    except BlobUnknown:  # it was fetched for another repository
+        if await link_held_blob(ctx, name, digest) is None:
+            raise
+        found = await reading.stat_blob(ctx, name, digest)
+    return await reading.open_blob(ctx, name, found)
 
 
 def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:

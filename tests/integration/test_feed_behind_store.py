@@ -1,0 +1,85 @@
+"""Readers of a fill of another worker that has ended before all its bytes had come to them."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.metadata.pull_through.rules import find_rule_for
+from registry.oci.digest import digest_of
+from registry.oci.reference import Name
+from registry.services.blobs.reading import open_blob, stat_blob
+from registry.services.pull_through.feed import Feed, Rewound, Stage
+from registry.services.pull_through.feed_reader import FeedReader
+from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.getting import bring_blob
+from registry.services.pull_through.remote import no_credential, remote_of
+from tests.dripping_upstream import DrippingUpstream
+from tests.integration.fills_world import HANDLE, REPOSITORY, Worker, fills_world
+
+MIB: Final = 1024 * 1024
+BLOB: Final = random.Random(5).randbytes(3 * MIB + 7)
+DIGEST: Final = digest_of(BLOB)
+NAME: Final = Name(HANDLE, REPOSITORY)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+
+
+async def reader_of(worker: Worker, feed: Feed) -> FeedReader:
+    """Return a reader of a feed whose blob is stored."""
+    found = await stat_blob(worker.ctx, NAME, DIGEST)
+    return FeedReader(feed, worker.ctx.reader, partial(open_blob, worker.ctx, NAME, found))
+
+
+async def bring_the_rest(worker: Worker, feed: Feed) -> None:
+    """Bring a blob, which is stored, to a feed that has followed another worker so far."""
+    rule = await worker.ctx.database.read(find_rule_for, HANDLE, REPOSITORY)
+    assert rule is not None
+    link = (await stat_blob(worker.ctx, NAME, DIGEST)).link
+    remote = remote_of(rule, NAME, no_credential)
+    source = Source(NAME, link.repository_id, link.account_id, DIGEST, remote)
+    await bring_blob(worker.ctx, source, feed)
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_the_rest_is_read_from_the_store(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        assert await worker.pull(DIGEST) == BLOB
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key))
+        feed.append(BLOB[:MIB])
+        stream = (await reader_of(worker, feed)).stream()
+        begun = await anext(stream)
+        await bring_the_rest(worker, feed)
+        assert begun + b"".join([part async for part in stream]) == BLOB
+        late = (await reader_of(worker, feed)).stream(MIB + 5)
+        assert b"".join([part async for part in late]) == BLOB[MIB + 5 :]
+
+
+@pytest.mark.parametrize("came", [MIB, len(BLOB)])
+async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
+    metadata_url: str, tmp_path: Path, came: int
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        worker = world.workers[0]
+        assert await worker.pull(DIGEST) == BLOB
+        feed = Feed()
+        feed.open(len(BLOB), Stage(worker.ctx.new_id(), None))
+        feed.append(bytes(came))
+        stream = (await reader_of(worker, feed)).stream()
+        assert await anext(stream) == bytes(min(came, len(BLOB) - 1))
+        late = (await reader_of(worker, feed)).stream()
+        await bring_the_rest(worker, feed)
+        with pytest.raises(Rewound):
+            await anext(stream)
+        assert b"".join([part async for part in late]) == BLOB

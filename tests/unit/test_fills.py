@@ -1,0 +1,46 @@
+"""How many blobs a process fetches at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.fills import Fills
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_blobs_wait_for_their_turn_and_no_account_takes_all() -> None:
+    fills, go_on = Fills(), asyncio.Event()
+    running: list[Feed] = []
+    is_others_turn = asyncio.Event()
+
+    async def run(feed: Feed) -> None:
+        running.append(feed)
+        if feed is other:
+            is_others_turn.set()
+        await go_on.wait()
+        feed.finish()
+
+    feeds = [fills.join("one", str(number), run) for number in range(100)]
+    other = fills.join("two", "0", run)
+    await asyncio.wait_for(is_others_turn.wait(), 10)
+    assert len(running) < len(feeds)
+    go_on.set()
+    await fills.settled()
+    assert all(feed.is_right for feed in (*feeds, other))
+    assert sorted(map(id, running)) == sorted(map(id, (*feeds, other)))
+
+
+async def test_a_fill_that_is_broken_off_before_its_turn_tells_its_readers() -> None:
+    fills = Fills()
+
+    async def run(feed: Feed) -> None:
+        await asyncio.Event().wait()
+
+    feeds = [fills.join("one", str(number), run) for number in range(100)]
+    await fills.aclose()
+    await asyncio.sleep(0)
+    assert all(feed.failure is not None for feed in feeds)
