@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Final
@@ -23,6 +24,15 @@ from tests.manifest_upstream import CONFIG_TYPE, described
 pytestmark = on_both_databases
 APP: Final = "team/app"
 LAYER: Final = b"the layer"
+ANOTHER: Final = b"another"
+IMAGE: Final = json.dumps(
+    {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": described(b"{}", CONFIG_TYPE),
+        "layers": [described(ANOTHER)],
+    }
+).encode()
 _DELETE: Final = Statement(text("DELETE FROM pull_through_cache_rules"))
 
 
@@ -46,6 +56,14 @@ async def push(
     return await cached.ask("PUT", f"manifests/{reference}", body, {"content-type": kind})
 
 
+async def push_image(cached: CachedWorld, tag: str) -> None:
+    """Push `IMAGE`, with its blobs."""
+    for data in (b"{}", ANOTHER):
+        answer = await cached.ask("POST", f"blobs/uploads/?digest={digest_of(data)}", data)
+        assert answer.status == 201
+    assert (await push(cached, tag, IMAGE)).status == 201
+
+
 async def test_images_are_pushed_beside_those_that_are_there(cached: CachedWorld) -> None:
     cached.upstream.add_image(APP, "v1", layers=(LAYER,))
     await cached.pull("v1")
@@ -55,23 +73,36 @@ async def test_images_are_pushed_beside_those_that_are_there(cached: CachedWorld
     await cached.ctx.database.write(create_rule, rule)  # it takes over what is there
     await leave_behind(cached)
 
-    document = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": described(b"{}", CONFIG_TYPE),
-        "layers": [described(b"another")],
-    }
-    body = json.dumps(document).encode()
-    assert (await push(cached, "v2", body)).codes == ["MANIFEST_BLOB_UNKNOWN"]
-    for data in (b"{}", b"another"):
-        answer = await cached.ask("POST", f"blobs/uploads/?digest={digest_of(data)}", data)
-        assert answer.status == 201
-    assert (await push(cached, "v2", body)).status == 201
-    assert (await push(cached, "v1", body)).status == 201
+    assert (await push(cached, "v2", IMAGE)).codes == ["MANIFEST_BLOB_UNKNOWN"]
+    await push_image(cached, "v2")
+    await push_image(cached, "v1")
     cached.clock.advance(TTL)
-    assert (await cached.pull("v1")).body == body
+    assert (await cached.pull("v1")).body == IMAGE
     with pytest.raises(Conflict, match="hub/team/app"):
         await cached.ctx.database.write(create_rule, rule)
+    await cached.check()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_what_comes_late_from_upstream_moves_no_pushed_tag(
+    cached: CachedWorld, *, is_there: bool
+) -> None:
+    cached.upstream.add_image(APP, "v0", layers=(LAYER,))
+    cached.upstream.add_image(APP, "v1", layers=(LAYER,))
+    await cached.pull("v1" if is_there else "v0")
+    cached.upstream.add_image(APP, "v1", layers=(b"a newer layer",))
+    cached.clock.advance(TTL)
+    cached.upstream.was_asked.clear()
+    cached.upstream.go_on.clear()
+    late = asyncio.create_task(cached.pull("v1"))
+    await cached.upstream.was_asked.wait()
+    await leave_behind(cached)
+    await push_image(cached, "v1")
+    cached.upstream.go_on.set()
+    assert (await late).status == (200 if is_there else 404)
+    assert (await cached.pull("v1")).body == IMAGE
+    fresh = "SELECT fresh_until FROM tags WHERE name = 'v1'"
+    assert cached.rows(fresh) == [(None,)], "it is nobody's but those who push"
     await cached.check()
 
 

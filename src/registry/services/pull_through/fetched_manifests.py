@@ -25,6 +25,7 @@ from registry.services.images.manifests import ManifestPut
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.remote import remote_of
 from registry.services.pull_through.repositories import cached_repository, change_by_rule
+from registry.services.repositories.names import name_unknown
 from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
@@ -96,7 +97,7 @@ async def store_fetched(
     Raises:
         UpstreamBroken: that is no manifest, or not the one with the digest.
         TagImmutable: the tag may not move.
-        NameUnknown: the repository was deleted meanwhile.
+        NameUnknown: the repository, or its rule, was deleted meanwhile.
 
     """
     expected = reference if isinstance(reference, Digest) else None
@@ -183,6 +184,9 @@ def _store(
 ) -> KeptBody:
     change = change_by_rule(ctx, rule)
     _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
+    # Once the rule is gone, people push there: what comes late must not move their tags.
+    if find_rule_for(tx, name.handle, name.repository) is None:
+        raise name_unknown(name)
     reference = put.tags[0] if put.tags else str(put.expected)
     for tag in put.tags:
         until = change.now + rule.tag_ttl_seconds * MICROSECONDS

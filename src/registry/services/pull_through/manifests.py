@@ -139,6 +139,8 @@ async def _ask(
             await store_fetched(ctx, way, name, tag, fetched)
         except TagImmutable:  # whoever made the repository immutable wants the first one
             await _renew(ctx, way.rule, tag, found, None)
+        except NameUnknown:  # nothing fills it any more: what is there is served
+            pass
 
 
 async def _renew(
@@ -152,11 +154,13 @@ async def _renew(
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
     """Delete a tag that the upstream has no more; its image stays, and is found by its digest.
 
-    Return False if the tag must stay, as its repository is immutable.
+    Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
     """
     change = change_by_rule(ctx, rule)
     try:
         repository = lock_named_repository(tx, name)
+        if find_rule_for(tx, name.handle, name.repository) is None:
+            return False
         publish(tx, change, repository, [drop_tag(tx, repository, tag, None, change)])
     except TagDeleteForbidden:
         return False
