@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, or_, select
+from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -134,9 +134,8 @@ _MISSING_UNDER: Final = Statement(
 )
 _NAMES_UNDER: Final = Statement(
     select(_x.digest)
-    .where(or_(_x.manifest_id == bindparam("parent_id"), _x.manifest_id.in_(select(_tree.c.id))))
-    .distinct()
-    .order_by(_x.digest)
+    .where(_x.manifest_id == bindparam("parent_id"))
+    .union(select(_x.digest).where(_x.manifest_id.in_(select(_tree.c.id))))
 )
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(
@@ -241,7 +240,7 @@ def missing_size_under(tx: Connection, parent_id: str) -> int:
 
 def missing_under(tx: Connection, manifest_id: str) -> list[str]:
     """Return the digests of the blobs that a manifest, and the images under it, lack."""
-    return [row[0] for row in tx.rows(_NAMES_UNDER, parent_id=manifest_id)]
+    return sorted(row[0] for row in tx.rows(_NAMES_UNDER, parent_id=manifest_id))
 
 
 def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
