@@ -13,6 +13,7 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown
+from registry.metadata.blobs.uploads import find_full
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.tables import blob_fills
 from registry.oci.digest import digest_of
@@ -145,3 +146,19 @@ async def test_a_follower_takes_no_dropped_bytes_for_right(
         await asyncio.wait_for(database.is_gone.wait(), 10)
         (tmp_path / "uploads" / of.stage_id).unlink()
         assert not await followed
+
+
+async def test_what_is_fetched_takes_no_room_of_uploads(metadata_url: str, tmp_path: Path) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(2 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        worker = world.workers[0]
+        await anext((await fed(worker)).blob.stream())
+        database = worker.ctx.database
+        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
+        found = await database.read(fills.find_fill, account, DIGEST)
+        assert found is not None
+        repository_id = found.upload.repository_id
+        assert await database.read(find_full, repository_id, account, 0, 1, 1) is None
+        await database.write(lambda tx: tx.execute(_END))
+        assert await database.read(find_full, repository_id, account, 0, 1, 1) == "repository"
