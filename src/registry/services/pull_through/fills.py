@@ -1,9 +1,13 @@
-"""The fills that readers of this process wait for: one per account and digest, whoever asks."""
+"""The fills that readers of this process wait for: one per repository and digest.
+
+Two repositories that want the same blob do not share one: what the upstream of one has, that of the
+other may not have. The second fill follows the first, once its own upstream has said so.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
@@ -25,18 +29,18 @@ class Fills:
     """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str], tuple[Feed, asyncio.Task[None]]] = {}
+        self._running: dict[tuple[str, Hashable], tuple[Feed, asyncio.Task[None]]] = {}
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._turns_of: dict[str, asyncio.Semaphore] = {}
 
     def join(
-        self, account_id: str, digest: str, run: Callable[[Feed], Coroutine[Any, Any, None]]
+        self, account_id: str, blob: Hashable, run: Callable[[Feed], Coroutine[Any, Any, None]]
     ) -> Feed:
-        """Return the feed of a blob; `run` it in its turn, unless that was begun.
+        """Return the feed of a `blob` of some repository; `run` it in its turn, unless that began.
 
         The feed fails if too many blobs are being fetched for long.
         """
-        key = account_id, digest
+        key = account_id, blob
         if key in self._running:
             return self._running[key][0]
         feed = Feed()
@@ -72,7 +76,7 @@ class Fills:
         except Unavailable as error:
             feed.fail(error)
 
-    def _end(self, key: tuple[str, str]) -> None:
+    def _end(self, key: tuple[str, Hashable]) -> None:
         feed, _ = self._running.pop(key)
         feed.fail(Unavailable("the fetch was broken off; try again", retry_after=5))
         if all(account_id != key[0] for account_id, _ in self._running):

@@ -21,7 +21,7 @@ from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
-from registry.services.pull_through.following import follow, is_free
+from registry.services.pull_through.following import follow, is_free, may_follow
 from registry.upstream.base import NotUpstream, UpstreamFailed
 
 _ROUNDS: Final = 20
@@ -66,6 +66,8 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
         try:
             if found is not None and not is_free(ctx, found):
+                if not may_follow(source, found):
+                    source = await _confirmed(ctx, source)
                 if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
                     return True
                 continue
@@ -83,8 +85,20 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     return False
 
 
+async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
+    """Return the source of a blob that its upstream has, as that says.
+
+    Raises:
+        NotUpstream, UpstreamFailed: it does not, or gave no usable answer.
+
+    """
+    assert ctx.upstream is not None
+    await ctx.upstream.head_blob(source.remote, source.digest)
+    return source._replace(is_known=True)
+
+
 async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
-    """Return True if the account has the blob; readers then get the rest of it from the store.
+    """Return True if the blob is there by now; readers then get the rest of it from the store.
 
     What they have had may be of a fill that was given up. Unless it is of these very bytes, it is
     taken back.
@@ -98,12 +112,18 @@ async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 def _held_as(tx: Connection, source: Source) -> str | None:
-    """Return the id of the blob's bytes if some repository of the account has it, undamaged."""
+    """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
+
+    It may if it has them, or if any of the account has and its upstream is known to have the blob.
+    """
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
         return None
-    held = objects.holders(tx, source.account_id, canonical, 1)
-    return next((link.stored_id for _, link in held if link.damage is None), None)
+    own = objects.find_link_alone(tx, source.name.handle, source.name.repository, canonical)
+    held = [own] if own else []
+    if source.is_known:
+        held += [link for _, link in objects.holders(tx, source.account_id, canonical, 1)]
+    return next((link.stored_id for link in held if link.damage is None), None)
 
 
 def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:
