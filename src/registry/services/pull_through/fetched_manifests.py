@@ -77,7 +77,7 @@ async def fetch_missing(
     if is_absent:
         raise not_upstream(name, reference)
     return await ctx.manifest_fetches.join(
-        (name, reference), lambda: _fetch(ctx, way, name, reference)
+        name.handle, (name, reference), lambda: _fetch(ctx, way, name, reference)
     )
 
 

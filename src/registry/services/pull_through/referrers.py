@@ -25,6 +25,7 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
 from registry.services.pull_through.manifests import pull_manifest
+from registry.services.pull_through.turns import NoTurn
 from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 
 
@@ -77,11 +78,15 @@ async def list_upstream_referrers(
         return UpstreamReferrers(_read(cached.body), None) if cached else None
     try:
         body = await ctx.referrer_fetches.join(
-            (name, subject), lambda: _ask(ctx, way, name, subject, known.repository)
+            name.handle,
+            (name, subject),
+            lambda: _ask(ctx, way, name, subject, known.repository),
         )
-    except UpstreamFailed as failure:
+    except (UpstreamFailed, NoTurn) as failure:
         if cached is None:
-            raise as_error(failure, now) from None
+            raise (
+                as_error(failure, now) if isinstance(failure, UpstreamFailed) else failure
+            ) from None
         return UpstreamReferrers(_read(cached.body), cached.checked_at)
     return UpstreamReferrers(_read(body), None)
 
