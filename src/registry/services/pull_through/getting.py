@@ -22,7 +22,8 @@ from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
 from registry.services.pull_through.following import follow, is_free, may_follow
-from registry.upstream.base import NotUpstream, UpstreamFailed
+from registry.services.pull_through.upstream_states import record_failure
+from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 
 _ROUNDS: Final = 20
 """How often the worker that fetches may change before readers are told to come again."""
@@ -48,7 +49,9 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
             f"the upstream of {source.name} has no blob {source.digest}", digest=str(source.digest)
         )
     except DigestMismatch:
-        failure = Unavailable("upstream registry: it sent other bytes than those of the digest")
+        broken = UpstreamBroken("it sent other bytes than those of the digest")
+        failure = as_error(broken, ctx.clock())
+        await _note(ctx, source, broken)
         _log.warning("the upstream of %s sent wrong bytes for %s", source.name, source.digest)
     except UploadLeaseLost:
         pass
@@ -58,6 +61,13 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
         _log.exception("the fill of blob %s has failed", source.digest)
     finally:
         feed.fail(failure)
+
+
+async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) -> None:
+    """Count a fault of the upstream that was found once all its bytes had come."""
+    with suppress(Unavailable):  # readers are told all the same
+        rule_id = source.remote.rule_id
+        await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
 async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
