@@ -25,6 +25,7 @@ from registry.services.images.manifests import ManifestPut
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.remote import remote_of
 from registry.services.pull_through.repositories import cached_repository, change_by_rule
+from registry.services.pull_through.upstream_states import record_failure
 from registry.services.repositories.names import name_unknown
 from registry.upstream.base import (
     FetchedManifest,
@@ -78,7 +79,7 @@ async def fetch_missing(
     if is_absent:
         raise not_upstream(name, reference)
     return await ctx.manifest_fetches.join(
-        (name, reference), lambda: _fetch(ctx, way, name, reference)
+        name.handle, (name, reference), lambda: _fetch(ctx, way, name, reference)
     )
 
 
@@ -109,10 +110,12 @@ async def store_fetched(
         kept = await ctx.database.write(
             _store, ctx, way.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag
         )
-    except DigestMismatch:
-        raise UpstreamBroken("it sent other bytes than those of the digest") from None
-    except ManifestInvalid as error:
-        raise UpstreamBroken(f"it sent no manifest that can be stored: {error.message}") from None
+    except (DigestMismatch, ManifestInvalid) as error:
+        why = f": {error.message}" if isinstance(error, ManifestInvalid) else ""
+        words = "no manifest that can be stored" if why else "other bytes than those of the digest"
+        noted = UpstreamBroken(f"it sent {words}")  # without what the upstream may have written
+        await ctx.database.write_relaxed(record_failure, way.rule.id, noted, ctx.clock())
+        raise UpstreamBroken(f"{noted}{why}") from None
     ctx.pulls.cache.fetched(way.rule.id, len(fetched.body), is_image=True)
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)

@@ -23,6 +23,14 @@ _WATCH_SECONDS: Final = 0.5
 """Between looks whether the other worker is still there."""
 
 
+def may_follow(source: Source, found: Fill) -> bool:
+    """Return True if a fill is for the same repository, or its upstream is known to have the blob.
+
+    Else the upstream of another repository would answer for this one's.
+    """
+    return source.is_known or found.upload.repository_id == source.repository_id
+
+
 def is_free(ctx: ServiceContext, found: Fill) -> bool:
     """Return True if no worker fetches the blob now: it has let go, or has died."""
     upload = found.upload
@@ -58,9 +66,11 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
-    """Return the fill, if another worker fetches it now."""
+    """Return the fill, if another worker fetches it now, and may for this repository."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.digest)
-    return None if found is None or is_free(ctx, found) else found
+    if found is None or is_free(ctx, found) or not may_follow(source, found):
+        return None
+    return found
 
 
 async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) -> bool:

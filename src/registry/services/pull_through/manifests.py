@@ -30,6 +30,7 @@ from registry.services.pull_through.fetched_manifests import (
     way_to,
 )
 from registry.services.pull_through.repositories import change_by_rule
+from registry.services.pull_through.turns import NoTurn
 from registry.services.repositories.locks import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import (
@@ -82,9 +83,12 @@ async def _look_again(
     )
     if not is_mine:
         return found
-    return await ctx.manifest_fetches.join(
-        ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
-    )
+    try:
+        return await ctx.manifest_fetches.join(
+            name.handle, ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
+        )
+    except NoTurn:
+        return found
 
 
 async def _look(

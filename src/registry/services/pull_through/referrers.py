@@ -25,6 +25,7 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
 from registry.services.pull_through.manifests import pull_manifest
+from registry.services.pull_through.turns import NoTurn
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
 
 
@@ -77,14 +78,16 @@ async def list_upstream_referrers(
         return UpstreamReferrers(_read(cached.body), None) if cached else None
     try:
         body = await ctx.referrer_fetches.join(
-            (name, subject), lambda: _ask(ctx, way, name, subject, known.repository)
+            name.handle,
+            (name, subject),
+            lambda: _ask(ctx, way, name, subject, known.repository),
         )
-    except (UpstreamFailed, HiddenUpstream) as failure:
+    except (UpstreamFailed, HiddenUpstream, NoTurn) as failure:
         if cached is not None:
             return UpstreamReferrers(_read(cached.body), cached.checked_at)
         if isinstance(failure, HiddenUpstream):
             return None
-        raise as_error(failure, now) from None
+        raise (as_error(failure, now) if isinstance(failure, UpstreamFailed) else failure) from None
     return UpstreamReferrers(_read(body), None)
 
 
