@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from functools import partial
 from pathlib import Path
@@ -9,15 +10,18 @@ from typing import Final
 
 import pytest
 
+from cloudcore.serving.body import Message, Scope
+from registry.distribution.response import BlobBody, Response, send_response
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.services.pull_through.feed import Feed, Rewound, Stage
+from registry.services.pull_through.feed import Feed, Rewound
 from registry.services.pull_through.feed_reader import FeedReader
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.remote import no_credential, remote_of
+from registry.services.pull_through.staged_parts import Stage
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import HANDLE, REPOSITORY, Worker, fills_world
 
@@ -63,6 +67,42 @@ async def test_the_rest_is_read_from_the_store(
         assert begun + b"".join([part async for part in stream]) == BLOB
         late = (await reader_of(worker, feed)).stream(MIB + 5)
         assert b"".join([part async for part in late]) == BLOB[MIB + 5 :]
+
+
+@pytest.mark.parametrize(
+    ("seals", "kind"), [(False, "http.response.zerocopysend"), (True, "entrepot.send_parts")]
+)
+async def test_the_rest_is_sent_as_that_of_any_stored_blob(
+    metadata_url: str, tmp_path: Path, seals: bool, kind: str
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        assert await worker.pull(DIGEST) == BLOB
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key))
+        feed.append(BLOB[:MIB])
+        kinds: list[str] = []
+        body = b""
+
+        async def send(message: Message) -> None:
+            nonlocal body
+            kinds.append(message["type"])
+            body += message.get("body", b"")
+            if message["type"] == "http.response.body" and not feed.has_ended:
+                await bring_the_rest(worker, feed)
+            elif message["type"] == "entrepot.send_parts":
+                body += b"".join(bytes(part) for part in message["parts"](0))
+            elif message["type"] == "http.response.zerocopysend":
+                body += os.pread(message["file"], message["count"], message["offset"])
+
+        names = "http.response.zerocopysend", "entrepot.send_parts"
+        scope: Scope = {"method": "GET", "extensions": {name: {} for name in names}}
+        reader = await reader_of(worker, feed)
+        await send_response(scope, send, Response(200, [], BlobBody(reader, 0, len(BLOB))), b"id")
+        assert kinds == ["http.response.start", "http.response.body", kind]
+        assert body == BLOB
 
 
 @pytest.mark.parametrize("came", [MIB, len(BLOB)])

@@ -28,9 +28,10 @@ from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.upload_sessions import Session
 from registry.services.blobs.upload_stages import discard_stage, new_stage_seal, open_stage
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.fill_staging import FillStage
+from registry.services.pull_through.staged_parts import Stage
 from registry.upstream.base import (
     BlobStream,
     NotUpstream,

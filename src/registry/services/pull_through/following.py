@@ -13,8 +13,9 @@ from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.services.blobs.upload_leases import has_run_out
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.staged_parts import Stage
 
 _LOOK_SECONDS: Final = 0.02
 """Between looks for the first bytes; they take longer as time passes."""
