@@ -67,7 +67,7 @@ async def test_what_callers_have_left_is_not_more_than_so_much_at_once() -> None
     await asyncio.wait_for(begun.wait(), 10)
     for caller in callers[:-1]:
         caller.cancel()
-    assert await fetches.join("two", 0, other) == "of another account"
+    assert await fetches.join("two", "other", other) == "of another account"
     assert running == MOST_OF_ACCOUNT
     go_on.set()
     assert await callers[-1] == "here"
