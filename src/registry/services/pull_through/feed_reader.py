@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 
 from registry.blobstore.base import (
     BlobReader,
@@ -51,7 +52,7 @@ class FeedReader(OpenObject):
 
         Raises:
             PlatformError: the fill has failed.
-            Rewound, StagedDropped: bytes that were given are fetched anew.
+            Rewound: bytes that were given are fetched anew.
             StoreUnavailable: what is staged cannot be read.
 
         """
@@ -113,22 +114,21 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
-        """Return bytes that are not in memory; none if they have moved to the store meanwhile."""
-        try:
-            return await (await self._join()).part_at(offset, staged)
-        except (ObjectUnknown, StagedDropped):
-            if not self._feed.is_right:
-                raise StagedDropped("the staged bytes are gone") from None
-            return b""
+        """Return bytes that are not in memory; none if they are elsewhere by now."""
+        feed = self._feed
+        parts = feed.staged_parts(self._reader)
+        if parts is not None:
+            await self._join(parts)
+            with suppress(ObjectUnknown, StagedDropped):
+                return await parts.part_at(offset, staged)
+        # They are gone: an end of the fill follows, or another stage.
+        if not feed.has_ended and feed.staged_parts(self._reader) is parts:
+            await feed.changed()
+        return b""
 
-    async def _join(self) -> StagedParts:
-        """Return what the readers of the staged file share."""
-        staged = self._feed.staged_parts(self._reader)
-        if staged is None:
-            raise StagedDropped("nothing is staged")
-        if self._staged is not staged:
-            before, self._staged = self._staged, staged
-            staged.join()
+    async def _join(self, parts: StagedParts) -> None:
+        if self._staged is not parts:
+            before, self._staged = self._staged, parts
+            parts.join()
             if before is not None:
                 await before.leave()
-        return staged
