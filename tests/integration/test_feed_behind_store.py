@@ -16,6 +16,7 @@ from cloudcore.serving.body import Message, Scope
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
 from registry.blobstore.filesystem import FilesystemStore
 from registry.distribution.response import BlobBody, Response, send_response
+from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
@@ -160,3 +161,24 @@ async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
             feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), 2 * MIB)
             assert BLOB[5:].startswith(await begun)
             await reader.aclose()
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    async def not_recorded() -> OpenObject:
+        raise BlobUnknown("the worker that fetches has not recorded it yet")
+
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), MIB)
+        feed.append(BLOB[MIB:])
+        feed.finish()
+        reader = FeedReader(feed, worker.ctx.reader, not_recorded)
+        assert b"".join([part async for part in reader.stream()]) == BLOB
+        await reader.aclose()

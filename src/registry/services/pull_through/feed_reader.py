@@ -90,7 +90,7 @@ class FeedReader(OpenObject):
     async def whole(self) -> OpenObject:
         """Return the blob as it is stored; `aclose` releases it."""
         if self._whole is None:
-            self._whole = await self._open_stored()
+            self._whole = await self._open_whole()
         return self._whole
 
     async def aclose(self) -> None:
@@ -103,6 +103,20 @@ class FeedReader(OpenObject):
         finally:
             if whole is not None:
                 await whole.aclose()
+
+    async def _open_whole(self) -> OpenObject:
+        """Open what was staged: another worker that has fetched it may not have recorded it yet.
+
+        If that is gone, the account has kept other bytes with this digest.
+        """
+        stage = self._feed.stage
+        if stage is not None:
+            with suppress(ObjectUnknown):
+                opened = await self._reader.open_staged(*stage)
+                if opened.length is not None:
+                    return opened
+                await opened.aclose()
+        return await self._open_stored()
 
     def _check(self, start: int, offset: int) -> None:
         """Raise if the fill has failed, or what was given since `start` is taken back."""
