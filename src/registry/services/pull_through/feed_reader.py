@@ -12,6 +12,7 @@ from registry.blobstore.base import (
     OpenObject,
     StagedDropped,
 )
+from registry.errors import BlobUnknown
 from registry.services.pull_through.feed import Feed, Rewound
 from registry.services.pull_through.staged_parts import StagedParts
 
@@ -105,18 +106,19 @@ class FeedReader(OpenObject):
                 await whole.aclose()
 
     async def _open_whole(self) -> OpenObject:
-        """Open what was staged: another worker that has fetched it may not have recorded it yet.
-
-        If that is gone, the account has kept other bytes with this digest.
-        """
+        """Open the stored blob; or what was staged, if its worker has not recorded it yet."""
         stage = self._feed.stage
-        if stage is not None:
+        try:
+            return await self._open_stored()
+        except BlobUnknown:
+            if stage is None:
+                raise
             with suppress(ObjectUnknown):
                 opened = await self._reader.open_staged(*stage)
                 if opened.length is not None:
                     return opened
                 await opened.aclose()
-        return await self._open_stored()
+            raise
 
     def _check(self, start: int, offset: int) -> None:
         """Raise if the fill has failed, or what was given since `start` is taken back."""
