@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,7 +13,10 @@ from typing import Final
 import pytest
 
 from cloudcore.serving.body import Message, Scope
+from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
+from registry.blobstore.filesystem import FilesystemStore
 from registry.distribution.response import BlobBody, Response, send_response
+from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
@@ -123,3 +128,57 @@ async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
         with pytest.raises(Rewound):
             await anext(stream)
         assert b"".join([part async for part in late]) == BLOB
+
+
+class Telling(FilesystemStore):
+    """A store that tells when staged bytes were not there."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.missed = asyncio.Event()
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        try:
+            return await super().open_staged(upload_id, data_key)
+        except ObjectUnknown:
+            self.missed.set()
+            raise
+
+
+async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    async with fills_world(metadata_url, tmp_path, DrippingUpstream(BLOB)) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(worker.ctx.new_id(), None), 2 * MIB)
+        with closing(Telling(tmp_path)) as store:
+            reader = FeedReader(feed, store, partial(open_blob, worker.ctx, NAME, found))
+            begun = asyncio.ensure_future(anext(reader.stream(5)))
+            await store.missed.wait()
+            feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), 2 * MIB)
+            assert BLOB[5:].startswith(await begun)
+            await reader.aclose()
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    async def not_recorded() -> OpenObject:
+        raise BlobUnknown("the worker that fetches has not recorded it yet")
+
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), MIB)
+        feed.append(BLOB[MIB:])
+        feed.finish()
+        reader = FeedReader(feed, worker.ctx.reader, not_recorded)
+        assert b"".join([part async for part in reader.stream()]) == BLOB
+        await reader.aclose()

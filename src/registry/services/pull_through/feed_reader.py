@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 
 from registry.blobstore.base import (
     BlobReader,
@@ -11,6 +12,7 @@ from registry.blobstore.base import (
     OpenObject,
     StagedDropped,
 )
+from registry.errors import BlobUnknown
 from registry.services.pull_through.feed import Feed, Rewound
 from registry.services.pull_through.staged_parts import StagedParts
 
@@ -51,7 +53,7 @@ class FeedReader(OpenObject):
 
         Raises:
             PlatformError: the fill has failed.
-            Rewound, StagedDropped: bytes that were given are fetched anew.
+            Rewound: bytes that were given are fetched anew.
             StoreUnavailable: what is staged cannot be read.
 
         """
@@ -89,7 +91,7 @@ class FeedReader(OpenObject):
     async def whole(self) -> OpenObject:
         """Return the blob as it is stored; `aclose` releases it."""
         if self._whole is None:
-            self._whole = await self._open_stored()
+            self._whole = await self._open_whole()
         return self._whole
 
     async def aclose(self) -> None:
@@ -103,6 +105,21 @@ class FeedReader(OpenObject):
             if whole is not None:
                 await whole.aclose()
 
+    async def _open_whole(self) -> OpenObject:
+        """Open the stored blob; or what was staged, if its worker has not recorded it yet."""
+        stage = self._feed.stage
+        try:
+            return await self._open_stored()
+        except BlobUnknown:
+            if stage is None:
+                raise
+            with suppress(ObjectUnknown):
+                opened = await self._reader.open_staged(*stage)
+                if opened.length is not None:
+                    return opened
+                await opened.aclose()
+            raise
+
     def _check(self, start: int, offset: int) -> None:
         """Raise if the fill has failed, or what was given since `start` is taken back."""
         feed = self._feed
@@ -113,22 +130,21 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
-        """Return bytes that are not in memory; none if they have moved to the store meanwhile."""
-        try:
-            return await (await self._join()).part_at(offset, staged)
-        except (ObjectUnknown, StagedDropped):
-            if not self._feed.is_right:
-                raise StagedDropped("the staged bytes are gone") from None
-            return b""
+        """Return bytes that are not in memory; none if they are elsewhere by now."""
+        feed = self._feed
+        parts = feed.staged_parts(self._reader)
+        if parts is not None:
+            await self._join(parts)
+            with suppress(ObjectUnknown, StagedDropped):
+                return await parts.part_at(offset, staged)
+        # They are gone: an end of the fill follows, or another stage.
+        if not feed.has_ended and feed.staged_parts(self._reader) is parts:
+            await feed.changed()
+        return b""
 
-    async def _join(self) -> StagedParts:
-        """Return what the readers of the staged file share."""
-        staged = self._feed.staged_parts(self._reader)
-        if staged is None:
-            raise StagedDropped("nothing is staged")
-        if self._staged is not staged:
-            before, self._staged = self._staged, staged
-            staged.join()
+    async def _join(self, parts: StagedParts) -> None:
+        if self._staged is not parts:
+            before, self._staged = self._staged, parts
+            parts.join()
             if before is not None:
                 await before.leave()
-        return staged

@@ -8,7 +8,7 @@ from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StagedDropped
 from registry.errors import StoreUnavailable
-from registry.metadata.blobs.uploads import Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.services.blobs.upload_leases import has_run_out
@@ -55,7 +55,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         found = await _find(ctx, source)
         if found is None:
             return False
-        if found.size is not None:
+        if found.size is not None and not _is_copied(found.upload):
             try:
                 return await _feed(ctx, source, feed, found)
             except ObjectUnknown:  # nothing has been written yet
@@ -72,6 +72,14 @@ async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
     if found is None or is_free(ctx, found) or not may_follow(source, found):
         return None
     return found
+
+
+def _is_copied(upload: Upload) -> bool:
+    """Return True while a worker that has taken the first one's fill over copies its bytes.
+
+    The copy may have fewer of them, and who has read on would be cut off.
+    """
+    return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
 
 
 async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) -> bool:
