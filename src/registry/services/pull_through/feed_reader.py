@@ -11,7 +11,7 @@ from registry.blobstore.base import (
     OpenObject,
     StagedDropped,
 )
-from registry.services.pull_through.feed import Feed, Rewound
+from registry.services.pull_through.feed import Dropped, Feed, Rewound
 from registry.services.pull_through.staged_parts import StagedParts
 
 OpenStored = Callable[[], Awaitable[OpenObject]]
@@ -51,7 +51,7 @@ class FeedReader(OpenObject):
 
         Raises:
             PlatformError: the fill has failed.
-            Rewound, StagedDropped: bytes that were given are fetched anew.
+            Rewound, Dropped: bytes are fetched anew.
             StoreUnavailable: what is staged cannot be read.
 
         """
@@ -109,7 +109,7 @@ class FeedReader(OpenObject):
         if feed.failure is not None:
             raise feed.failure
         if any(max(start, rewound) < offset for rewound in feed.rewinds[self._seen_rewinds :]):
-            raise Rewound("bytes that were sent are fetched again")
+            raise Rewound("bytes that were sent are fetched again", retry_after=1)
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
@@ -118,14 +118,14 @@ class FeedReader(OpenObject):
             return await (await self._join()).part_at(offset, staged)
         except (ObjectUnknown, StagedDropped):
             if not self._feed.is_right:
-                raise StagedDropped("the staged bytes are gone") from None
+                raise Dropped("the staged bytes are gone; try again", retry_after=1) from None
             return b""
 
     async def _join(self) -> StagedParts:
         """Return what the readers of the staged file share."""
         staged = self._feed.staged_parts(self._reader)
         if staged is None:
-            raise StagedDropped("nothing is staged")
+            raise Dropped("nothing is staged; try again", retry_after=1)
         if self._staged is not staged:
             before, self._staged = self._staged, staged
             staged.join()
