@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 import uvicorn
 from uvicorn.server import ServerState
 
+from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
 from cloudcore.serving.body_start import Begun, begun_again, read_few
 from cloudcore.serving.limits import ServerLimits
@@ -198,6 +199,12 @@ class SampleApplication:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise ValueError("a secret")
+
+    async def get_cut(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Learn that there is no more when half the response is out."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise Unavailable("the upstream has gone")
 
     async def get_short(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Promise more than is sent."""

@@ -221,6 +221,19 @@ def test_half_a_response_cannot_be_taken_for_a_whole_one(
             client.response()
 
 
+def test_a_response_that_an_expected_error_cuts_off_is_a_warning(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server.connect() as client:
+        client.send(request("GET", "/v2/cut"))
+        with pytest.raises((ConnectionResetError, OSError, Exception)):
+            client.response()
+    wait_until(lambda: bool(caplog.records))
+    assert [(each.levelname, each.exc_info, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", None, "the response was cut off: the upstream has gone")
+    ]
+
+
 def test_the_application_learns_that_its_client_left(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(request("GET", "/v2/watch"))

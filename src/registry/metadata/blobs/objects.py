@@ -269,25 +269,22 @@ _UNLINK: Final = Statement(
         _l.manifest_refs == text("0"),
     )
 )
-_HOLDERS: Final = Statement(
-    page(
-        select(
-            repositories.c.name,
-            *_LINK_COLUMNS,
-        )
-        .select_from(blob_objects)
-        .join(repository_blobs, _l.object_id == _o.id)
-        .join(repositories, repositories.c.id == _l.repository_id)
-        .outerjoin(blob_object_keys, _WRAP_OF_LINK)
-        .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-        .where(
-            _o.account_id == bindparam("account_id"),
-            _o.digest == bindparam("digest"),
-            _CURRENT,
-            repositories.c.deleted_at.is_(None),
-        )
+OF_ACCOUNT: Final = (
+    select(repositories.c.name, *_LINK_COLUMNS)
+    .select_from(blob_objects)
+    .join(repository_blobs, _l.object_id == _o.id)
+    .join(repositories, repositories.c.id == _l.repository_id)
+    .outerjoin(blob_object_keys, _WRAP_OF_LINK)
+    .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.digest == bindparam("digest"),
+        _CURRENT,
+        repositories.c.deleted_at.is_(None),
     )
 )
+"""The links of an account's current object with a digest, each after its repository's name."""
+_HOLDERS: Final = Statement(page(OF_ACCOUNT))
 _ADD_ALIAS: Final = Statement(
     insert(digest_aliases)
     .values(

@@ -98,6 +98,19 @@ class _NoRepositoryError(Exception):
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
+    Raises:
+        UploadLeaseLost, OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown, NotWrapped,
+            StoreUnavailable: see `record_new`.
+
+    """
+    if not await record_new(ctx, new, ending):
+        await drop_stored(ctx, new.stored)
+
+
+async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> bool:
+    """Write the rows that make stored bytes a blob.
+
+    Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
     With `ending`, end that upload session in the same transaction.
 
     Raises:
@@ -124,8 +137,8 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    if kept.stored_id != stored.object_id and (kept.is_certain or not await _is_owned(ctx, stored)):
-        await drop_stored(ctx, stored)
+    is_new = kept.stored_id == stored.object_id
+    return is_new or (not kept.is_certain and await _is_owned(ctx, stored))
 
 
 async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
