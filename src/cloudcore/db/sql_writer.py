@@ -23,26 +23,39 @@ _Texts = dict[str, list[str]]
 
 
 class SqlWriter:
-    """Writes the SQL of modules: a child imports them with SQLAlchemy, answers, and ends.
+    """Writes the SQL of modules: a child imports them with SQLAlchemy, and answers in JSON lines.
 
-    The first child starts at once, and loads SQLAlchemy while its parent loads other things.
+    The first child starts at once, and loads SQLAlchemy while its parent loads other things. After
+    `close`, a question starts another.
     """
 
     def __init__(self) -> None:
-        self._prepared: subprocess.Popen[bytes] | None = _start()
+        self._child: subprocess.Popen[bytes] | None = _start()
 
-    def __call__(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the texts of each module, in the order in which it makes its statements.
 
         Raises:
-            RuntimeError: the child failed; it has written why on standard error.
+            RuntimeError: the child has ended; it has written why on standard error.
 
         """
-        child, self._prepared = self._prepared or _start(), None
-        answer, _ = child.communicate(msgspec.json.encode(_Wanted(dialect, list(modules))))
-        if child.returncode:
-            raise RuntimeError(f"the process that writes SQL ended with status {child.returncode}")
-        return msgspec.json.decode(answer, type=_Texts)
+        if self._child is None:
+            self._child = _start()
+        asked, answers = self._child.stdin, self._child.stdout
+        assert asked is not None
+        assert answers is not None
+        try:
+            asked.write(msgspec.json.encode(_Wanted(dialect, list(modules))) + b"\n")
+            asked.flush()
+            return msgspec.json.decode(answers.readline(), type=_Texts)
+        except (BrokenPipeError, msgspec.DecodeError):
+            raise RuntimeError("the process that writes SQL has ended; see its error") from None
+
+    def close(self) -> None:
+        """Let the child end, and wait for it."""
+        if self._child is not None:
+            self._child.communicate()
+            self._child = None
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -52,15 +65,14 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Be the child; without a question, end."""
-    gc.disable()  # it lives for a second, and keeps nearly all that it makes
-    from cloudcore.db.statement import texts_of  # noqa: PLC0415 - the parent must not
+    """Be the child: answer each line of standard input, until there are no more."""
+    gc.disable()  # it lives for seconds, and keeps nearly all that it makes
+    from cloudcore.db.statement import texts_of  # noqa: PLC0415 - the parent must not load it
 
-    question = sys.stdin.buffer.read()
-    if question:
-        wanted = msgspec.json.decode(question, type=_Wanted)
+    for line in sys.stdin.buffer:
+        wanted = msgspec.json.decode(line, type=_Wanted)
         for module in wanted.modules:
             import_module(module)
         texts = {module: texts_of(module, wanted.dialect) for module in wanted.modules}
-        sys.stdout.buffer.write(msgspec.json.encode(texts))
-        sys.stdout.flush()
+        sys.stdout.buffer.write(msgspec.json.encode(texts) + b"\n")
+        sys.stdout.buffer.flush()

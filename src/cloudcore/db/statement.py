@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -45,8 +45,16 @@ _POSTGRESQL: Dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore
 _POSTGRESQL.statement_compiler = _PostgresqlCompiler
 
 
-Write = Callable[[str, Sequence[str]], Mapping[str, Sequence[str]]]
-"""Returns the texts of all statements of modules, for a dialect ("sqlite", "postgresql")."""
+class Writer(Protocol):
+    """Writes SQL in the place of this process (`sql_writer`)."""
+
+    def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the texts of all statements of `modules` for "sqlite" or "postgresql"."""
+        ...
+
+    def close(self) -> None:
+        """Free what it needs; it may be asked again."""
+        ...
 
 
 class Statement:
@@ -81,7 +89,7 @@ class Statement:
 _DIALECTS: Final = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
 _ALL: Final[WeakSet[Statement]] = WeakSet()
 _MADE: Final = Counter[str]()
-_writers: Final[list[Write]] = []
+_writers: Final[list[Writer]] = []
 
 
 def _place() -> tuple[str, int]:
@@ -94,16 +102,16 @@ def _place() -> tuple[str, int]:
     return module, _MADE[module] - 1
 
 
-def let_write(write: Write) -> None:
-    """Take the texts from `write` instead of compiling them."""
-    _writers[:] = [write]
+def let_write(writer: Writer) -> None:
+    """Take the texts from `writer` instead of compiling them."""
+    _writers[:] = [writer]
 
 
 def _written(wanted: Statement, dialect: str) -> str:
     """Take the texts of all modules that miss theirs; return that of `wanted`."""
     missing = [each for each in _ALL if dialect not in vars(each)]
     modules = sorted({each.module for each in missing if each.module != "__main__"})
-    texts = _writers[0](dialect, modules)
+    texts = _writers[0].write(dialect, modules)
     for each in missing:
         if len(texts.get(each.module, ())) == _MADE[each.module]:
             vars(each)[dialect] = texts[each.module][each.number]
@@ -123,6 +131,8 @@ def compile_all(*, for_postgresql: bool) -> None:
     """Compile the statements of all modules that are loaded, in 0.6 ms each."""
     for statement in tuple(_ALL):
         _ = statement.postgresql if for_postgresql else statement.sqlite
+    for writer in _writers:
+        writer.close()
 
 
 class _Texts(GenericFunction[str]):
