@@ -20,8 +20,9 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
-import uvicorn
 import uvicorn.lifespan.on  # which uvicorn would load in each worker
+import uvicorn.server
+from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog
@@ -161,7 +162,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
         application.on_event = counter.count
-    config = uvicorn.Config(
+    config = Config(
         application,
         http=http_protocol(worker),
         ws="none",
@@ -189,12 +190,12 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     return 0
 
 
-class Server(uvicorn.Server):
+class Server(uvicorn.server.Server):
     """A uvicorn server whose drain has a time limit."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         service: Service,
         worker: ServerWorker,
         counter: Counter,
@@ -244,7 +245,7 @@ class Server(uvicorn.Server):
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
         config = cast(
-            "uvicorn.Config",
+            "Config",
             SimpleNamespace(loaded_app=MetricsApplication(self._service.counters, self._measure)),
         )
         connect = functools.partial(

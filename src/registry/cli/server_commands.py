@@ -232,9 +232,9 @@ def _to_serve(options: argparse.Namespace) -> Settings:
     """Return the settings; if there are workers to fork, keep out what they need not load."""
     settings = settings_of(options)
     if settings.workers > 1:
-        from registry.cli.lean_start import write_sql_apart  # noqa: PLC0415
+        from registry.cli.lean_start import start_lean  # noqa: PLC0415
 
-        write_sql_apart()
+        start_lean()
     return settings
 
 
