@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from typing import Final
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
 
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
@@ -23,6 +27,16 @@ _MOST_BYTES: Final = 8 << 20
 """Bytes of blocks of one size after which another allocator must be in the place of pymalloc."""
 _LARGEST_HOLE: Final = 64 << 10
 _MARGIN: Final = 8 << 10
+_MAPPINGS: Final = Path("/proc/self/smaps")
+_MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)", re.MULTILINE)
+_WRITTEN: Final = re.compile(r"^Anonymous: +(\d+)", re.MULTILINE)
+
+
+class _Mapping(NamedTuple):
+    start: int
+    size: int
+    is_code: bool
+    """It is a part of a file of which this process has written nothing."""
 
 
 def limit_arenas() -> None:
@@ -40,6 +54,7 @@ def settle() -> None:
     """Prepare the memory of this process for forks; call it after everything is loaded."""
     gc.collect()
     gc.freeze()  # the collector leaves alone what is there now
+    _unmap_code()
     _fill_pools()
     _fill_heap()
 
@@ -76,3 +91,27 @@ def _fill_heap() -> None:
         if not found or found >= end:  # there is no hole of this size any more
             libc.free(found)
             size -= max(16, size >> 4)
+
+
+def _unmap_code() -> None:
+    """Let the kernel unmap the code of libraries, of which some ran only while they were loaded.
+
+    What is needed again, it maps again, from its page cache. Nothing is unmapped that was written,
+    such as the addresses that the dynamic linker has put into tables.
+    """
+    if not _MAPPINGS.exists() or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for mapping in tuple(_mappings(_MAPPINGS.read_text())):
+        if mapping.is_code:
+            libc.madvise(mapping.start, mapping.size, mmap.MADV_DONTNEED)
+
+
+def _mappings(smaps: str) -> Iterator[_Mapping]:
+    for found in _MAPPING.finditer(smaps):
+        start, end, rights, inode = found.groups()
+        written = _WRITTEN.search(smaps, found.end())
+        is_clean = written is not None and written[1] == "0"
+        is_code = rights in ("r-xp", "r--p") and inode != "0" and is_clean
+        yield _Mapping(int(start, 16), int(end, 16) - int(start, 16), is_code)
