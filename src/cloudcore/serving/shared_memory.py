@@ -12,9 +12,10 @@ import ctypes
 import gc
 import mmap
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
@@ -32,13 +33,6 @@ _MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)", 
 _WRITTEN: Final = re.compile(r"^Anonymous: +(\d+)", re.MULTILINE)
 
 
-class _Mapping(NamedTuple):
-    start: int
-    size: int
-    is_code: bool
-    """It is a part of a file of which this process has written nothing."""
-
-
 def limit_arenas() -> None:
     """Let all threads share two arenas of malloc; call it before the first thread starts.
 
@@ -52,6 +46,7 @@ def limit_arenas() -> None:
 
 def settle() -> None:
     """Prepare the memory of this process for forks; call it after everything is loaded."""
+    sys._clear_type_cache()  # it refers to names, which a worker would soon replace by others
     gc.collect()
     gc.freeze()  # the collector leaves alone what is there now
     _unmap_code()
@@ -103,15 +98,14 @@ def _unmap_code() -> None:
         return
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    for mapping in tuple(_mappings(_MAPPINGS.read_text())):
-        if mapping.is_code:
-            libc.madvise(mapping.start, mapping.size, mmap.MADV_DONTNEED)
+    for start, size in tuple(_unwritten_code(_MAPPINGS.read_text())):
+        libc.madvise(start, size, mmap.MADV_DONTNEED)
 
 
-def _mappings(smaps: str) -> Iterator[_Mapping]:
+def _unwritten_code(smaps: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and size of each part of a file that this process has only read."""
     for found in _MAPPING.finditer(smaps):
         start, end, rights, inode = found.groups()
         written = _WRITTEN.search(smaps, found.end())
-        is_clean = written is not None and written[1] == "0"
-        is_code = rights in ("r-xp", "r--p") and inode != "0" and is_clean
-        yield _Mapping(int(start, 16), int(end, 16) - int(start, 16), is_code)
+        if rights in ("r-xp", "r--p") and inode != "0" and written and written[1] == "0":
+            yield int(start, 16), int(end, 16) - int(start, 16)
