@@ -48,7 +48,7 @@ texts = {
     for dialect in ("sqlite", "postgresql")
 }
 plain = {name: plain(name) for name in modules}
-loaded = "sqlalchemy.sql.compiler" in sys.modules
+loaded = "sqlalchemy.sql.elements" in sys.modules
 sys.stdout.buffer.write(msgspec.json.encode([loaded, texts, plain]))
 """
 
