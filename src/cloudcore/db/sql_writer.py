@@ -26,10 +26,11 @@ class SqlWriter:
     """Writes the SQL of modules: a child imports them with SQLAlchemy, and answers in JSON lines.
 
     The first child starts at once, and loads SQLAlchemy while its parent loads other things. After
-    `close`, a question starts another.
+    `close`, each question starts another, which ends with its answer.
     """
 
     def __init__(self) -> None:
+        self._is_closed = False
         self._child: subprocess.Popen[bytes] | None = _start()
 
     def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -50,9 +51,13 @@ class SqlWriter:
             return msgspec.json.decode(answers.readline(), type=_Texts)
         except (BrokenPipeError, msgspec.DecodeError):
             raise RuntimeError("the process that writes SQL has ended; see its error") from None
+        finally:
+            if self._is_closed:
+                self.close()
 
     def close(self) -> None:
         """Let the child end, and wait for it."""
+        self._is_closed = True
         if self._child is not None:
             self._child.communicate()
             self._child = None
