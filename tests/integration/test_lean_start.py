@@ -19,7 +19,7 @@ import msgspec
 
 if sys.argv[1] == "lean":
     from registry.cli.lean_start import start_lean
-    start_lean()
+    start_lean("sqlite:///")
 import registry.served
 for family in registry.served.FAMILIES:
     family.routes()
@@ -76,7 +76,7 @@ def test_without_sqlalchemy_all_statements_and_all_plain_values_are_the_same() -
 
 _LATE: Final = """
 from registry.cli.lean_start import start_lean
-start_lean()
+start_lean("sqlite:///")
 from sqlalchemy import select, text
 from cloudcore.db.statement import Statement
 

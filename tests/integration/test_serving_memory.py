@@ -31,7 +31,7 @@ import asyncio, sys
 from pathlib import Path
 from registry.cli.lean_start import start_lean
 
-start_lean()
+start_lean("sqlite:///")
 from registry.cli.run_server import load_before_fork
 from registry.cli.serve import run_serve
 from registry.main import Registry

@@ -25,13 +25,14 @@ _Texts = dict[str, list[str]]
 class SqlWriter:
     """Writes the SQL of modules: a child imports them with SQLAlchemy, and answers in JSON lines.
 
-    The first child starts at once, and loads SQLAlchemy while its parent loads other things. After
-    `close`, each question starts another, which ends with its answer.
+    The first child starts at once, and writes while its parent loads other things. After `close`,
+    each question starts another, which ends with its answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: str = "", modules: Sequence[str] = ()) -> None:
+        """Begin to write the SQL of `modules`, which will be asked for."""
         self._is_closed = False
-        self._child: subprocess.Popen[bytes] | None = _start()
+        self._child: subprocess.Popen[bytes] | None = _start(dialect, *modules)
 
     def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the texts of each module, in the order in which it makes its statements.
@@ -63,9 +64,9 @@ class SqlWriter:
             self._child = None
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(*expected: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own command
-        _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*_COMMAND, *expected], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
 
 
@@ -74,10 +75,15 @@ def main() -> None:
     gc.disable()  # it lives for seconds, and keeps nearly all that it makes
     from cloudcore.db.statement import texts_of  # noqa: PLC0415 - the parent must not load it
 
+    def texts(dialect: str, modules: Sequence[str]) -> _Texts:
+        for module in modules:
+            import_module(module)
+        return {module: texts_of(module, dialect) for module in modules}
+
+    dialect, *modules = sys.argv[1:] or [""]
+    texts(dialect, modules)  # each statement keeps its text
     for line in sys.stdin.buffer:
         wanted = msgspec.json.decode(line, type=_Wanted)
-        for module in wanted.modules:
-            import_module(module)
-        texts = {module: texts_of(module, wanted.dialect) for module in wanted.modules}
-        sys.stdout.buffer.write(msgspec.json.encode(texts) + b"\n")
+        answer = texts(wanted.dialect, wanted.modules)
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()

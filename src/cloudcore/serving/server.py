@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import resource
@@ -25,6 +24,7 @@ import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from cloudcore.serving import shared_memory
 from cloudcore.serving.access_log import AccessLog
 from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
@@ -237,8 +237,7 @@ class Server(uvicorn.server.Server):
             self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
-        gc.collect()
-        gc.freeze()  # objects from start-up stay; exclude them from garbage collections
+        shared_memory.begin()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:

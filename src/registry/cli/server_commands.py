@@ -234,7 +234,7 @@ def _to_serve(options: argparse.Namespace) -> Settings:
     if settings.workers > 1:
         from registry.cli.lean_start import start_lean  # noqa: PLC0415
 
-        start_lean()
+        start_lean(settings.database)
     return settings
 
 
