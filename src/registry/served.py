@@ -13,6 +13,7 @@ from cloudcore.audit.family import AuditNeeds
 from cloudcore.clock import uuid7
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.family import Family, vocabulary
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
@@ -166,6 +167,12 @@ def _routes(families: tuple[Family[ServingProcess], ...]) -> Routes:
     )
 
 
+@cache
+def _vocabulary(families: tuple[Family[ServingProcess], ...]) -> Vocabulary:
+    """Return what policies can name, made once per process."""
+    return vocabulary(families)
+
+
 async def _make_planes(
     process: ServingProcess, families: tuple[Family[ServingProcess], ...], readiness: Readiness
 ) -> PlaneApplications:
@@ -175,7 +182,7 @@ async def _make_planes(
         _routes(families),
         platform,
         needs={HEALTH: readiness} | {family.name: family.provided(process) for family in families},
-        vocabulary=vocabulary(families),
+        vocabulary=_vocabulary(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import resource
@@ -20,10 +19,12 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
-import uvicorn
 import uvicorn.lifespan.on  # which uvicorn would load in each worker
+import uvicorn.server
+from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from cloudcore.serving import shared_memory
 from cloudcore.serving.access_log import AccessLog
 from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
@@ -161,7 +162,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
         application.on_event = counter.count
-    config = uvicorn.Config(
+    config = Config(
         application,
         http=http_protocol(worker),
         ws="none",
@@ -189,12 +190,12 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     return 0
 
 
-class Server(uvicorn.Server):
+class Server(uvicorn.server.Server):
     """A uvicorn server whose drain has a time limit."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         service: Service,
         worker: ServerWorker,
         counter: Counter,
@@ -236,15 +237,14 @@ class Server(uvicorn.Server):
             self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
-        gc.collect()
-        gc.freeze()  # objects from start-up stay; exclude them from garbage collections
+        shared_memory.begin()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
         config = cast(
-            "uvicorn.Config",
+            "Config",
             SimpleNamespace(loaded_app=MetricsApplication(self._service.counters, self._measure)),
         )
         connect = functools.partial(

@@ -184,9 +184,10 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _dev(options: argparse.Namespace) -> int:
+    settings = _to_serve(options)
     from registry.cli.dev import run_dev  # noqa: PLC0415
 
-    return run_dev(settings_of(options))
+    return run_dev(settings)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -221,9 +222,20 @@ def _restore_admin(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    settings = _to_serve(options)
     from registry.cli.serve import run_serve  # noqa: PLC0415
 
-    return run_serve(settings_of(options))
+    return run_serve(settings)
+
+
+def _to_serve(options: argparse.Namespace) -> Settings:
+    """Return the settings; if there are workers to fork, keep out what they need not load."""
+    settings = settings_of(options)
+    if settings.workers > 1:
+        from registry.cli.lean_start import start_lean  # noqa: PLC0415
+
+        start_lean(settings.database)
+    return settings
 
 
 def _fsck(options: argparse.Namespace) -> int:
