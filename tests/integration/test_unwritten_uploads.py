@@ -270,9 +270,9 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
         whole, in_parts = await post(registry), await post(registry)
         other = f"?digest={digest_of(TWO)}"
         for method, target, body, statements, changes, durable in (
-            ("POST", UPLOADS, b"", 2, 0, 0),
-            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 6, 1, 1),
-            ("PATCH", in_parts, TWO, 3, 1, 1),
+            ("POST", UPLOADS, b"", 1, 0, 0),
+            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 5, 1, 1),
+            ("PATCH", in_parts, TWO, 2, 1, 1),
             ("GET", in_parts, b"", 1, 0, 0),
             ("PUT", in_parts + other, b"", 7, 1, 1),
         ):
