@@ -251,25 +251,27 @@ class _Threads:
     def _serve(self) -> None:
         session = self._new_session()
         inbox: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        while (accepted := self._next(inbox)) is not None:
+        self._offer(inbox)
+        while (accepted := inbox.get()) is not None:
             pending, give_up_at = accepted
             try:
                 pending.result = self._persist(session, pending, give_up_at)
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 pending.error = error
+            self._offer(inbox)  # first, so that whoever calls again gets this session
             answer([pending])
             del accepted, pending  # while idle, keep nothing that the call got and gave
         session.drop()
 
-    def _next(self, inbox: queue.SimpleQueue[_Call | None]) -> _Call | None:
-        """Return the next call for a thread, or None at the end."""
+    def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
+        """Let a thread have the call that waits longest, or the next one, or None at the end."""
         with self._lock:
             if self._waiting:
-                return self._waiting.popleft()
-            if self._stopping:
-                return None
-            self._idle.append(inbox)
-        return inbox.get()
+                inbox.put(self._waiting.popleft())
+            elif self._stopping:
+                inbox.put(None)
+            else:
+                self._idle.append(inbox)
 
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
         """Do the work; retry after a conflict or on a new connection until `give_up_at`."""
