@@ -305,3 +305,7 @@ async def test_a_chunked_blob_over_the_limit_is_refused_though_it_is_small(
         target = f"{UPLOADS}?digest={digest_of(ONE)}"
         answer = await registry.client.request("POST", target, [ONE[:9], ONE[9:]], chunked)
         assert answer.status == 413
+        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
+        length = {"content-length": str(len(ONE))}
+        target = f"{await post(registry)}?digest={digest_of(ONE)}"
+        assert (await registry.client.request("PUT", target, ONE, length)).status == 413

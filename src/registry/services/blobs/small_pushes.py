@@ -62,8 +62,8 @@ async def push_there(
 ) -> bool:
     """Make a whole small body a blob, and end its session; return False if nothing was written.
 
-    That is so if the place or the session is not as assumed, if the body is not whole, or hashes to
-    another digest: whoever looks at each tells why. The body is given back then.
+    That is so if the place or the session is not as assumed, or the body not whole, too large, or
+    of another digest: whoever looks at each tells why. The body is given back then.
 
     Raises:
         SizeInvalid: the body is not as long as its span.
@@ -73,7 +73,8 @@ async def push_there(
     few = await chunk.few(ctx.limits.inline_max_bytes)
     if few is None:
         return False
-    if few.is_complete and await _push(ctx, name, known, few.data, expected, ending):
+    is_fit = few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes
+    if is_fit and await _push(ctx, name, known, few.data, expected, ending):
         return True
     assert chunk.give_back is not None
     chunk.give_back(few)
