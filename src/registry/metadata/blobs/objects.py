@@ -6,7 +6,7 @@ does not give access to its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, or_, select, text, union_all
@@ -428,15 +428,16 @@ def link_object(
     size: int,
     now: int,
     kms_key_id: str | None = None,
+    seen: Target | None = None,
 ) -> Target | None:
     """Insert the link of an object in a live repository, or let the existing link name it.
 
     It reads a sealed object through a wrap under `kms_key_id`; a plain one through none. Return
-    what the link named before, of which it is moved, or None if the repository is not live.
+    what the link named before, of which it is moved, or None if the repository is not live. If the
+    caller has just `seen` what it names, that is not read again.
     """
     of = {"repository_id": repository_id, "digest": digest}
-    while (row := tx.row(_TARGET, **of)) is not None:
-        before = Target(*row)
+    while (before := seen or _target(tx, of)) is not None:
         if before.object_id is None:
             to = {"account_id": account_id, "object_id": object_id, "kms_key_id": kms_key_id}
             count = tx.execute(_ADD_LINK, **of, **to, size=size, now=now)
@@ -453,8 +454,13 @@ def link_object(
             )
         if count:
             return before
-        # Another transaction has added, moved or removed the link since it was read.
+        seen = None  # another transaction has added, moved or removed the link since it was read
     return None
+
+
+def _target(tx: Connection, of: Mapping[str, str]) -> Target | None:
+    row = tx.row(_TARGET, **of)
+    return None if row is None else Target(*row)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
