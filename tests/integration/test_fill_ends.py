@@ -182,14 +182,17 @@ async def test_a_follower_waits_while_another_copies_what_it_has_taken_over(
         await anext((await fed(dying)).blob.stream())
         database = following.ctx.database
         assert isinstance(database, Watching)
-        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
-        found = await database.read(fills.find_fill, account, DIGEST)
+        account, key = await database.read(lambda tx: tx.rows(_FILL)[0])
+        found = await database.read(fills.find_fill, account, key)
+        rule = await database.read(find_rule_for, HANDLE, REPOSITORY)
         assert found is not None
+        assert rule is not None
         await world.kill(dying)
         of, ctx = found.upload, taking.ctx
         assert await ctx.database.write(ctx.leases.take_abandoned, of.id, ctx.clock())
         name = Name(HANDLE, REPOSITORY)
-        source = Source(name, of.repository_id, of.account_id, DIGEST, REMOTE)
+        remote = remote_of(rule, name, no_credential)
+        source = Source(name, of.repository_id, of.account_id, DIGEST, remote)
         feed = Feed()
         followed = asyncio.create_task(follow(following.ctx, source, feed))
         for _ in range(4):
