@@ -41,15 +41,22 @@ def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str
 
 
 def document_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values by field as a document: ``a.b`` is the field ``b`` of the field ``a``."""
+    """Return values by field as a document: ``a.b`` is the field ``b`` of the field ``a``.
+
+    Raises:
+        Misuse: a field is both set and taken away.
+
+    """
     document: dict[str, Any] = {}
     for field, value in values.items():
         *outer, last = field.split(".")
-        inside = document
+        inside: Any = document
         for name in outer:
             inside = inside.setdefault(name, {})
             if inside is None:
-                raise Misuse(f"either {name} is taken away, or it gets a {last}")
+                raise Misuse(f"either {name} is taken away, or it is set")
+        if last in inside:
+            raise Misuse(f"either {last} is taken away, or it is set")
         inside[last] = None if value is _NULL else value
     return document
 

@@ -171,7 +171,8 @@ def _list(noun: Noun, parsed: argparse.Namespace) -> int:
 
 def _show(noun: Noun, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, {}, is_of_all=False)
-    run.show(run.record)
+    # Also after a search for the name: a list may show less of each.
+    run.show(run.client.call("GET", run.path)[noun.one])
     return 0
 
 
