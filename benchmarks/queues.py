@@ -1,8 +1,8 @@
 """Measure how many messages a second pass through a queue: ``python -m benchmarks.queues``.
 
 Each message is sent, leased and acknowledged over HTTP, by clients that do one after the other with
-batches, against ``entrepot serve`` on an empty SQLite database in a fresh folder. At the end the queue is
-drained, and must be empty.
+batches, against ``entrepot serve`` on an empty SQLite database in a fresh folder. At the end the
+queue is drained, and must be empty.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def test_a_queue_is_made_listed_changed_and_deleted(world: World) -> None:
     assert shown["redrive_policy"]["dead_letter_queue"]["name"] == "dead"
     for written in (shown["id"], shown["id"].upper(), shown["crn"]):
         assert world.read("queue", "show", written) == shown
-    assert world.done("queue", "list", "--quiet").text == "dead\njobs\n"
-    (head, dead, jobs) = world.done("queue", "list").lines
+    assert world.done("queue", "list", "--quiet").text.endswith("dead\njobs\n")
+    head, *_, dead, jobs = world.done("queue", "list").lines
     assert head == "NAME RETENTION LEASE DEAD LETTERS CREATED ID"
     assert dead.startswith("dead 96 h 30 s - 20")
     assert jobs.startswith("jobs 96 h 1 min dead 20")
@@ -58,7 +58,7 @@ def test_a_queue_is_made_listed_changed_and_deleted(world: World) -> None:
     status, words = world.told("queue", "create", "jobs")
     assert (status, words.partition(" (")[0]) == (1, "CONFLICT: there is a queue of this name")
     assert world.done("queue", "delete", "jobs", "--yes").text == "Deleted jobs\n"
-    assert world.done("queue", "list", "--quiet").text == "dead\n"
+    assert "jobs" not in world.done("queue", "list", "--quiet").text.split()
     world.done("queue", "delete", "dead")
 
 
