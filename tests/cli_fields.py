@@ -82,6 +82,12 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
+    "queue": {
+        "list, show, create, update": "QueueRecord",
+        "send": "SentMessage",
+        "lease": "LeasedMessage",
+        "ack (`failures`), extend (`failures`)": "FailedLease",
+    },
     "encryption": {
         "show, set, reset, history": "EncryptionBinding",
         "rewrap, rewraps": "RewrapRun",

@@ -32,7 +32,7 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Commands that the help shows together."""
+    """Commands that the help shows together, with those of other groups of the same title."""
 
     title: str
     modules: tuple[str, ...]

@@ -14,6 +14,7 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.queue.family import QUEUE
 from registry.family import REGISTRY
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     AUDIT.given(lambda process: process.audit),
     KMS.given(lambda process: process.kms),
     REGISTRY,
+    QUEUE.given(lambda process: process.queue),
     CATALOG.given(
         lambda process: CatalogNeeds(
             process.settings.catalog, process.settings.region, process.settings.url

@@ -30,6 +30,7 @@ from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
+from cloudcore.queue.family import QueueNeeds
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
@@ -136,6 +137,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             vault=vault,
             auditor=auditor,
         ),
+        queue=QueueNeeds.of(ctx.database, ctx.clock),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 

@@ -188,6 +188,8 @@ def pages_of(world: World) -> list[str]:
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
+        "/console/services/queues",
+        f"/console/services/queues/{queue_of(world)}",
         "/console/audit",
         "/console/service-accounts",
         "/console/policies",
@@ -216,6 +218,12 @@ def pages_of(world: World) -> list[str]:
 def key_of(world: World) -> str:
     """Return the id of the newest key."""
     return str(world.pusher.call("GET", "/v1/keys")["keys"][-1]["id"])
+
+
+def queue_of(world: World) -> str:
+    """Return the id of a queue."""
+    name = f"asked-{uuid4()}"
+    return str(world.pusher.call("POST", "/v1/queues", {"name": name})["queue"]["id"])
 
 
 def sbom_of(world: World) -> str:
@@ -255,6 +263,8 @@ def questions_of(world: World) -> list[Question]:
         Question(f"{base}/settings/encryption", {"kms_key": "nobodys"}, 404),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {}),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {"confirmed": "yes"}, 400),
+        Question(f"/console/services/queues/{queue_of(world)}/purge", {}),
+        Question(f"/console/services/queues/{queue_of(world)}/delete", {}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),
         Question(f"/console/service-accounts/{owner}/keys", {"description": "shown once"}),

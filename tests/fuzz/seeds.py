@@ -30,6 +30,10 @@ def plant(install: FuzzedInstall) -> None:
     _plant_identity(install)
     for key in ("app", "backups"):
         _make(install, "/v1/keys", {"name": key})
+    _make(install, "/v1/queues", {"name": "dead"})
+    redrive = {"dead_letter_queue": "dead", "max_leases": 2}
+    queue = _make(install, "/v1/queues", {"name": "jobs", "redrive_policy": redrive})
+    _make(install, f"/v1/queues/{queue}/messages", {"messages": [{"body": "a"}, {"body": "b"}]})
     _plant_repository(install)
     install.keep()
 

@@ -77,6 +77,9 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/keys/{}/disable": Asked(program, path=f"/v1/keys/{disabled['id']}/disable"),
         "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
         "/v1/keys/{}/rotate": Asked(program),
+        "/v1/queues": Asked(program, {"name": "new"}),
+        "/v1/queues/{}/purge": Asked(program),
+        "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/pull-through-cache-rules": Asked(
             program, {"prefix": "quay", "upstream_url": "https://quay.example.com"}

@@ -78,6 +78,8 @@ LOOSE: Final = {
     "registry.metadata.tags.history._FORGET": "a sweep of what is over",
     "registry.metadata.tags.history._OLDEST": "a sweep of what is over",
     "registry.metadata.images.tombstones._REPOSITORIES_OF_EXPIRED": "a sweep of what is over",
+    "cloudcore.queue.rows._LIST_ALL": "a sweep of all; no request's",
+    "cloudcore.queue.rows._LIST_DELETED": "a sweep of what was deleted",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""

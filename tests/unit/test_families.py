@@ -39,7 +39,7 @@ def test_names_are_told_apart() -> None:
         actions(ALL),
         [event for family in ALL for event in family.events],
         [quota for family in ALL for quota in family.quotas],
-        [group.title for family in ALL for group in family.commands],
+        [module for family in ALL for group in family.commands for module in group.modules],
     ):
         assert max(Counter(names).values()) == 1
 

@@ -10,11 +10,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from cloudcore.errors import PlatformError
 from registry.cli.api import ApiClient, Query
+from registry.cli.command_table import CommandTable
 from registry.cli.credentials import credentials_path
 from registry.cli.failure import CommandFailure, Missing
 from registry.cli.options import Verbs
@@ -65,20 +67,34 @@ _MOST_ARGUMENTS: Final = 3
 def add_parsers(commands: Verbs) -> None:
     """Add ``__complete``, which no help shows."""
     parser = commands.add_parser(COMMAND)
-    parser.add_argument("kind", choices=sorted(set(KINDS.values())))
+    described = kinds_of(commands)
+    parser.add_argument("kind", choices=sorted({*KINDS.values(), *(k.noun for k in described)}))
     parser.add_argument("word", nargs="?", default="")
     parser.add_argument("--line", default="", help="what is typed so far")
-    parser.set_defaults(run=_print)
+    parser.set_defaults(run=partial(_print, {kind.noun: kind for kind in described}))
 
 
-def _print(options: argparse.Namespace) -> int:
+def kinds_of(commands: Verbs) -> list[Kind]:
+    """Return the kinds of resources of the described nouns, but of those that have a parent."""
+    nouns = commands.described if isinstance(commands, CommandTable) else ()
+    return [
+        Kind(each.noun, each.one, each.path, each.one, each.many, each.name)
+        for each in nouns
+        if each.parent is None
+    ]
+
+
+def _print(described: Mapping[str, Kind], options: argparse.Namespace) -> int:
     try:
         path = credentials_path(os.environ)
         url = choose_registry(None, os.environ, path)
         transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
         tokens = SignIn(transport, path, in_role=options.kind != _OF_PEOPLE)
         client = ApiClient(transport, tokens)
-        found = candidates(client, options.kind, options.word, options.line)
+        if options.kind in described:
+            found = _names(client, described[options.kind], options.word)
+        else:
+            found = candidates(client, options.kind, options.word, options.line)
     except (CommandFailure, PlatformError, OSError):
         return 0
     sys.stdout.writelines(f"{each}\n" for each in found if _PLAIN.fullmatch(each))

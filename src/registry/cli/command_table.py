@@ -6,8 +6,10 @@ import argparse
 import os
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from cloudcore.command_line import PublicList
+from cloudcore.command_line import Noun, PublicList
+from registry.cli.nouns import add_described
 from registry.cli.options import add_noun, add_verb
 from registry.cli.output import column, write_records
 from registry.cli.parser import Commands
@@ -15,6 +17,16 @@ from registry.cli.parser import Commands
 
 class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type parameters at run time
     """The top-level commands."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - of argparse
+        super().__init__(*args, **kwargs)
+        self.described: list[Noun] = []
+        """The nouns added by `add_described`."""
+
+    def add_described(self, noun: Noun) -> None:
+        """Add a noun with its commands (`CommandLine.add_described`)."""
+        self.described.append(noun)
+        add_described(self, noun)
 
     def add_public_lists(self, noun: str, words: str, public_lists: Sequence[PublicList]) -> None:
         """Add a noun, and a command under it for each list (`CommandLine.add_public_lists`)."""

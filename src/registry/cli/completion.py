@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from registry.cli import candidates
+from registry.cli.command_table import CommandTable
+from registry.cli.nouns import metavar_of
 from registry.cli.options import Verbs
 
 _SHELLS: Final = ("bash", "zsh", "fish")
@@ -67,18 +69,22 @@ def _print(options: argparse.Namespace) -> int:
     from registry.cli.main import make_parser  # noqa: PLC0415 - which adds this module
 
     parser = make_parser()
+    (commands,) = (each for each in parser._actions if isinstance(each, CommandTable))
+    kinds = candidates.KINDS | {
+        metavar_of(each): each.noun for each in commands.described if not each.parent
+    }
     for action in _arguments(parser):
         if action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif action.metavar in _FOLDERS:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-        elif kind := candidates.KINDS.get(str(action.metavar)):
+        elif kind := kinds.get(str(action.metavar)):
             action.complete = _asking(kind)  # type: ignore[attr-defined]
     functions = _ZSH.replace("COMMAND", candidates.COMMAND) if options.shell == "zsh" else ""
     sys.stdout.write(shtab.complete(parser, options.shell, preamble=functions))
     if options.shell == "bash":
-        kinds = sorted(set(candidates.KINDS.values()))
-        lines = (f'_entrepot_{kind}() {{ _entrepot_names {kind} "$1"; }}\n' for kind in kinds)
+        names = sorted(set(kinds.values()))
+        lines = (f'_entrepot_{kind}() {{ _entrepot_names {kind} "$1"; }}\n' for kind in names)
         sys.stdout.write(_BASH.replace("COMMAND", candidates.COMMAND))
         sys.stdout.writelines(lines)
     return 0

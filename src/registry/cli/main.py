@@ -85,15 +85,15 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = parser.add_commands(CommandTable)
-    groups = []
+    groups: dict[str, list[argparse.Action]] = {}
     for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
         for module in group.modules:
             if modules is not None and module not in modules:
                 continue
             import_module(module).add_parsers(commands)
-        groups.append(Group(group.title, commands._choices_actions[before:]))
-    parser.groups = groups
+        groups.setdefault(group.title, []).extend(commands._choices_actions[before:])
+    parser.groups = [Group(title, found) for title, found in groups.items()]
     return parser
 
 

@@ -29,6 +29,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "rule": parse_uuid,
     "service_account": parse_uuid,
     "key": parse_uuid,
+    "queue": parse_uuid,
     "policy": parse_uuid,
     "role": parse_uuid,
     "user": parse_uuid,

@@ -12,6 +12,7 @@ SIGNED_OUT: Final = "/console/signed-out"
 ROLES: Final = "/console/roles"
 SETTINGS: Final = "/console/settings"
 KEYS: Final = f"{SETTINGS}/keys"
+QUEUES: Final = "/console/services/queues"
 SERVICE_ACCOUNTS: Final = "/console/service-accounts"
 POLICIES: Final = "/console/policies"
 ACCOUNT_ROLES: Final = "/console/account-roles"
@@ -35,6 +36,7 @@ OWN_WORDS: Final = frozenset(
         "roles",
         "search",
         "service-accounts",
+        "services",
         "settings",
         "sign-in",
         "sign-out",

@@ -69,6 +69,12 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "kms:ScheduleKeyDeletion",
         "kms:UseKey",
     ),
+    "queue": (
+        "queue:CreateQueue",
+        "queue:DeleteQueue",
+        "queue:ListQueues",
+        "queue:PurgeQueue",
+    ),
     "service-account": (
         "iam:CreateAccessKey",
         "iam:CreateServiceAccount",
@@ -105,7 +111,7 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 """The actions that pages ask about, by the type of resource."""
 _GLOBAL: Final = frozenset({"service-account", "role", "policy", "account", "user"})
 """Types whose CRNs have no region, and the service ``iam``."""
-_SERVICES: Final = {"topic": "notifications", "event": "audit", "key": "kms"}
+_SERVICES: Final = {"topic": "notifications", "event": "audit", "key": "kms", "queue": "queue"}
 """Services of regional types that are not the registry's."""
 _MOST: Final = 100
 """The most resources of one request."""

@@ -1,0 +1,51 @@
+"""A consumer to be killed: ``python -m tests.fault.queue_consumer URL QUEUE-ID``.
+
+It leases messages for a second and acknowledges them. It writes a line when it is there, one for
+each message it has leased, and one for each that it has acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+
+from cloudcore.clock import system_clock
+from cloudcore.db.opening import open_database
+from cloudcore.queue import messages
+from cloudcore.queue.leases import new_token
+from cloudcore.queue.messages import LeaseTerms
+from cloudcore.queue.rows import find_queue
+from tests.kms_world import ACME
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def main(url: str, queue_id: str) -> None:
+    """Consume until killed."""
+    database = open_database(url)
+    queue = await database.read(find_queue, ACME, queue_id)
+    assert queue is not None
+    say("ready")
+    while True:
+        terms = LeaseTerms(3, 1, new_token())
+        leased = await database.write_relaxed(
+            messages.lease_messages, ACME, queue_id, terms, system_clock()
+        )
+        for each in leased:
+            say(f"leased {each.message.id}")
+        await asyncio.sleep(random.uniform(0, 0.02))  # the work
+        for each in leased:
+            (outcome,) = await database.write(
+                messages.acknowledge, queue, [each.lease_id], system_clock()
+            )
+            if outcome.code is None:
+                say(f"acknowledged {each.message.id}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

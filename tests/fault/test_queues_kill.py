@@ -1,0 +1,96 @@
+"""Consumers killed at random moments: no message is lost, none comes after its acknowledgement."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from cloudcore.clock import system_clock
+from cloudcore.db.base import Database
+from cloudcore.queue.rows import find_queue
+from tests.databases import program, program_environment, with_database
+from tests.inprocess import ManualClock
+from tests.jobs import until
+from tests.kms_world import ACME
+from tests.queue_world import QueueWorld, make_queue_world
+
+MESSAGES: Final = 40
+
+
+class SystemClock(ManualClock):
+    """The clock of this machine."""
+
+    def __call__(self) -> int:
+        return system_clock()
+
+
+def start_consumer(url: str, queue_id: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        program("tests.fault.queue_consumer", url, queue_id),
+        env=program_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill(consumer: subprocess.Popen[str]) -> list[str]:
+    consumer.kill()
+    return consumer.communicate()[0].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cycles"),
+    [("sqlite", 3), pytest.param("postgresql", 2, marks=pytest.mark.postgresql)],
+)
+def test_a_message_whose_consumer_was_killed_is_delivered_again(
+    request: pytest.FixtureRequest, kind: str, cycles: int
+) -> None:
+    """Two consumers share a queue; one after the other is killed and replaced."""
+    url: str = request.getfixturevalue(f"{kind}_database")
+    made: list[tuple[str, list[str]]] = []
+
+    async def fill(database: Database) -> None:
+        world = await make_queue_world(database)
+        world.clock = SystemClock()  # consumers have no other
+        queue = await world.make("jobs")
+        sent = await world.send(queue, *map(str, range(MESSAGES)))
+        made.append((queue.id, sent))
+
+    with_database(url, fill)
+    ((queue_id, sent),) = made
+    lines: list[str] = []
+    consumers = [start_consumer(url, queue_id) for _ in range(2)]
+
+    async def drain(database: Database) -> None:
+        world = QueueWorld(database, SystemClock())
+        queue = await database.read(find_queue, ACME, queue_id)
+        assert queue is not None
+
+        async def is_drained() -> bool:
+            return (await world.depth(queue))[:3] == (0, 0, 0)
+
+        await until(is_drained)
+
+    try:
+        for cycle in range(cycles):
+            killed = consumers[cycle % 2]
+            assert killed.stdout is not None
+            assert killed.stdout.readline() == "ready\n"
+            time.sleep(random.uniform(0, 0.3))  # the moment of death, not a synchronisation
+            lines += kill(killed)
+            consumers[cycle % 2] = start_consumer(url, queue_id)
+        with_database(url, drain)
+    finally:
+        for consumer in consumers:
+            lines += kill(consumer)
+    leased = Counter(line.split()[1] for line in lines if line.startswith("leased"))
+    acknowledged = Counter(line.split()[1] for line in lines if line.startswith("acknowledged"))
+    # A lease may be written down after the line that tells of it was lost with its consumer.
+    assert set(acknowledged) <= set(sent)
+    assert len(sent) - len(set(leased)) <= 3 * cycles
+    assert max(acknowledged.values()) == 1
