@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cloudcore.audit.family import AuditNeeds
     from cloudcore.identity.family import IdentityNeeds
     from cloudcore.kms.family import KmsNeeds
+    from cloudcore.notifications.family import NotificationNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
     from registry.services.context import ServiceContext
@@ -33,5 +34,6 @@ class ServingProcess(Process):
     identity: IdentityNeeds
     audit: AuditNeeds
     kms: KmsNeeds
+    notifications: NotificationNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

@@ -1,0 +1,219 @@
+"""A served install with topics, beside a webhook, a mail server and queues that tests look into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import httpx
+import pytest
+from aiosmtpd.smtp import SMTP, Envelope, Session
+from sqlalchemy import bindparam, func, select
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.jobs.kinds import JobKind
+from cloudcore.jobs.tables import jobs
+from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.notifications.ports import QueueRef, QueueScope
+from registry import served as served_root
+from tests.integration.served_world import Served, Tenant, open_served
+from tests.jobs import running, until
+from tests.webhook_receiver import Receiver, webhook_receiver
+
+_j = jobs.c
+_BUSY: Final = Statement(
+    select(func.count())
+    .select_from(jobs)
+    .where(
+        _j.due_at.is_not(None),
+        _j.kind.in_(listed("kinds")),
+        _j.lease_token.is_not(None) | (_j.due_at <= bindparam("now")),
+    )
+)
+_NAMESPACE: Final = UUID("0189a000-0000-7000-8000-00000000000f")
+
+
+@dataclass
+class ListedQueues:
+    """Queues that note what is sent to them; a test says which there are."""
+
+    names: set[str] = field(default_factory=set)
+    sent: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
+    """Name, body and attributes."""
+
+    def resolve(self, _tx: Connection, scope: QueueScope, reference: str) -> QueueRef:
+        """Return the queue of a name, an id or a CRN."""
+        ids = {str(uuid5(_NAMESPACE, name)): name for name in self.names}
+        name = ids.get(reference, reference)
+        if reference.startswith("crn:"):
+            crn = Crn.parse(reference)
+            if (crn.account, crn.region) != (scope.account_id, scope.region):
+                raise InvalidInput("the queue is of another account or region")
+            name = crn.name
+        if name not in self.names:
+            raise NotFound("there is no such queue")
+        crn_text = f"crn:queue:{scope.region}:{scope.account_id}:queue/{name}"
+        return QueueRef(str(uuid5(_NAMESPACE, name)), crn_text)
+
+    def send(
+        self, _tx: Connection, queue: QueueRef, body: str, attributes: Mapping[str, str], _now: int
+    ) -> None:
+        """Note a message."""
+        self.sent.append((Crn.parse(queue.crn).name, body, dict(attributes)))
+
+
+@dataclass
+class Mailbox:
+    """A mail server's handler that keeps what comes."""
+
+    mails: list[EmailMessage] = field(default_factory=list)
+    refusal: str = ""
+
+    async def handle_DATA(  # noqa: N802 - aiosmtpd's name
+        self, _server: SMTP, _session: Session, envelope: Envelope
+    ) -> str:
+        """Keep a message."""
+        if self.refusal:
+            return self.refusal
+        content = envelope.content
+        assert isinstance(content, bytes)
+        mail = message_from_bytes(content, policy=policy.default)
+        assert isinstance(mail, EmailMessage)
+        self.mails.append(mail)
+        return "250 taken"
+
+
+@dataclass
+class World:
+    """The install, and what its subscribers see."""
+
+    served: Served
+    hook: Receiver
+    queues: ListedQueues
+    mailbox: Mailbox
+    pace: JobPace = field(default_factory=lambda: JobPace(slots=64, poll_seconds=0.01))
+
+    @property
+    def acme(self) -> Tenant:
+        """Return the tenant who publishes."""
+        return self.served.acme
+
+    def kinds(self) -> list[JobKind]:
+        """Return the jobs of notifications."""
+        return list(NOTIFICATIONS.job_kinds(self.served.notifications))
+
+    async def ask(
+        self, method: str, path: str, body: object = None, token: str = ""
+    ) -> httpx.Response:
+        """Send a request of acme's program."""
+        token = token or self.acme.program_token
+        return await self.served.ask(method, path, body, token=token)
+
+    async def topic(self, name: str = "t", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Create a topic."""
+        made = await self.ask("POST", "/v1/topics", {"name": name, **fields})
+        assert made.status_code == 201, made.text
+        found: dict[str, Any] = made.json()["topic"]
+        return found
+
+    async def subscribe(
+        self,
+        topic: Mapping[str, Any],
+        **fields: Any,  # noqa: ANN401
+    ) -> httpx.Response:
+        """Subscribe the webhook, or what `fields` say, to a topic."""
+        body = {"protocol": "http", "endpoint": f"{self.hook.url}/hook", **fields}
+        return await self.ask("POST", f"/v1/topics/{topic['id']}/subscriptions", body)
+
+    async def confirmed(
+        self,
+        topic: Mapping[str, Any],
+        **fields: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """Subscribe the webhook and confirm it by the token that it gets; return its record."""
+        made = await self.subscribe(topic, **fields)
+        assert made.status_code == 201, made.text
+        await self.deliver()
+        token = self.hook.of("subscription_confirmation")[-1].envelope["token"]
+        answer = await self.confirm(token)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = made.json()["subscription"]
+        return found | {"secret": made.json()["signing_secret"]}
+
+    async def confirm(self, token: object, **headers: str) -> httpx.Response:
+        """Post a token, as nobody."""
+        path = "/v1/subscription-confirmations"
+        return await self.served.ask("POST", path, {"token": token}, headers=headers)
+
+    async def publish(
+        self,
+        topic: Mapping[str, Any],
+        message: str = "hello",
+        **fields: Any,  # noqa: ANN401
+    ) -> str:
+        """Publish a message, and return its id."""
+        body = {"message": message, **fields}
+        answer = await self.ask("POST", f"/v1/topics/{topic['id']}/messages", body)
+        assert answer.status_code == 202, answer.text
+        message_id: str = answer.json()["message_id"]
+        return message_id
+
+    async def show(self, topic: Mapping[str, Any], subscription: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Return the record of a subscription."""
+        path = f"/v1/topics/{topic['id']}/subscriptions/{subscription['id']}"
+        return (await self.ask("GET", path)).json()["subscription"]
+
+    async def deliver(self, *, after: float = 0) -> None:
+        """Let some seconds pass, and run the jobs until none is due."""
+        self.served.clock.now += int(after * MICROSECONDS)
+        kinds = self.kinds()
+        database, clock = self.served.database, self.served.clock
+        names = text_list([kind.name for kind in kinds])
+
+        def is_busy(tx: Connection) -> bool:
+            row = tx.row(_BUSY, kinds=names, now=clock())
+            return row is None or row[0] > 0
+
+        async def is_idle() -> bool:
+            return not await database.read(is_busy)
+
+        async with running(JobWorker(database, kinds, pace=self.pace, clock=clock)):
+            await until(is_idle)
+
+
+@asynccontextmanager
+async def open_world(
+    data: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    """Open an install whose webhook, mail server and queues are the test's."""
+    queues, mailbox = ListedQueues(), Mailbox()
+    monkeypatch.setattr(served_root, "NoQueues", lambda: queues)
+    loop = asyncio.get_running_loop()
+    mail_server = await loop.create_server(lambda: SMTP(mailbox), "127.0.0.1", 0)
+    port = mail_server.sockets[0].getsockname()[1]
+    try:
+        async with (
+            webhook_receiver() as hook,
+            open_served(
+                data,
+                database_url,
+                webhook_allowed=hook.url,
+                smtp_url=f"smtp://127.0.0.1:{port}",
+                smtp_from="news@registry.test",
+            ) as served,
+        ):
+            yield World(served, hook, queues, mailbox)
+    finally:
+        mail_server.close()
