@@ -82,9 +82,20 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
+    "queue": {
+        "list, show, create, update": "QueueRecord",
+        "send": "SentMessage",
+        "lease": "LeasedMessage",
+        "ack (`failures`), extend (`failures`)": "FailedLease",
+    },
     "encryption": {
         "show, set, reset, history": "EncryptionBinding",
         "rewrap, rewraps": "RewrapRun",
+    },
+    "topics": {"list, show, create, update": "TopicRecord", "publish": "Published"},
+    "subscriptions": {
+        "list, show, create, update": "SubscriptionRecord",
+        "secret, rotate-secret": "SigningSecret",
     },
     "events": {"list, create": "EventRuleAnswer"},
     "mirror": {

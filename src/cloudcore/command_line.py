@@ -136,6 +136,15 @@ class Invocation(Protocol):
         """Print a line for a person; for a program the record, if there is one."""
         ...
 
+    @property
+    def is_for_program(self) -> bool:
+        """Return True if the output is a document, not text for a person."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Print a line to the standard error."""
+        ...
+
     def show(self, record: Record) -> None:
         """Print a record."""
         ...
@@ -172,8 +181,8 @@ class Act(NamedTuple):
     """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
     question: str = ""
     """Asked before, with fields of the resource in braces."""
-    run: Callable[[Invocation], None] | None = None
-    """Carries the command out instead."""
+    run: Callable[[Invocation], bool] | None = None
+    """Carries the command out instead; returns False if something was refused (exit status 1)."""
 
 
 class Deletion(NamedTuple):

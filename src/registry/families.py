@@ -15,6 +15,7 @@ from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.queue.family import QUEUE
 from registry.family import REGISTRY
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     KMS.given(lambda process: process.kms),
     NOTIFICATIONS.given(lambda process: process.notifications),
     REGISTRY,
+    QUEUE.given(lambda process: process.queue),
     CATALOG.given(
         lambda process: CatalogNeeds(
             process.settings.catalog, process.settings.region, process.settings.url

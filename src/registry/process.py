@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cloudcore.identity.family import IdentityNeeds
     from cloudcore.kms.family import KmsNeeds
     from cloudcore.notifications.family import NotificationNeeds
+    from cloudcore.queue.family import QueueNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
     from registry.services.context import ServiceContext
@@ -35,5 +36,6 @@ class ServingProcess(Process):
     audit: AuditNeeds
     kms: KmsNeeds
     notifications: NotificationNeeds
+    queue: QueueNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

@@ -30,9 +30,10 @@ from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
 from cloudcore.notifications.family import NotificationNeeds
-from cloudcore.notifications.ports import NoQueues
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.outbound.smtp import SmtpClient
+from cloudcore.queue.family import QueueNeeds
+from cloudcore.queue.port import Queues
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
@@ -152,9 +153,10 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             region=settings.region,
             url=settings.url,
             client=webhooks,
-            queues=NoQueues(),
+            queues=Queues(settings.region, ctx.clock),
             mail=_mail(settings, resources),
         ),
+        queue=QueueNeeds.of(ctx.database, ctx.clock),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 

@@ -63,11 +63,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def notified(
-    tmp_path: Path, metadata_url: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[notifications_world.World]:
+async def notified(tmp_path: Path, metadata_url: str) -> AsyncIterator[notifications_world.World]:
     """Return a served install, and what subscribers of its topics see."""
-    async with notifications_world.open_world(tmp_path / "data", metadata_url, monkeypatch) as made:
+    async with notifications_world.open_world(tmp_path / "data", metadata_url) as made:
         yield made
 
 

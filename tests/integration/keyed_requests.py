@@ -84,6 +84,9 @@ async def asked(served: Served) -> dict[str, Asked]:
         ),
         "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
         "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
+        "/v1/queues": Asked(program, {"name": "new"}),
+        "/v1/queues/{}/purge": Asked(program),
+        "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/pull-through-cache-rules": Asked(
             program, {"prefix": "quay", "upstream_url": "https://quay.example.com"}

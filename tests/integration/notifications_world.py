@@ -1,8 +1,9 @@
-"""A served install with topics, beside a webhook, a mail server and queues that tests look into."""
+"""A served install with topics, beside a webhook and a mail server that tests look into."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,24 +11,18 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID, uuid5
 
 import httpx
-import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import bindparam, func, select
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.notifications.family import NOTIFICATIONS
-from cloudcore.notifications.ports import QueueRef, QueueScope
-from registry import served as served_root
 from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import running, until
 from tests.webhook_receiver import Receiver, webhook_receiver
@@ -42,36 +37,6 @@ _BUSY: Final = Statement(
         _j.lease_token.is_not(None) | (_j.due_at <= bindparam("now")),
     )
 )
-_NAMESPACE: Final = UUID("0189a000-0000-7000-8000-00000000000f")
-
-
-@dataclass
-class ListedQueues:
-    """Queues that note what is sent to them; a test says which there are."""
-
-    names: set[str] = field(default_factory=set)
-    sent: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
-    """Name, body and attributes."""
-
-    def resolve(self, _tx: Connection, scope: QueueScope, reference: str) -> QueueRef:
-        """Return the queue of a name, an id or a CRN."""
-        ids = {str(uuid5(_NAMESPACE, name)): name for name in self.names}
-        name = ids.get(reference, reference)
-        if reference.startswith("crn:"):
-            crn = Crn.parse(reference)
-            if (crn.account, crn.region) != (scope.account_id, scope.region):
-                raise InvalidInput("the queue is of another account or region")
-            name = crn.name
-        if name not in self.names:
-            raise NotFound("there is no such queue")
-        crn_text = f"crn:queue:{scope.region}:{scope.account_id}:queue/{name}"
-        return QueueRef(str(uuid5(_NAMESPACE, name)), crn_text)
-
-    def send(
-        self, _tx: Connection, queue: QueueRef, body: str, attributes: Mapping[str, str], _now: int
-    ) -> None:
-        """Note a message."""
-        self.sent.append((Crn.parse(queue.crn).name, body, dict(attributes)))
 
 
 @dataclass
@@ -101,7 +66,6 @@ class World:
 
     served: Served
     hook: Receiver
-    queues: ListedQueues
     mailbox: Mailbox
     pace: JobPace = field(default_factory=lambda: JobPace(slots=64, poll_seconds=0.01))
 
@@ -152,6 +116,22 @@ class World:
         found: dict[str, Any] = made.json()["subscription"]
         return found | {"secret": made.json()["signing_secret"]}
 
+    async def queue(self, name: str) -> str:
+        """Create a queue, and return its id."""
+        made = await self.ask("POST", "/v1/queues", {"name": name})
+        assert made.status_code == 201, made.text
+        queue_id: str = made.json()["queue"]["id"]
+        return queue_id
+
+    async def queued(self, queue_id: str) -> list[tuple[dict[str, Any], dict[str, str]]]:
+        """Take all messages of a queue; return the envelope and the attributes of each."""
+        path = f"/v1/queues/{queue_id}/messages"
+        leased = (await self.ask("POST", f"{path}/lease", {"max_messages": 10})).json()["messages"]
+        if leased:
+            ids = {"lease_ids": [each["lease_id"] for each in leased]}
+            assert (await self.ask("POST", f"{path}/acknowledge", ids)).status_code == 200
+        return [(json.loads(each["body"]), each["attributes"]) for each in leased]
+
     async def confirm(self, token: object, **headers: str) -> httpx.Response:
         """Post a token, as nobody."""
         path = "/v1/subscription-confirmations"
@@ -194,12 +174,9 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(
-    data: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[World]:
-    """Open an install whose webhook, mail server and queues are the test's."""
-    queues, mailbox = ListedQueues(), Mailbox()
-    monkeypatch.setattr(served_root, "NoQueues", lambda: queues)
+async def open_world(data: Path, database_url: str) -> AsyncIterator[World]:
+    """Open an install whose webhook and mail server are the test's."""
+    mailbox = Mailbox()
     loop = asyncio.get_running_loop()
     mail_server = await loop.create_server(lambda: SMTP(mailbox), "127.0.0.1", 0)
     port = mail_server.sockets[0].getsockname()[1]
@@ -214,6 +191,6 @@ async def open_world(
                 smtp_from="news@registry.test",
             ) as served,
         ):
-            yield World(served, hook, queues, mailbox)
+            yield World(served, hook, mailbox)
     finally:
         mail_server.close()

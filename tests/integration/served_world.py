@@ -365,6 +365,8 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
     tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
+    waiting = await served.make("/v1/queues", {"name": "queue"}, token=token)
+    tenant.ids |= {"/v1/queues/{}": waiting["id"]}
     await _furnish_registry(served, tenant)
 
 

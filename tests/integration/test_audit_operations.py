@@ -30,6 +30,15 @@ READS: Final = {
     "POST /v1/policy-simulations",
 }
 """They change nothing."""
+MESSAGES: Final = {
+    "POST /v1/queues/{}/messages",
+    "POST /v1/queues/{}/messages/lease",
+    "POST /v1/queues/{}/messages/acknowledge",
+    "POST /v1/queues/{}/messages/extend",
+    "POST /v1/topics/{}/messages",
+}
+"""Messages pass by the thousand; the log has who made, changed, purged and deleted their queue or
+topic."""
 PASSWORD: Final = "a long enough password"
 
 _COUNT: Final = Statement(select(func.count()).select_from(audit_events))
@@ -102,6 +111,12 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "POST /v1/keys/{}/decrypt": Asked(program, {"ciphertext": sealed["ciphertext"]}),
         "POST /v1/keys/{}/generate-data-key": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),
+        "PATCH /v1/queues/{}": Asked(program, {"description": "New."}),
+        "DELETE /v1/queues/{}": Asked(program),
+        "PATCH /v1/topics/{}/subscriptions/{}": Asked(program, {"raw_message_delivery": True}),
+        "DELETE /v1/topics/{}/subscriptions/{}": Asked(program),
+        "PATCH /v1/topics/{}": Asked(program, {"description": "New."}),
+        "DELETE /v1/topics/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),
@@ -139,7 +154,8 @@ async def test_every_change_leaves_one_event(served: Served) -> None:
     """Of the caller, with the action and the resource that was authorized; a replay leaves none."""
     keyed = {f"POST {path}": request for path, request in (await asked(served)).items()}
     others = await other_requests(served)
-    assert keyed.keys() | others.keys() == CHANGES.keys() - READS
+    keyed = {place: request for place, request in keyed.items() if place not in MESSAGES}
+    assert keyed.keys() | others.keys() == CHANGES.keys() - READS - MESSAGES
     # Who joins is known where it is joined, though the resource is the person.
     owners = {"POST /v1/organizations/{}/accept": served.acme.organization_id}
     unchanging = {"POST /v1/repositories/{}/images/restore"}  # the image is not deleted

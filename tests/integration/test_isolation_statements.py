@@ -78,6 +78,12 @@ LOOSE: Final = {
     "registry.metadata.tags.history._FORGET": "a sweep of what is over",
     "registry.metadata.tags.history._OLDEST": "a sweep of what is over",
     "registry.metadata.images.tombstones._REPOSITORIES_OF_EXPIRED": "a sweep of what is over",
+    "cloudcore.notifications.delivery_rows._FORGET": "a sweep of what is over",
+    "cloudcore.notifications.subscription_rows._LOCK_CONFIRMED_BY": "by the hash of a secret",
+    "cloudcore.notifications.topic_rows._FORGET_OLD_MISSING": "a sweep of what is over",
+    "cloudcore.notifications.topic_rows._FORGET_WAITING": "a sweep of what is over",
+    "cloudcore.queue.rows._LIST_ALL": "a sweep of all; no request's",
+    "cloudcore.queue.rows._LIST_DELETED": "a sweep of what was deleted",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
 }
 """Statements that nothing ties to one thing, each with its reason."""

@@ -59,17 +59,16 @@ async def test_w1_what_was_published_before_the_confirmation_but_not_looked_at_i
 
 @on_both_databases
 async def test_w1_a_queue_starts_delivering_at_once(notified: World) -> None:
-    notified.queues.names.add("orders")
+    queue_id = await notified.queue("orders")
     topic = await notified.topic()
     made = await notified.subscribe(topic, protocol="queue", endpoint="orders")
     assert made.json()["subscription"]["status"] == "confirmed"
     assert "signing_secret" not in made.json()
     message_id = await notified.publish(topic, "hi", attributes={"kind": "a"})
     await notified.deliver()
-    ((name, body, attributes),) = notified.queues.sent
-    assert (name, attributes) == ("orders", {"kind": "a"})
-    assert message_id in body
-    assert '"type":"notification"' in body
+    ((envelope, attributes),) = await notified.queued(queue_id)
+    assert attributes == {"kind": "a"}
+    assert (envelope["type"], envelope["message_id"]) == ("notification", message_id)
 
 
 async def test_w2_the_secret_is_only_in_the_first_creation_and_a_repeat_returns_the_existing_one(
@@ -102,7 +101,7 @@ async def test_w2_equal_subscriptions_at_once_make_one(notified: World) -> None:
 
 
 async def test_w2_name_id_and_crn_of_a_queue_are_one_endpoint(notified: World) -> None:
-    notified.queues.names.add("orders")
+    queue_id = await notified.queue("orders")
     topic = await notified.topic()
     first = (await notified.subscribe(topic, protocol="queue", endpoint="orders")).json()
     crn = first["subscription"]["endpoint"]
@@ -110,9 +109,9 @@ async def test_w2_name_id_and_crn_of_a_queue_are_one_endpoint(notified: World) -
     assert crn == f"crn:queue:local:{notified.acme.account_id}:queue/orders"
     assert topic["id"] not in str(first)
     assert topic["crn"] not in str(first)
-    with_id = "c5e6d5b8-3c55-5d7c-9c0e-000000000000"
-    assert (await notified.subscribe(topic, protocol="queue", endpoint=with_id)).status_code == 404
-    assert (await notified.subscribe(topic, protocol="queue", endpoint=crn)).json() == first
+    for reference in (crn, queue_id, queue_id.upper()):
+        again = await notified.subscribe(topic, protocol="queue", endpoint=reference)
+        assert again.json() == first
 
 
 HOSTILE = (
@@ -165,7 +164,7 @@ async def test_w4_the_scheme_must_match_the_protocol(notified: World) -> None:
 
 
 async def test_w4_redirects_are_failures(notified: World) -> None:
-    notified.queues.names.add("dead")
+    dead = await notified.queue("dead")
     topic = await notified.topic()
     made = await notified.confirmed(topic, redrive_policy={"dead_letter_queue": "dead"})
     there = f"Location: {notified.hook.url}/elsewhere"
@@ -173,7 +172,7 @@ async def test_w4_redirects_are_failures(notified: World) -> None:
     await notified.publish(topic)
     await notified.deliver()
     assert {each.path for each in notified.hook.got} == {"/hook"}
-    ((_, _, attributes),) = notified.queues.sent  # at once: no retry would help
+    ((_, attributes),) = await notified.queued(dead)  # at once: no retry would help
     assert attributes["error_code"] == "ENDPOINT_REFUSED"
     assert attributes["http_status"] == "302"
     faults = (await notified.show(topic, made))["faults"]
@@ -253,7 +252,7 @@ async def test_w5_head_and_the_prefetch_of_a_scanner_do_not_confirm(notified: Wo
 
 
 async def test_w6_patch_keeps_replaces_and_removes(notified: World) -> None:
-    notified.queues.names.add("dead")
+    await notified.queue("dead")
     topic = await notified.topic()
     policy = {"kind": ["a", "b"]}
     fields = {"filter_policy": policy, "redrive_policy": {"dead_letter_queue": "dead"}}
@@ -289,7 +288,7 @@ async def test_w6_patch_keeps_replaces_and_removes(notified: World) -> None:
 async def test_w7_filters_and_across_names_or_within_values_and_never_look_into_the_body(
     notified: World,
 ) -> None:
-    notified.queues.names.add("orders")
+    orders = await notified.queue("orders")
     topic = await notified.topic()
     policy = {"kind": ["a", "b"], "size": ["big"]}
     await notified.confirmed(topic, filter_policy=policy)
@@ -305,13 +304,13 @@ async def test_w7_filters_and_across_names_or_within_values_and_never_look_into_
     await notified.deliver()
     got = notified.hook.of("notification")
     assert sorted(each.envelope["message_id"] for each in got) == sorted(wanted)
-    assert len(notified.queues.sent) == len(wanted)  # the same for all protocols
+    assert len(await notified.queued(orders)) == len(wanted)  # the same for all protocols
 
 
 async def test_w8_raw_delivery_is_refused_to_mail_and_queues_and_exact_to_webhooks(
     notified: World,
 ) -> None:
-    notified.queues.names.add("orders")
+    await notified.queue("orders")
     topic = await notified.topic()
     for protocol, endpoint in (("email", "a@example.org"), ("queue", "orders")):
         fields = {"protocol": protocol, "endpoint": endpoint}
@@ -428,24 +427,24 @@ async def test_w10_a_slow_endpoint_does_not_delay_others_and_answers_are_not_rea
 async def test_w11_after_the_last_failure_the_envelope_goes_to_the_dead_letter_queue(
     notified: World,
 ) -> None:
-    notified.queues.names.add("dead")
+    dead = await notified.queue("dead")
     topic = await notified.topic(delivery_policy={"max_retries": 1})
     fields = {"redrive_policy": {"dead_letter_queue": "dead"}, "raw_message_delivery": True}
     made = await notified.confirmed(topic, **fields)
     notified.hook.answer = lambda _got: status(500)
     message_id = await notified.publish(topic, "raw", attributes={"a": "b"})
     await notified.deliver()
-    assert not notified.queues.sent
+    assert not await notified.queued(dead)
     await notified.deliver(after=20)
-    ((name, body, attributes),) = notified.queues.sent
-    assert name == "dead"
-    for part in (f'"message_id":"{message_id}"', '"type":"notification"', '"message":"raw"'):
-        assert part in body  # the envelope, even of a raw delivery
+    ((envelope, attributes),) = await notified.queued(dead)
+    assert envelope["message_id"] == message_id
+    assert envelope["message"] == "raw"  # the envelope, even of a raw delivery
+    assert envelope["attributes"] == {"a": "b"}
     assert attributes["error_code"] == "ENDPOINT_FAILED"
     assert attributes["attempts"] == "2"
     assert attributes["subscription_id"] == made["id"]
     # A queue that has vanished is a fault, never silence.
-    notified.queues.names.clear()
+    assert (await notified.ask("DELETE", f"/v1/queues/{dead}")).status_code == 204
     await notified.publish(topic)
     await notified.deliver()
     await notified.deliver(after=20)
@@ -455,7 +454,8 @@ async def test_w11_after_the_last_failure_the_envelope_goes_to_the_dead_letter_q
 
 
 async def test_w12_subscribing_a_queue_needs_the_right_to_send_to_it(notified: World) -> None:
-    notified.queues.names |= {"orders", "dead"}
+    for name in ("orders", "dead"):
+        await notified.queue(name)
     topic, acme = await notified.topic(), notified.acme
     program, token = await _program(notified, "notifications:*")
     path = f"/v1/topics/{topic['id']}/subscriptions"

@@ -200,6 +200,19 @@ POST   /v1/keys/{key_id}/decrypt                    UseKey                    20
 POST   /v1/keys/{key_id}/generate-data-key          UseKey                    200
 """
 
+QUEUE: Final = """
+POST   /v1/queues                                   CreateQueue               201 key
+GET    /v1/queues                                   ListQueues                200
+GET    /v1/queues/{queue_id}                        GetQueue                  200
+PATCH  /v1/queues/{queue_id}                        UpdateQueue               200
+DELETE /v1/queues/{queue_id}                        DeleteQueue               204
+POST   /v1/queues/{queue_id}/purge                  PurgeQueue                200 key
+POST   /v1/queues/{queue_id}/messages               SendMessage               201 key
+POST   /v1/queues/{queue_id}/messages/lease         LeaseMessages             200
+POST   /v1/queues/{queue_id}/messages/acknowledge   AcknowledgeMessages       200
+POST   /v1/queues/{queue_id}/messages/extend        LeaseMessages             200
+"""
+
 EMAIL: Final = """
 POST   /v1/suppressions                             CreateSuppression         201 key later
 PATCH  /v1/suppressions/{id}                        UpdateSuppression         200 later
@@ -297,6 +310,7 @@ OPERATIONS: Final = tuple(
         "iam": IAM,
         "audit": AUDIT,
         "kms": KMS,
+        "queue": QUEUE,
         "email": EMAIL,
         "network": NETWORK,
         "storage": STORAGE,

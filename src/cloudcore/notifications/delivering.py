@@ -56,7 +56,6 @@ class Deliverer:
 
     database: Database
     clock: Clock
-    region: str
     links: Links
     webhooks: Webhooks
     queues: Queues
@@ -79,7 +78,7 @@ class Deliverer:
             if not is_ours:
                 return Next(None, delay_seconds=_BUSY_SECONDS)
             attempts = await self._try(due)
-        recorded = partial(_record, self.queues, self.region, due, attempts, self.clock())
+        recorded = partial(_record, self.queues, due, attempts, self.clock())
         is_more = len(due.deliveries) == BATCH
         return Next(None, recorded, delay_seconds=_NOW_SECONDS if is_more else _IDLE_SECONDS)
 
@@ -159,12 +158,5 @@ def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection)
         wake(tx, account_id, subscription_id, now, due_at)
 
 
-def _record(
-    queues: Queues,
-    region: str,
-    due: Due,
-    attempts: list[Attempted],
-    now: int,
-    tx: Connection,
-) -> None:
-    record(tx, queues, region, due.subscription, due.retries, attempts, now)
+def _record(queues: Queues, due: Due, attempts: list[Attempted], now: int, tx: Connection) -> None:
+    record(tx, queues, due.subscription, due.retries, attempts, now)

@@ -74,7 +74,6 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
     deliverer = Deliverer(
         database=needs.database,
         clock=needs.clock,
-        region=needs.region,
         links=Links(needs.keyring, needs.url),
         webhooks=Webhooks(needs.client, needs.keyring),
         queues=needs.queues,

@@ -11,7 +11,7 @@ from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.notifications import delivery_rows, subscription_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
-from cloudcore.notifications.ports import Queues, QueueScope
+from cloudcore.notifications.ports import Queues
 from cloudcore.notifications.records import Delivery, Subscription, encoded
 from cloudcore.notifications.waking import wake
 from cloudcore.wire import rfc3339
@@ -59,7 +59,6 @@ DELIVERED: Final = Outcome("delivered")
 def record(
     tx: Connection,
     queues: Queues,
-    region: str,
     subscription: Subscription,
     retries: Retries,
     attempts: Sequence[Attempted],
@@ -71,10 +70,8 @@ def record(
         return  # its deliveries are gone with it
     faults = list(found.faults)
     for attempted in attempts:
-        outcome = attempted.outcome or _send(
-            tx, queues, QueueScope(found.account_id, region), found.endpoint, attempted, now
-        )
-        faults = _apply(tx, queues, region, found, retries, attempted, outcome, faults, now)
+        outcome = attempted.outcome or _send(tx, queues, found, attempted)
+        faults = _apply(tx, queues, found, retries, attempted, outcome, faults, now)
     if faults != list(found.faults):
         subscription_rows.save_faults(tx, found.account_id, found.id, faults)
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
@@ -95,7 +92,6 @@ def current(faults: Sequence[Fault], now: int) -> list[Fault]:
 def _apply(
     tx: Connection,
     queues: Queues,
-    region: str,
     subscription: Subscription,
     retries: Retries,
     attempted: Attempted,
@@ -116,7 +112,7 @@ def _apply(
         return faults
     if delivery.publication is not None and subscription.dead_letter_queue is not None:
         try:
-            faults = _bury(tx, queues, region, subscription, attempted, outcome, faults, now)
+            faults = _bury(tx, queues, subscription, attempted, outcome, faults, now)
         except QuotaExceeded as error:
             delivery_rows.postpone(
                 tx, delivery, delivery.attempts, now + _FULL_SECONDS * MICROSECONDS
@@ -132,7 +128,6 @@ def _apply(
 def _bury(
     tx: Connection,
     queues: Queues,
-    region: str,
     subscription: Subscription,
     attempted: Attempted,
     outcome: Outcome,
@@ -154,10 +149,10 @@ def _bury(
     }
     if outcome.http_status is not None:
         attributes["http_status"] = str(outcome.http_status)
-    scope = QueueScope(subscription.account_id, region)
     try:
-        queue = queues.resolve(tx, scope, subscription.dead_letter_queue)
-        queues.send(tx, queue, encoded(attempted.envelope), attributes, now)
+        account_id, body = subscription.account_id, encoded(attempted.envelope)
+        queue = queues.resolve(tx, account_id, subscription.dead_letter_queue)
+        queues.send(tx, account_id, queue.id, body, attributes)
     except (NotFound, InvalidInput) as error:
         words = f"message {attempted.envelope['message_id']} is lost: {error.message}"
         is_missing = isinstance(error, NotFound)
@@ -167,17 +162,13 @@ def _bury(
 
 
 def _send(
-    tx: Connection,
-    queues: Queues,
-    scope: QueueScope,
-    crn: str,
-    attempted: Attempted,
-    now: int,
+    tx: Connection, queues: Queues, subscription: Subscription, attempted: Attempted
 ) -> Outcome:
     """Send an envelope to a queue, which is an endpoint."""
+    account_id, envelope = subscription.account_id, attempted.envelope
     try:
-        queue = queues.resolve(tx, scope, crn)
-        queues.send(tx, queue, encoded(attempted.envelope), attempted.envelope["attributes"], now)
+        queue = queues.resolve(tx, account_id, subscription.endpoint)
+        queues.send(tx, account_id, queue.id, encoded(envelope), envelope["attributes"])
     except QuotaExceeded as error:
         return Outcome("retry", "QUEUE_FULL", error.message)
     except InvalidInput as error:

@@ -4,43 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.message import EmailMessage
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 
 
-class QueueScope(NamedTuple):
-    """The account and region in which queues are looked for."""
-
-    account_id: str
-    region: str
-
-
-class QueueRef(NamedTuple):
+class QueueRef(Protocol):
     """A queue."""
 
-    id: str
-    crn: str
+    @property
+    def id(self) -> str:
+        """Return its id."""
+        ...
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        ...
 
 
 class Queues(Protocol):
     """The queues of accounts."""
 
-    def resolve(self, tx: Connection, scope: QueueScope, reference: str) -> QueueRef:
-        """Return the queue of a name, an id or a CRN.
+    def resolve(
+        self, tx: Connection, account_id: str, reference: str, *, field: str = ...
+    ) -> QueueRef:
+        """Return the queue of an account that a name, an id or a CRN means.
 
         Raises:
-            InvalidInput: it is none of these, or of another account or region.
+            InvalidInput: it is none of these, or of another account or region; `field` is named.
             NotFound: there is no such queue.
 
         """
         ...
 
     def send(
-        self, tx: Connection, queue: QueueRef, body: str, attributes: Mapping[str, str], now: int
-    ) -> None:
-        """Send a message to a queue, in this transaction.
+        self,
+        tx: Connection,
+        account_id: str,
+        queue_id: str,
+        body: str,
+        attributes: Mapping[str, str],
+    ) -> str:
+        """Send a message to a queue when `tx` commits; return its id.
 
         Raises:
             NotFound: there is no such queue.
@@ -54,20 +61,22 @@ class Queues(Protocol):
 class NoQueues:
     """An install without queues."""
 
-    def resolve(self, _tx: Connection, _scope: QueueScope, _reference: str) -> QueueRef:
+    def resolve(
+        self, _tx: Connection, _account_id: str, _reference: str, *, field: str = "queue"
+    ) -> QueueRef:
         """Refuse the reference."""
-        raise InvalidInput("this install has no queues", reason="not_available")
+        raise InvalidInput(f"{field}: there are no queues", field=field, reason="not_available")
 
     def send(
         self,
         _tx: Connection,
-        _queue: QueueRef,
+        _account_id: str,
+        _queue_id: str,
         _body: str,
         _attributes: Mapping[str, str],
-        _now: int,
-    ) -> None:
+    ) -> str:
         """Refuse the message."""
-        raise NotFound("this install has no queues")
+        raise NotFound("there are no queues")
 
 
 class MailRefused(Exception):

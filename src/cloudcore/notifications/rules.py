@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.notifications.records import WEBHOOKS, FilterPolicy, Protocol
 from cloudcore.outbound.destinations import Destination
 from cloudcore.uuids import parse_uuid
 
-MAX_TAGS: Final = 50
-MAX_MESSAGE_BYTES: Final = 256 * 1024
+MAX_MESSAGE_BYTES: Final = 240 * 1024
+"""Of a message with subject and attributes as JSON: its envelope fits in a message of a queue."""
 MAX_ATTRIBUTES: Final = 20
 MAX_ATTRIBUTE_BYTES: Final = 1024
 MAX_FILTER_VALUES: Final = 150
@@ -57,25 +59,13 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse too many tags, tags that are too long, or tags with control characters."""
-    if len(tags) > MAX_TAGS:
-        raise InvalidInput(f"tags: at most {MAX_TAGS}", field="tags", reason="out_of_range")
-    for name, value in tags.items():
-        if not 1 <= len(name) <= 128 or len(value) > 256 or _CONTROL.search(name + value):
-            raise InvalidInput(
-                "tags: a key of 1 to 128 characters and a value of at most 256, none of them a "
-                f"control character: {name[:128]!a}",
-                field="tags",
-                reason="malformed",
-            )
-
-
 def check_message(message: str, subject: str | None, attributes: Mapping[str, str]) -> None:
     """Refuse a message that is too long, or a subject or an attribute that is no plain text."""
-    if len(message.encode()) > MAX_MESSAGE_BYTES:
+    size = len(msgspec.json.encode([message, subject, attributes, attributes]))
+    if size > MAX_MESSAGE_BYTES:
         raise InvalidInput(
-            f"message: at most {MAX_MESSAGE_BYTES} bytes of UTF-8",
+            f"message: as JSON, with subject and attributes, at most {MAX_MESSAGE_BYTES} bytes, not"
+            f" {size}",
             field="message",
             reason="out_of_range",
         )

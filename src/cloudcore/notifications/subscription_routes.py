@@ -11,11 +11,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
 from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
 from cloudcore.notifications.family import SEND_MESSAGE, NotificationNeeds
-from cloudcore.notifications.ports import QueueRef, QueueScope
+from cloudcore.notifications.ports import QueueRef
 from cloudcore.notifications.records import WEBHOOKS, Subscription, Topic
 from cloudcore.notifications.rules import (
     bad_endpoint,
@@ -26,10 +25,10 @@ from cloudcore.notifications.rules import (
 )
 from cloudcore.notifications.subscription_rows import count_subscriptions, list_subscriptions
 from cloudcore.notifications.subscription_shapes import (
+    DeadLetters,
     ManySubscriptions,
     NewSubscription,
     OneSubscription,
-    RedrivePolicy,
     Subscribe,
     UpdateSubscription,
     subscription_record,
@@ -237,7 +236,7 @@ def _with_dead_letters(
     ctx: RequestContext,
     needs: NotificationNeeds,
     topic: Topic,
-    policy: RedrivePolicy | None,
+    policy: DeadLetters | None,
     tx: Connection,
     wanted: Subscription,
 ) -> Subscription:
@@ -262,12 +261,7 @@ def _queue(
     field: str,
 ) -> QueueRef:
     """Return a queue to which the caller itself may send."""
-    try:
-        found = needs.queues.resolve(tx, QueueScope(topic.account_id, topic.region), reference)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{field}: {error.message}", **{**error.params, "field": field}
-        ) from None
+    found = needs.queues.resolve(tx, topic.account_id, reference, field=field)
     ctx.authorize(found.crn, action=SEND_MESSAGE)
     return found
 

@@ -20,7 +20,7 @@ _Value = Annotated[str, Meta(max_length=1024)]
 FilterPolicy = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=150)]]
 
 
-class RedrivePolicy(RequestBody):
+class DeadLetters(RequestBody):
     """Where messages go whose last attempt has failed."""
 
     dead_letter_queue: Annotated[str, Meta(min_length=1, max_length=600)]
@@ -35,7 +35,7 @@ class Subscribe(RequestBody):
     """An e-mail address; a URL that begins with the protocol; or the name, id or CRN of a queue."""
     filter_policy: FilterPolicy = field(default_factory=dict)
     """Accepted values by the name of an attribute; all names must match. Empty: every message."""
-    redrive_policy: RedrivePolicy | None = None
+    redrive_policy: DeadLetters | None = None
     raw_message_delivery: bool = False
     """Post the message itself instead of the envelope; webhooks only."""
     delivery_policy: DeliveryPolicy | None = None
@@ -47,7 +47,7 @@ class UpdateSubscription(RequestBody):
 
     filter_policy: FilterPolicy | UnsetType = UNSET
     """Empty: every message."""
-    redrive_policy: RedrivePolicy | UnsetType | None = UNSET
+    redrive_policy: DeadLetters | UnsetType | None = UNSET
     raw_message_delivery: bool | UnsetType = UNSET
     delivery_policy: DeliveryPolicy | UnsetType | None = UNSET
 
@@ -74,7 +74,7 @@ class SubscriptionRecord(ResponseBody):
     """Of a queue its CRN."""
     status: Status
     filter_policy: dict[str, list[str]]
-    redrive_policy: RedrivePolicy | None
+    redrive_policy: DeadLetters | None
     raw_message_delivery: bool
     delivery_policy: DeliveryPolicy | None
     """Only the fields that are set here."""
@@ -140,7 +140,7 @@ def subscription_record(found: Subscription, region: str, now: int) -> Subscript
         endpoint=found.endpoint,
         status=found.status,
         filter_policy={name: list(values) for name, values in found.filter_policy.items()},
-        redrive_policy=None if queue is None else RedrivePolicy(dead_letter_queue=queue),
+        redrive_policy=None if queue is None else DeadLetters(dead_letter_queue=queue),
         raw_message_delivery=found.raw_message_delivery,
         delivery_policy=policy_record(found.delivery_policy),
         confirmation_expires_at=None if until is None else rfc3339(until),

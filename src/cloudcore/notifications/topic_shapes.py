@@ -41,7 +41,7 @@ class Message(RequestBody):
     """A message to publish."""
 
     message: Annotated[str, Meta(min_length=1)]
-    """At most 262,144 bytes of UTF-8; what it means is between you and your subscribers."""
+    """As JSON, with subject and attributes, at most 245,760 bytes."""
     subject: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     attributes: dict[str, str] = field(default_factory=dict)
     """What filters look at; at most 20."""

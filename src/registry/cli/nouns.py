@@ -12,7 +12,7 @@ from urllib.parse import quote
 from cloudcore.command_line import Act, Cell, Deletion, Noun, Record
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.failure import Missing, Misuse
+from registry.cli.failure import FAILED, Missing, Misuse
 from registry.cli.listing import add_quiet, show_list, show_rows
 from registry.cli.noun_options import add_options, document_of, values_of
 from registry.cli.options import Verbs, add_noun, add_verb
@@ -121,6 +121,16 @@ class NounInvocation:
         """Print a line for a person; for a program the record, if there is one."""
         echo(text, self._parsed.output, record)
 
+    @property
+    def is_for_program(self) -> bool:
+        """Return True if the output is a document, not text for a person."""
+        return bool(self._parsed.output != TABLE)
+
+    def warn(self, text: str) -> None:
+        """Print a line to the standard error."""
+        sys.stdout.flush()
+        sys.stderr.write(f"entrepot: {printable(text)}\n")
+
     def show(self, record: Record) -> None:
         """Print a record."""
         write_record(record, self._parsed.output)
@@ -201,8 +211,7 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     if act.question:
         confirm(parsed, _filled(act.question, run.record))
     if act.run is not None:
-        act.run(run)
-        return 0
+        return 0 if act.run(run) else FAILED
     path = f"{run.path}/{act.path}" if act.path else run.path
     if act.is_paged:
         run.show_rows(run.client.rows(path, act.answer, values), act.columns)

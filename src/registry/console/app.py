@@ -59,6 +59,7 @@ from registry.console.pages import (
     simulator,
     storage,
     tags,
+    topics,
 )
 from registry.console.paths import CONSOLE
 from registry.console.rendering import template_engine
@@ -84,6 +85,7 @@ ROUTES: Final = [
     *storage.HANDLERS,
     *settings.HANDLERS,
     *event_rules.HANDLERS,
+    *topics.HANDLERS,
     *mirrors.HANDLERS,
     *keys.HANDLERS,
     *garbage_collection.HANDLERS,

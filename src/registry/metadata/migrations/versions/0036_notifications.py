@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
 revision = "0036"
-down_revision = "0034"
+down_revision = "0035"
 
 
 def upgrade() -> None:

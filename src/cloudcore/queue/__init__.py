@@ -1,0 +1,1 @@
+"""Queues: messages that wait until a consumer has leased and acknowledged them."""

@@ -1,0 +1,147 @@
+"""``entrepot queue``: queues and their messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
+
+_FIELDS: Final = (
+    Option("description", 'for persons; "" takes it away'),
+    Option(
+        "retention_seconds", "seconds until a message that nobody acknowledges is deleted", "number"
+    ),
+    Option("lease_seconds", "seconds of a lease that says none itself", "number"),
+    Option("delay_seconds", "seconds until a new message can be leased", "number"),
+    Option(
+        "redrive_policy.dead_letter_queue",
+        "queue that gets messages leased too often: name, id or CRN",
+        metavar="QUEUE",
+    ),
+    Option("redrive_policy.max_leases", "leases of a message before it goes there", "number"),
+    Option("tags", "a tag of the queue", "tags"),
+)
+_MESSAGES: Final = (
+    Cell("LEASE ID", "lease_id", "whole"),
+    Cell("LEASES", "lease_count", "number"),
+    Cell("SENT", "sent_at", "time"),
+    Cell("ATTRIBUTES", "attributes"),
+    Cell("BODY", "body"),
+)
+_SENT: Final = (Cell("ID", "id", "whole"), Cell("SENT", "sent_at", "time"))
+_LEASE_IDS: Final = Option(
+    "lease_ids", "as 'lease' printed them", "texts", metavar="LEASE-ID", is_argument=True
+)
+
+
+def _acknowledge(run: Invocation) -> bool:
+    return _for_each_lease(run, "acknowledge", "acknowledged", "Acknowledged")
+
+
+def _extend(run: Invocation) -> bool:
+    return _for_each_lease(run, "extend", "extended", "Extended")
+
+
+def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
+    """Do something to leases; return False if one was refused."""
+    answer = run.client.call("POST", f"{run.path}/messages/{verb}", run.values)
+    done, failures = answer[field], answer["failures"]
+    if done or run.is_for_program:
+        run.say(f"{word} {len(done)} of {len(done) + len(failures)}", answer)
+    for each in failures:
+        run.warn(f"{each['lease_id']}: {each['code']}: {each['message']}")
+    return not failures
+
+
+QUEUE: Final = Noun(
+    noun="queue",
+    words="queues of messages that programs send and lease",
+    path="/v1/queues",
+    one="queue",
+    many="queues",
+    name_filter="name",
+    columns=(
+        Cell("NAME", "name"),
+        Cell("RETENTION", "retention_seconds", "duration"),
+        Cell("LEASE", "lease_seconds", "duration"),
+        Cell("DEAD LETTERS", "redrive_policy.dead_letter_queue.name"),
+        Cell("CREATED", "created_at", "time"),
+        Cell("ID", "id", "whole"),
+    ),
+    create=(
+        Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True),
+        *_FIELDS,
+    ),
+    created="Created {name}; 'entrepot queue send {name} TEXT' sends it a message",
+    update=(
+        *_FIELDS,
+        Option("redrive_policy", "let no message go to another queue", "null", "no-redrive-policy"),
+    ),
+    delete=Deletion(
+        words="delete a queue and its messages",
+        question="Delete the queue {name} and its messages?",
+    ),
+    acts=(
+        Act(
+            verb="send",
+            words="send a message",
+            path="messages",
+            takes_key=True,
+            options=(
+                Option(
+                    "body",
+                    "its text; - reads the standard input",
+                    "body",
+                    metavar="TEXT",
+                    is_argument=True,
+                ),
+                Option("attributes", "an attribute of the message", "tags", metavar="NAME=VALUE"),
+                Option("delay_seconds", "seconds until it can be leased", "number"),
+            ),
+            answer="messages",
+            columns=_SENT,
+        ),
+        Act(
+            verb="lease",
+            words="lease messages, oldest first: nobody else gets them until the leases end",
+            path="messages/lease",
+            options=(
+                Option("max_messages", "how many at most (1)", "number", "max"),
+                Option("lease_seconds", "seconds of the leases (as the queue says)", "number"),
+                Option("wait_seconds", "seconds to wait for a message (0)", "number", "wait"),
+            ),
+            answer="messages",
+            columns=_MESSAGES,
+        ),
+        Act(
+            verb="ack",
+            words="acknowledge leased messages, which deletes them",
+            path="messages/acknowledge",
+            options=(_LEASE_IDS,),
+            run=_acknowledge,
+        ),
+        Act(
+            verb="extend",
+            words="let leases end later, or with 0 seconds give the messages back now",
+            path="messages/extend",
+            options=(
+                _LEASE_IDS,
+                Option("lease_seconds", "seconds from now", "number", is_required=True),
+            ),
+            run=_extend,
+        ),
+        Act(
+            verb="purge",
+            words="delete all messages of a queue",
+            path="purge",
+            takes_key=True,
+            said="Purged {name}",
+            question="Delete all messages of the queue {name}?",
+        ),
+    ),
+)
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``queue`` and its commands."""
+    commands.add_described(QUEUE)

@@ -1,0 +1,98 @@
+"""The family of queues: messages wait until a consumer has leased and acknowledged them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import CommandGroup, Family
+from cloudcore.iam.vocabulary import ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+    from sqlalchemy import Table
+
+    from cloudcore.clock import Clock
+    from cloudcore.db.base import Database
+    from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.queue.room import RoomChecks
+    from cloudcore.queue.waiting import Bells, Waiter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueNeeds:
+    """The dependencies of the routes and the timers of queues."""
+
+    database: Database
+    clock: Clock
+    bells: Bells
+    waiter: Waiter
+    room: RoomChecks
+
+    @classmethod
+    def of(cls, database: Database, clock: Clock) -> QueueNeeds:
+        """Return the dependencies of one process."""
+        from cloudcore.queue.room import RoomChecks  # noqa: PLC0415
+        from cloudcore.queue.waiting import Bells, Waiter  # noqa: PLC0415
+
+        bells = Bells(database)
+        waiter = Waiter(database, clock, bells)
+        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=RoomChecks())
+
+
+def _routes() -> Sequence[ControllerRouterHandler]:
+    from cloudcore.queue import message_routes, queue_routes  # noqa: PLC0415 - the web framework
+
+    return (*queue_routes.HANDLERS, *message_routes.HANDLERS)
+
+
+def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+    from cloudcore.queue import chores  # noqa: PLC0415 - SQLAlchemy
+
+    async def settle() -> None:
+        await chores.settle_queues(needs)
+
+    async def erase() -> None:
+        await chores.erase_deleted_queues(needs)
+
+    return (
+        Scheduled("queue.due_messages", chores.EVERY_SECONDS, settle),
+        Scheduled("queue.deleted_queues", chores.EVERY_SECONDS, erase),
+    )
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.queue import tables  # noqa: PLC0415 - SQLAlchemy
+
+    return tables.TABLES
+
+
+QUEUE: Final[Family[QueueNeeds]] = Family(
+    name="queue",
+    routes=_routes,
+    schedule=_schedule,
+    tables=_tables,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:queue:<region>:<account>:queue/<name>",
+            actions=(
+                "queue:AcknowledgeMessages",
+                "queue:CreateQueue",
+                "queue:DeleteQueue",
+                "queue:GetQueue",
+                "queue:LeaseMessages",
+                "queue:ListQueues",
+                "queue:PurgeQueue",
+                "queue:SendMessage",
+                "queue:UpdateQueue",
+            ),
+            summaries={
+                "queue:LeaseMessages": "Lease messages of a queue, and extend the leases.",
+            },
+        ),
+    ),
+    quotas=("queue_bytes", "queue_messages", "queues"),
+    commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
+)

@@ -1,0 +1,319 @@
+"""Queries of messages. Each names a queue and its account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+from sqlalchemy import Select, bindparam, delete, func, literal_column, select, update
+from sqlalchemy import text as sql
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.queue.rows import Queue
+from cloudcore.queue.tables import IS_HIDDEN, IS_VISIBLE, queue_messages
+
+_m = queue_messages.c
+
+
+class Message(NamedTuple):
+    """A message in a queue."""
+
+    position: int
+    """Its place in the order of arrival; 0 before it is inserted."""
+    id: str
+    size: int
+    """Of body and attributes, in bytes."""
+    queued_at: int
+    """When it came into this queue, from which its retention counts."""
+    hidden_until: int | None
+    """The end of its delay or lease; None if it can be leased."""
+    lease_token: str | None
+    lease_count: int
+    sent_at: int
+    attributes: Mapping[str, str]
+    body: bytes
+
+
+class Candidate(NamedTuple):
+    """A message that may be leased."""
+
+    id: str
+    size: int
+
+
+class Depth(NamedTuple):
+    """How many messages a queue holds."""
+
+    visible: int
+    leased: int
+    delayed: int
+    oldest_at: int | None
+    """When the oldest of all came."""
+
+
+def _columns() -> Select[Any]:
+    return select(*(_m[name] for name in Message._fields))
+
+
+_IN_QUEUE: Final = (
+    _m.queue_id == bindparam("queue_id"),
+    _m.account_id == bindparam("account_id"),
+)
+_NOT_PURGED: Final = _m.position > bindparam("purged_through")
+_NEW: Final = tuple(name for name in Message._fields if name != "position")
+_ADD: Final = Statement(
+    queue_messages.insert()
+    .inline()  # else the driver would ask for the position
+    .values({name: bindparam(name) for name in (*_NEW, "queue_id", "account_id")})
+)
+_OLDEST_VISIBLE: Final = (
+    select(_m.id, _m.size)
+    .where(*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED, _m.queued_at > bindparam("kept_from"))
+    .order_by(_m.position)
+)
+_LOCK_OLDEST: Final = Statement(page(_OLDEST_VISIBLE.with_for_update(skip_locked=True)))
+_FIRST_VISIBLE: Final = Statement(page(_OLDEST_VISIBLE))
+_FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(*_IN_QUEUE, IS_HIDDEN))
+_LEASE: Final = Statement(
+    update(queue_messages)
+    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
+    .values(
+        hidden_until=bindparam("lease_end"),
+        lease_token=bindparam("token"),
+        lease_count=_m.lease_count + literal_column("1"),
+    )
+)
+_FIND_ALL: Final = Statement(
+    _columns().where(*_IN_QUEUE, _m.id.in_(listed("ids"))).order_by(_m.position)
+)
+_LOCK_LEASES: Final = Statement(
+    select(_m.id, _m.lease_token, _m.hidden_until)
+    .where(*_IN_QUEUE, _NOT_PURGED, _m.id.in_(listed("ids")))
+    .order_by(_m.position)
+    .with_for_update()
+)
+_LOCK_DUE: Final = Statement(
+    page(
+        _columns()
+        .where(*_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
+        .order_by(_m.hidden_until, _m.position)
+        .with_for_update(skip_locked=True)
+    )
+)
+_SHOW: Final = Statement(
+    update(queue_messages)
+    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
+    .values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
+)
+_HIDE: Final = Statement(
+    update(queue_messages)
+    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
+    .values(hidden_until=bindparam("lease_end"))
+)
+_DELETE: Final = Statement(delete(queue_messages).where(*_IN_QUEUE, _m.id.in_(listed("ids"))))
+_VISIBLE: Final = (*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
+_OLDEST_AT: Final = Statement(page(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position)))
+_LOCK_EXPIRED: Final = Statement(
+    page(
+        select(_m.id)
+        .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
+        .order_by(_m.position)
+        .with_for_update(skip_locked=True)
+    )
+)
+_DELETE_PURGED: Final = Statement(
+    delete(queue_messages).where(
+        *_IN_QUEUE,
+        _m.position.in_(
+            page(
+                select(_m.position)
+                .where(*_IN_QUEUE, _m.position <= bindparam("purged_through"))
+                .order_by(_m.position)
+            )
+        ),
+    )
+)
+_PURGED: Final = Statement(
+    page(
+        select(literal_column("1"))
+        .select_from(queue_messages)
+        .where(*_IN_QUEUE, _m.position <= bindparam("purged_through"))
+    )
+)
+_USED: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(_m.size), literal_column("0"))).where(
+        *_IN_QUEUE, _NOT_PURGED
+    )
+)
+_COUNT_VISIBLE: Final = Statement(
+    select(func.count()).select_from(queue_messages).where(*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
+)
+_COUNT_HIDDEN: Final = Statement(
+    select(
+        func.count().filter(_m.hidden_until <= bindparam("now")),
+        func.count().filter(_m.hidden_until > bindparam("now"), _m.lease_token.is_not(None)),
+        func.count().filter(_m.hidden_until > bindparam("now"), _m.lease_token.is_(None)),
+    )
+    .select_from(queue_messages)
+    .where(*_IN_QUEUE, IS_HIDDEN, _NOT_PURGED)
+)
+_FIRST: Final = Statement(
+    page(select(_m.queued_at).where(*_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
+)
+
+
+def add_messages(
+    tx: Connection, account_id: str, queue_id: str, messages: Sequence[Message]
+) -> None:
+    """Insert messages behind all others of a queue; it must be held (`rows.hold_queue`)."""
+    for each in messages:
+        row = {name: getattr(each, name) for name in _NEW}
+        row["attributes"] = msgspec.json.encode(each.attributes).decode()
+        tx.execute(_ADD, queue_id=queue_id, account_id=account_id, **row)
+
+
+def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[Candidate]:
+    """Return the oldest messages that can be leased; no other caller gets them until `tx` ends."""
+    rows = tx.rows(
+        _LOCK_OLDEST,
+        **_in(queue),
+        purged_through=queue.purged_through,
+        kept_from=kept_from,
+        limit=limit,
+    )
+    return [Candidate(*row) for row in rows]
+
+
+def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:
+    """Return when the next message of a queue can be leased, 0 if one can be now, or None."""
+    visible = tx.row(
+        _FIRST_VISIBLE,
+        **_in(queue),
+        purged_through=queue.purged_through,
+        kept_from=kept_from,
+        limit=1,
+    )
+    if visible is not None:
+        return 0
+    row = tx.row(_FIRST_HIDDEN, **_in(queue))
+    return row[0] if row else None
+
+
+def lease_messages(
+    tx: Connection, queue: Queue, ids: Sequence[str], token: str, lease_end: int
+) -> list[Message]:
+    """Lease locked messages under a token; return them in the order of arrival."""
+    listed_ids = text_list(ids)
+    tx.execute(_LEASE, **_in(queue), ids=listed_ids, token=token, lease_end=lease_end)
+    return [_message(row) for row in tx.rows(_FIND_ALL, **_in(queue), ids=listed_ids)]
+
+
+def lock_leases(
+    tx: Connection, queue: Queue, ids: Sequence[str]
+) -> dict[str, tuple[str | None, int | None]]:
+    """Return the lease token and the end of the hiding of messages, by id; lock them."""
+    rows = tx.rows(
+        _LOCK_LEASES, **_in(queue), purged_through=queue.purged_through, ids=text_list(ids)
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+def lock_due(tx: Connection, queue: Queue, now: int, limit: int) -> list[Message]:
+    """Return hidden messages whose delay or lease has ended, that nobody else has locked."""
+    rows = tx.rows(_LOCK_DUE, **_in(queue), now=now, limit=limit)
+    return [_message(row) for row in rows]
+
+
+def show_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
+    """Let hidden messages be leased again, in their old place."""
+    tx.execute(_SHOW, **_in(queue), ids=text_list(ids))
+
+
+def hide_messages(tx: Connection, queue: Queue, ids: Sequence[str], lease_end: int) -> None:
+    """Move the end of leases."""
+    tx.execute(_HIDE, **_in(queue), ids=text_list(ids), lease_end=lease_end)
+
+
+def delete_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
+    """Delete messages."""
+    tx.execute(_DELETE, **_in(queue), ids=text_list(ids))
+
+
+def lock_expired(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[str]:
+    """Return the ids of the oldest visible messages that are no longer kept; lock them."""
+    # Looked at first, because without an expired message the other query reads the whole queue.
+    if not _has_expired(tx, queue, kept_from):
+        return []
+    rows = tx.rows(
+        _LOCK_EXPIRED,
+        **_in(queue),
+        purged_through=queue.purged_through,
+        kept_from=kept_from,
+        limit=limit,
+    )
+    return [row[0] for row in rows]
+
+
+def delete_purged(
+    tx: Connection, account_id: str, queue_id: str, purged_through: int, limit: int
+) -> int:
+    """Delete some rows of purged messages; return how many."""
+    return tx.execute(
+        _DELETE_PURGED,
+        account_id=account_id,
+        queue_id=queue_id,
+        purged_through=purged_through,
+        limit=limit,
+    )
+
+
+def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: int) -> bool:
+    """Return True if there are rows of purged messages."""
+    row = tx.row(
+        _PURGED, account_id=account_id, queue_id=queue_id, purged_through=purged_through, limit=1
+    )
+    return row is not None
+
+
+def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
+    """Return True if the retention of the oldest message has ended, or a delay or a lease has."""
+    if _has_expired(tx, queue, kept_from):
+        return True
+    hidden = tx.row(_FIRST_HIDDEN, **_in(queue))
+    return hidden is not None and hidden[0] is not None and hidden[0] <= now
+
+
+def _has_expired(tx: Connection, queue: Queue, kept_from: int) -> bool:
+    oldest = tx.row(_OLDEST_AT, **_in(queue), purged_through=queue.purged_through, limit=1)
+    return oldest is not None and oldest[0] <= kept_from
+
+
+def used(tx: Connection, queue: Queue) -> tuple[int, int]:
+    """Return the number of messages in a queue, and their bytes."""
+    row = tx.row(_USED, **_in(queue), purged_through=queue.purged_through)
+    return (row[0], int(row[1])) if row else (0, 0)
+
+
+def depth(tx: Connection, queue: Queue, now: int) -> Depth:
+    """Count the messages of a queue; those whose lease or delay has ended are visible."""
+    within = _in(queue) | {"purged_through": queue.purged_through}
+    visible = tx.row(_COUNT_VISIBLE, **within)
+    hidden = tx.row(_COUNT_HIDDEN, **within, now=now)
+    first = tx.row(_FIRST, **within, limit=1)
+    assert visible is not None
+    assert hidden is not None
+    return Depth(visible[0] + hidden[0], hidden[1], hidden[2], None if first is None else first[0])
+
+
+def _in(queue: Queue) -> dict[str, Any]:
+    return {"queue_id": queue.id, "account_id": queue.account_id}
+
+
+def _message(row: Row) -> Message:
+    message = Message(*row)
+    return message._replace(
+        attributes=msgspec.json.decode(cast("str", message.attributes), type=dict[str, str]),
+        body=bytes(message.body),
+    )

@@ -1,0 +1,287 @@
+"""Messages: send, lease, acknowledge, extend, and move on what is due.
+
+A message is delivered at least once: it leaves its queue only when a lease of it is acknowledged,
+by retention, by a purge, or to the dead-letter queue. Messages that can be leased are leased in the
+order in which they arrived; one whose lease ended is back in its old place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.errors import QuotaExceeded
+from cloudcore.queue import message_rows
+from cloudcore.queue.leases import LeaseId, lease_id, read_lease_id
+from cloudcore.queue.message_rows import Message
+from cloudcore.queue.rows import Queue, find_queue, hold_queue
+from cloudcore.queue.rules import (
+    MAX_LEASED_BYTES,
+    MAX_MESSAGES,
+    MAX_QUEUE_BYTES,
+    QueueMissing,
+)
+
+SETTLED_AT_ONCE: Final = 100
+"""Most messages that one transaction moves on."""
+
+
+class NewMessage(NamedTuple):
+    """A message to send."""
+
+    body: str
+    attributes: Mapping[str, str]
+    size: int
+    delay_seconds: int | None = None
+    """None: as the queue says."""
+
+
+class LeaseTerms(NamedTuple):
+    """What a consumer wants."""
+
+    max_messages: int
+    lease_seconds: int | None
+    """None: as the queue says."""
+    token: str
+
+
+class Leased(NamedTuple):
+    """A leased message, with the id of its lease."""
+
+    lease_id: str
+    message: Message
+
+
+class Outcome(NamedTuple):
+    """What became of one lease id."""
+
+    lease_id: str
+    code: str | None = None
+    """None: done; otherwise the code of an error."""
+    message: str = ""
+
+
+class Settled(NamedTuple):
+    """What a transaction has moved on."""
+
+    returned: int
+    dead_letters: int
+    deleted: int
+
+    @property
+    def total(self) -> int:
+        """Return how many messages that is."""
+        return self.returned + self.dead_letters + self.deleted
+
+
+def send_messages(
+    tx: Connection,
+    account_id: str,
+    queue_id: str,
+    messages: Sequence[NewMessage],
+    now: int,
+    *,
+    checks_room: bool,
+) -> list[Message]:
+    """Add messages behind all others of a queue, all or none.
+
+    Raises:
+        QueueMissing: it was deleted.
+        QuotaExceeded: the queue is full, if the send `checks_room`.
+
+    """
+    queue = hold_queue(tx, account_id, queue_id)
+    if queue is None:
+        raise QueueMissing
+    if checks_room:
+        _check_room(tx, queue)
+    made = [_made(queue, each, now) for each in messages]
+    message_rows.add_messages(tx, account_id, queue_id, made)
+    return made
+
+
+def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int | None:
+    """Return when a message of a queue can be leased next, or None while there is none.
+
+    The moment is in microseconds since the epoch; one that is over means now.
+
+    Raises:
+        QueueMissing: it was deleted.
+
+    """
+    queue = find_queue(tx, account_id, queue_id)
+    if queue is None:
+        raise QueueMissing
+    return message_rows.first_due(tx, queue, _kept_from(queue, now))
+
+
+def lease_messages(
+    tx: Connection, account_id: str, queue_id: str, terms: LeaseTerms, now: int
+) -> list[Leased]:
+    """Lease the oldest messages of a queue; return them in the order of arrival.
+
+    Raises:
+        QueueMissing: it was deleted.
+
+    """
+    queue = find_queue(tx, account_id, queue_id)
+    if queue is None:
+        raise QueueMissing
+    settle(tx, queue, now)
+    found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
+    ids: list[str] = []
+    total = 0
+    for candidate in found:
+        total += candidate.size
+        if ids and total > MAX_LEASED_BYTES:
+            break
+        ids.append(candidate.id)
+    if not ids:
+        return []
+    lease_end = _later(now, terms.lease_seconds or queue.lease_seconds)
+    leased = message_rows.lease_messages(tx, queue, ids, terms.token, lease_end)
+    return [Leased(lease_id(each.id, terms.token), each) for each in leased]
+
+
+def acknowledge(tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int) -> list[Outcome]:
+    """Delete the messages of leases that have not ended; return what became of each id."""
+    outcomes, held = _held(tx, queue, lease_ids, now)
+    if held:
+        message_rows.delete_messages(tx, queue, held)
+    return outcomes
+
+
+def extend(
+    tx: Connection, queue: Queue, lease_ids: Sequence[str], lease_seconds: int, now: int
+) -> list[Outcome]:
+    """Let leases that have not ended end in some seconds; with 0 seconds, now.
+
+    Return what became of each id.
+    """
+    outcomes, held = _held(tx, queue, lease_ids, now)
+    if held:
+        message_rows.hide_messages(tx, queue, held, _later(now, lease_seconds))
+    return outcomes
+
+
+def has_due(tx: Connection, queue: Queue, now: int) -> bool:
+    """Return True if `settle` would move something on."""
+    return message_rows.has_due(tx, queue, _kept_from(queue, now), now)
+
+
+def settle(tx: Connection, queue: Queue, now: int) -> Settled:
+    """Move on some messages of a queue whose delay, lease or retention has ended.
+
+    One whose lease ended can be leased again, unless it was leased as often as the redrive policy
+    allows: then it goes to the dead-letter queue.
+    """
+    kept_from = _kept_from(queue, now)
+    gone = message_rows.lock_expired(tx, queue, kept_from, SETTLED_AT_ONCE)
+    back, dead = [], []
+    for each in message_rows.lock_due(tx, queue, now, SETTLED_AT_ONCE):
+        if each.position <= queue.purged_through or each.queued_at <= kept_from:
+            gone.append(each.id)
+        elif each.lease_token is not None and 0 < (queue.max_leases or 0) <= each.lease_count:
+            dead.append(each)
+        else:
+            back.append(each.id)
+    gone = list(dict.fromkeys(gone))
+    if gone:
+        message_rows.delete_messages(tx, queue, gone)
+    if back:
+        message_rows.show_messages(tx, queue, back)
+    if dead:
+        _move(tx, queue, dead, now)
+    return Settled(len(back), len(dead), len(gone))
+
+
+def _check_room(tx: Connection, queue: Queue) -> None:
+    """Refuse more messages in a full queue (`QuotaExceeded`)."""
+    count, size = message_rows.used(tx, queue)
+    if count >= MAX_MESSAGES:
+        raise QuotaExceeded(
+            f"a queue holds at most {MAX_MESSAGES} messages; lease and acknowledge some first",
+            quota="queue_messages",
+            limit=MAX_MESSAGES,
+            used=count,
+        )
+    if size >= MAX_QUEUE_BYTES:
+        raise QuotaExceeded(
+            f"the messages of a queue have at most {MAX_QUEUE_BYTES} bytes; "
+            "lease and acknowledge some first",
+            quota="queue_bytes",
+            limit=MAX_QUEUE_BYTES,
+            used=size,
+        )
+
+
+def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> None:
+    """Move messages to the dead-letter queue, in which they arrive now."""
+    assert queue.dead_letter_queue_id is not None
+    target = hold_queue(tx, queue.account_id, queue.dead_letter_queue_id)
+    assert target is not None, "a queue that dead letters go to cannot be deleted"
+    message_rows.delete_messages(tx, queue, [each.id for each in dead])
+    moved = [
+        each._replace(queued_at=now, hidden_until=None, lease_token=None, lease_count=0)
+        for each in sorted(dead)
+    ]
+    message_rows.add_messages(tx, queue.account_id, target.id, moved)
+
+
+def _held(
+    tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
+) -> tuple[list[Outcome], list[str]]:
+    """Return what becomes of each lease id, and the ids of messages whose lease has not ended."""
+    read = {each: read_lease_id(each) for each in dict.fromkeys(lease_ids)}
+    found = message_rows.lock_leases(
+        tx, queue, sorted({each.message_id for each in read.values() if each is not None})
+    )
+    outcomes = {each: _outcome(each, meant, found, now) for each, meant in read.items()}
+    held = [
+        meant.message_id
+        for each, meant in read.items()
+        if meant is not None and outcomes[each].code is None
+    ]
+    return list(outcomes.values()), held
+
+
+def _outcome(
+    text: str,
+    meant: LeaseId | None,
+    found: Mapping[str, tuple[str | None, int | None]],
+    now: int,
+) -> Outcome:
+    if meant is None or meant.message_id not in found:
+        words = "there is no such lease: it was acknowledged, or its message is gone"
+        return Outcome(text, "NOT_FOUND", words)
+    token, lease_end = found[meant.message_id]
+    if token != meant.token or (lease_end or 0) <= now:
+        return Outcome(text, "LEASE_EXPIRED", "the lease ended before; the message is leased again")
+    return Outcome(text)
+
+
+def _made(queue: Queue, new: NewMessage, now: int) -> Message:
+    delay = queue.delay_seconds if new.delay_seconds is None else new.delay_seconds
+    return Message(
+        position=0,
+        id=uuid7(now),
+        size=new.size,
+        queued_at=now,
+        hidden_until=_later(now, delay) if delay else None,
+        lease_token=None,
+        lease_count=0,
+        sent_at=now,
+        attributes=new.attributes,
+        body=new.body.encode(),
+    )
+
+
+def _kept_from(queue: Queue, now: int) -> int:
+    """Return the moment up to which messages have come that are no longer kept."""
+    return now - queue.retention_seconds * MICROSECONDS
+
+
+def _later(now: int, seconds: int) -> int:
+    return now + seconds * MICROSECONDS

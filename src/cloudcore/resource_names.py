@@ -1,0 +1,113 @@
+"""Names and tags that accounts give their resources, and references to resources in requests.
+
+A resource is meant by its id, its CRN or the name that is its own within account and region. A
+CRN of another account or region is refused before anything is looked for; whatever does not exist
+looks alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from cloudcore.crn import Crn
+from cloudcore.errors import InvalidInput
+from cloudcore.uuids import parse_uuid
+
+MAX_TAGS: Final = 50
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Scope(NamedTuple):
+    """The account and region in which resources are looked for."""
+
+    account_id: str
+    handle: str
+    """Of the account; a CRN may name it so."""
+    region: str
+
+
+class Kind(NamedTuple):
+    """A kind of resource."""
+
+    service: str
+    """Of its CRNs."""
+    type: str
+    """In its CRNs, and what errors call it."""
+
+
+class Reference(NamedTuple):
+    """A reference that was read: either an id or a name."""
+
+    id: str | None
+    name: str
+
+
+def is_name(name: str) -> bool:
+    """Return True if a resource can have this name; it never looks like an id."""
+    return _NAME.fullmatch(name) is not None and parse_uuid(name) is None
+
+
+def check_name(name: str) -> None:
+    """Refuse a malformed name."""
+    if not is_name(name):
+        raise InvalidInput(
+            "name: 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",
+            field="name",
+            reason="malformed",
+        )
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Refuse too many tags, tags that are too long, or tags with control characters."""
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"tags: at most {MAX_TAGS}", field="tags", reason="out_of_range")
+    for name, value in tags.items():
+        if not 1 <= len(name) <= 128 or len(value) > 256 or _CONTROL.search(name + value):
+            raise InvalidInput(
+                "tags: a key of 1 to 128 characters and a value of at most 256, none of them a "
+                f"control character: {name[:128]!a}",
+                field="tags",
+                reason="malformed",
+            )
+
+
+def read_reference(scope: Scope, kind: Kind, field: str, value: str) -> Reference:
+    """Return what `value` in a request's `field` refers to.
+
+    Raises:
+        InvalidInput: it is no id, name or CRN of this kind, or the CRN is of another service,
+            region or account.
+
+    """
+    if value.startswith("crn:"):
+        return Reference(None, _name_in(scope, kind, field, value))
+    if (found := parse_uuid(value)) is not None:
+        return Reference(found, "")
+    if is_name(value):
+        return Reference(None, value)
+    raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
+
+
+def _name_in(scope: Scope, kind: Kind, field: str, text: str) -> str:
+    """Return the name in a CRN, which must be of this kind and scope."""
+    form = f"the CRN of a {kind.type} is crn:{kind.service}:<region>:<account>:{kind.type}/<name>"
+    try:
+        crn = Crn.parse(text)
+    except InvalidInput:
+        raise _refusal(field, form, "malformed_crn") from None
+    if crn.type != kind.type or not is_name(crn.name):
+        raise _refusal(field, form, "malformed_crn")
+    if crn.service != kind.service:
+        raise _refusal(field, f"is the CRN of another service than {kind.service}", "wrong_service")
+    if crn.region != scope.region:
+        raise _refusal(field, f"must be of this region, {scope.region}", "foreign_region")
+    if crn.account not in (scope.account_id, scope.handle):
+        raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
+    return crn.name
+
+
+def _refusal(field: str, words: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason)

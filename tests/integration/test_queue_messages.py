@@ -1,0 +1,344 @@
+"""Messages of queues, on both databases: order, leases, redrive, retention, purge."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Database
+from cloudcore.db.opening import open_database
+from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
+from cloudcore.queue import chores, messages, port, rows, services
+from cloudcore.queue.family import QueueNeeds
+from cloudcore.queue.leases import lease_id, new_token
+from cloudcore.queue.rules import QueueMissing
+from cloudcore.queue.services import Redrive
+from tests.databases import on_both_databases
+from tests.kms_world import ACME, GLOBEX
+from tests.queue_world import REGION, QueueWorld, make_queue_world
+
+HOUR: Final = 3600
+
+pytestmark = on_both_databases
+
+
+@pytest.fixture
+async def world(database: Database) -> QueueWorld:
+    return await make_queue_world(database)
+
+
+async def test_messages_are_leased_in_the_order_of_arrival_and_once(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    other = await world.make("others")
+    await world.send(other, "x")
+    await world.send(queue, "a", "b", "c")
+    await world.send(queue, "d")
+    assert await world.bodies(queue, 2) == ["a", "b"]
+    assert await world.bodies(queue, 9) == ["c", "d"]
+    assert await world.bodies(queue) == []
+    assert await world.bodies(other) == ["x"]
+
+
+async def test_a_lease_that_ends_gives_the_message_back_to_its_old_place(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    await world.send(queue, "a", "b")
+    (first,) = await world.lease(queue, 1, seconds=10)
+    await world.lease(queue, 1, seconds=100)
+    await world.send(queue, "c")
+    world.clock.advance(9)
+    assert await world.acknowledge(queue, first.lease_id.swapcase()) == ["NOT_FOUND"]
+    world.clock.advance(1)
+    assert await world.acknowledge(queue, first.lease_id) == ["LEASE_EXPIRED"]
+    (again, last) = await world.lease(queue)
+    assert (again.message.body, again.message.lease_count) == (b"a", 2)
+    assert (last.message.body, last.message.lease_count) == (b"c", 1)
+    assert again.message.id == first.message.id
+    assert again.lease_id != first.lease_id
+    # The first lease stays over, although the message is leased now.
+    assert await world.acknowledge(queue, first.lease_id) == ["LEASE_EXPIRED"]
+    assert await world.acknowledge(queue, again.lease_id) == [None]
+    assert await world.acknowledge(queue, again.lease_id) == ["NOT_FOUND"]
+
+
+async def test_a_lease_of_another_queue_or_account_is_none(world: QueueWorld) -> None:
+    queue, other = await world.make("jobs"), await world.make("others")
+    foreign = await world.make("jobs", account_id=GLOBEX)
+    await world.send(queue, "a")
+    (leased,) = await world.lease(queue)
+    forged = lease_id(leased.message.id, new_token())
+    for place in (other, foreign):
+        assert await world.acknowledge(place, leased.lease_id) == ["NOT_FOUND"]
+        assert await world.extend(place, 9, leased.lease_id) == ["NOT_FOUND"]
+    for text in ("", "x", "ä" * 43, "A" * 43, "A" * 42 + "B"):
+        assert await world.acknowledge(queue, text) == ["NOT_FOUND"]
+    # A guess at the token of a message whose id is known.
+    assert await world.acknowledge(queue, forged) == ["LEASE_EXPIRED"]
+    assert await world.acknowledge(queue, leased.lease_id, leased.lease_id) == [None]
+
+
+async def test_a_lease_is_extended_and_given_back(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    await world.send(queue, "a")
+    (leased,) = await world.lease(queue, seconds=10)
+    assert await world.extend(queue, 50, leased.lease_id) == [None]
+    world.clock.advance(49)
+    assert await world.bodies(queue) == []
+    assert await world.extend(queue, 0, leased.lease_id) == [None]
+    assert await world.extend(queue, 10, leased.lease_id) == ["LEASE_EXPIRED"]
+    assert await world.bodies(queue) == ["a"]
+
+
+async def test_a_message_leased_too_often_goes_to_the_dead_letter_queue(world: QueueWorld) -> None:
+    dead = await world.make("dead")
+    queue = await world.make("jobs", redrive=Redrive("dead", 2))
+    (bad,) = await world.send(queue, "bad")
+    for _ in range(2):
+        assert await world.bodies(queue) == ["bad"]
+        world.clock.advance(30)
+    await world.send(queue, "good")
+    assert await world.bodies(queue) == ["good"]
+    (moved,) = await world.lease(dead)
+    assert (moved.message.id, moved.message.body) == (bad, b"bad")
+    assert moved.message.lease_count == 1
+    assert moved.message.queued_at >= moved.message.sent_at + 60 * MICROSECONDS
+    assert await world.acknowledge(dead, moved.lease_id) == [None]
+
+
+async def test_a_delay_hides_a_message_and_does_not_count_as_a_lease(world: QueueWorld) -> None:
+    await world.make("dead")
+    queue = await world.make("jobs", delay_seconds=10, redrive=Redrive("dead", 1))
+    await world.send(queue, "late")
+    await world.send(queue, "now", delay=0)
+    assert (await world.depth(queue))[:3] == (1, 0, 1)
+    assert await world.bodies(queue) == ["now"]
+    world.clock.advance(10)
+    assert await world.bodies(queue) == ["late"]
+
+
+async def test_retention_ends_for_a_message_that_nobody_acknowledged(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    await world.send(queue, "old", "held")
+    world.clock.advance(HOUR - 1)
+    await world.send(queue, "new")
+    (old, held) = await world.lease(queue, 2, seconds=10)
+    world.clock.advance(1)
+    # While it is leased it stays, so that it can be acknowledged; then it is gone.
+    assert await world.acknowledge(queue, old.lease_id) == [None]
+    world.clock.advance(9)
+    assert await world.bodies(queue) == ["new"]
+    assert await world.acknowledge(queue, held.lease_id) == ["NOT_FOUND"]
+
+
+async def test_a_purge_takes_what_was_sent_before_and_nothing_else(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    await world.send(queue, "a", "b", "c")
+    await world.send(queue, "delayed", delay=5)
+    (leased,) = await world.lease(queue, 1)
+    await world.purge(queue)
+    assert await world.depth(queue) == (0, 0, 0, None)
+    assert await world.acknowledge(queue, leased.lease_id) == ["NOT_FOUND"]
+    await world.send(queue, "d")
+    world.clock.advance(60)
+    assert await world.bodies(queue) == ["d"]
+    needs = QueueNeeds.of(world.database, world.clock)
+    await chores.settle_queues(needs)
+    assert await world.database.read(_rows, queue.id) == ["d"]
+    # After the last row was deleted, new ones still come behind the purge.
+    await world.purge(queue)
+    await chores.settle_queues(needs)
+    assert await world.database.read(_rows, queue.id) == []
+    await world.send(queue, "e")
+    assert await world.bodies(queue) == ["e"]
+
+
+async def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(
+    world: QueueWorld,
+) -> None:
+    queue = await world.make("jobs")
+    await world.send(queue, *map(str, range(30)))
+    await world.database.write(services.delete_queue, queue, world.clock())
+    for call in (world.send(queue, "x"), world.lease(queue)):
+        with pytest.raises(QueueMissing):
+            await call
+    again = await world.make("jobs")
+    assert await world.bodies(again) == []
+    await chores.erase_deleted_queues(QueueNeeds.of(world.database, world.clock))
+    assert await world.database.read(rows.list_deleted, "", 9) == []
+    assert await world.database.read(_rows, queue.id) == []
+
+
+async def test_a_dead_letter_queue_stays_while_it_is_one(world: QueueWorld) -> None:
+    dead = await world.make("dead")
+    queue = await world.make("jobs", redrive=Redrive("dead", 2))
+    with pytest.raises(Conflict, match="the queue jobs"):
+        await world.database.write(services.delete_queue, dead, world.clock())
+    with pytest.raises(InvalidInput, match="another queue"):
+        await world.database.write(
+            _set_redrive, world, await world.current(queue), Redrive("jobs", 2)
+        )
+    await world.database.write(_set_redrive, world, await world.current(queue), None)
+    await world.database.write(services.delete_queue, dead, world.clock())
+    assert (await world.current(queue)).max_leases is None
+
+
+async def test_what_is_due_is_moved_on_without_a_consumer(world: QueueWorld) -> None:
+    dead = await world.make("dead")
+    queue = await world.make("jobs", redrive=Redrive("dead", 1))
+    await world.send(queue, *(f"bad-{number:03}" for number in range(250)))
+    for _ in range(3):
+        await world.lease(queue, 100)
+    await world.send(queue, "kept")
+    world.clock.advance(30)
+    await chores.settle_queues(QueueNeeds.of(world.database, world.clock))
+    assert await world.bodies(queue) == ["kept"]
+    assert await world.bodies(dead, 3) == ["bad-000", "bad-001", "bad-002"]
+    assert (await world.depth(dead)).visible == 247
+    world.clock.advance(2 * HOUR)
+    await chores.settle_queues(QueueNeeds.of(world.database, world.clock))
+    assert await world.database.read(_rows, dead.id) == []
+
+
+async def test_the_depth_tells_what_a_queue_holds(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    assert await world.depth(queue) == (0, 0, 0, None)
+    began = world.clock()
+    await world.send(queue, "a", "b", "c")
+    await world.send(queue, "d", delay=100)
+    await world.lease(queue, 1, seconds=10)
+    first = await world.depth(queue)
+    assert first[:3] == (2, 1, 1)
+    assert 0 < (first.oldest_at or 0) - began < MICROSECONDS
+    world.clock.advance(10)
+    assert await world.depth(queue) == (3, 0, 1, first.oldest_at)
+
+
+async def test_a_full_queue_takes_no_more(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await world.make("jobs")
+    monkeypatch.setattr(messages, "MAX_MESSAGES", 3)
+    await world.send(queue, "a", "b", "c")
+    with pytest.raises(QuotaExceeded, match="at most 3 messages"):
+        await world.send(queue, "d")
+    (leased,) = await world.lease(queue, 1)
+    await world.acknowledge(queue, leased.lease_id)
+    monkeypatch.setattr(messages, "MAX_QUEUE_BYTES", 2)
+    with pytest.raises(QuotaExceeded, match="at most 2 bytes"):
+        await world.send(queue, "d")
+
+
+async def test_an_account_has_so_many_queues(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MAX_QUEUES", 2)
+    await world.make("a")
+    await world.make("b")
+    with pytest.raises(QuotaExceeded, match="at most 2 queues"):
+        await world.make("c")
+    await world.make("c", account_id=GLOBEX)
+
+
+async def test_no_message_is_leased_twice_at_once(world: QueueWorld, database_url: str) -> None:
+    queue = await world.make("jobs")
+    for _ in range(5):
+        await world.send(queue, *(f"{number}" for number in range(40)))
+    second = open_database(database_url)
+    there = QueueWorld(second, world.clock)
+    seen: list[str] = []
+
+    async def consume(place: QueueWorld) -> None:
+        while leased := await place.lease(queue, 7):
+            seen.extend(each.message.id for each in leased)
+            done = await place.acknowledge(queue, *(each.lease_id for each in leased))
+            assert done == [None] * len(leased)
+
+    try:
+        await asyncio.gather(*(consume(place) for place in (world, there) for _ in range(4)))
+    finally:
+        await second.close()
+    # On PostgreSQL a consumer may skip what another has locked, and find nothing else.
+    while leased := await world.lease(queue, 100):
+        seen.extend(each.message.id for each in leased)
+    assert len(seen) == len(set(seen)) == 200
+
+
+async def test_a_send_that_returned_is_never_lost_to_a_purge(world: QueueWorld) -> None:
+    """Senders beside purges: what is not seen again was sent before some purge had ended."""
+    queue = await world.make("jobs")
+    after_last: list[str] = []
+    is_over = asyncio.Event()
+
+    async def send(number: int) -> None:
+        count = 0
+        while not is_over.is_set():
+            count += 1
+            await world.send(queue, f"{number}-{count}")
+
+    async def purge() -> None:
+        for _ in range(10):
+            await world.purge(queue)
+        is_over.set()
+
+    await asyncio.gather(purge(), *(send(number) for number in range(4)))
+    after_last = [f"last-{number}" for number in range(20)]
+    await world.send(queue, *after_last)
+    found: list[str] = []
+    while bodies := await world.bodies(queue, 100):
+        found += bodies
+    assert found[-20:] == after_last
+
+
+async def test_another_family_sends_in_its_own_transaction(world: QueueWorld) -> None:
+    queue = await world.make("jobs")
+    queues = port.Queues(REGION, world.clock)
+    for reference in (
+        queue.id,
+        queue.id.upper(),
+        queue.crn,
+        "jobs",
+        queue.crn.replace(ACME, "acme"),
+    ):
+        found = await world.database.read(queues.resolve, ACME, reference)
+        assert found == (queue.id, queue.crn, "jobs")
+    for reference in ("crn:queue:local:globex:queue/jobs", queue.crn.replace("local", "mars")):
+        with pytest.raises(InvalidInput, match="endpoint: must be"):
+            await world.database.read(queues.resolve, ACME, reference, field="endpoint")
+    with pytest.raises(QueueMissing):
+        await world.database.read(queues.resolve, GLOBEX, queue.id)
+
+    class Undone(Exception):
+        pass
+
+    def undone(tx: object) -> None:
+        queues.send(tx, ACME, queue.id, "x", {})  # type: ignore[arg-type]
+        raise Undone
+
+    with pytest.raises(Undone):
+        await world.database.write(undone)
+    sent = await world.database.write(queues.send, ACME, queue.id, "y", {"kind": "event"})
+    (leased,) = await world.lease(queue)
+    assert leased.message.id == sent
+    assert (leased.message.body, leased.message.attributes) == (b"y", {"kind": "event"})
+    assert await world.database.read(queues.find, ACME, queue.id) == found
+    assert await world.database.read(queues.find, GLOBEX, queue.id) is None
+
+
+def _rows(tx: object, queue_id: str) -> list[str]:
+    from sqlalchemy import bindparam, select  # noqa: PLC0415
+
+    from cloudcore.db.statement import Statement  # noqa: PLC0415
+    from cloudcore.queue.tables import queue_messages  # noqa: PLC0415
+
+    statement = Statement(
+        select(queue_messages.c.body)
+        .where(queue_messages.c.queue_id == bindparam("queue_id"))
+        .order_by(queue_messages.c.position)
+    )
+    return [bytes(row[0]).decode() for row in tx.rows(statement, queue_id=queue_id)]  # type: ignore[attr-defined]
+
+
+def _set_redrive(tx: object, world: QueueWorld, queue: rows.Queue, redrive: Redrive | None) -> None:
+    services.update_queue(tx, queue, {}, redrive, world.clock(), sets_redrive=True)  # type: ignore[arg-type]

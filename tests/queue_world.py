@@ -1,0 +1,120 @@
+"""Queues over a database, without a server: two accounts and a clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.queue import messages, rows, services
+from cloudcore.queue.leases import new_token
+from cloudcore.queue.message_rows import Depth, depth
+from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome
+from cloudcore.queue.rows import Queue
+from cloudcore.queue.rules import check_message
+from cloudcore.queue.services import Redrive
+from tests.inprocess import ManualClock
+from tests.kms_world import ACME, GLOBEX, add_account
+
+REGION: Final = "local"
+
+
+@dataclass
+class QueueWorld:
+    """Two accounts, ``acme`` and ``globex``, and what is done with their queues."""
+
+    database: Database
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    async def make(
+        self, name: str, *, redrive: Redrive | None = None, account_id: str = ACME, **fields: int
+    ) -> Queue:
+        """Create a queue."""
+        now = self.clock()
+        fixed = Queue(
+            id=uuid7(now),
+            account_id=account_id,
+            region=REGION,
+            name=name,
+            description="",
+            tags={},
+            retention_seconds=3600,
+            lease_seconds=30,
+            delay_seconds=0,
+            dead_letter_queue_id=None,
+            max_leases=None,
+            purged_through=0,
+            created_at=now,
+            updated_at=now,
+        )
+        queue = fixed._replace(**fields)  # type: ignore[arg-type] # of numbers
+        return await self.database.write(services.create_queue, queue, redrive)
+
+    async def send(self, queue: Queue, *bodies: str, delay: int | None = None) -> list[str]:
+        """Send messages; return their ids."""
+
+        def change(tx: Connection) -> list[str]:
+            new = [NewMessage(each, {}, check_message("", each, {}), delay) for each in bodies]
+            now = self.clock()
+            sent = messages.send_messages(
+                tx, queue.account_id, queue.id, new, now, checks_room=True
+            )
+            return [each.id for each in sent]
+
+        return await self.database.write(change)
+
+    async def lease(self, queue: Queue, most: int = 10, seconds: int | None = None) -> list[Leased]:
+        """Lease messages."""
+        terms = LeaseTerms(most, seconds, new_token())
+        return await self.database.write(
+            messages.lease_messages, queue.account_id, queue.id, terms, self.clock()
+        )
+
+    async def bodies(self, queue: Queue, most: int = 10) -> list[str]:
+        """Lease messages; return their bodies."""
+        return [each.message.body.decode() for each in await self.lease(queue, most)]
+
+    async def acknowledge(self, queue: Queue, *lease_ids: str) -> list[str | None]:
+        """Acknowledge leases; return the code of the error of each, or None."""
+        current = await self.current(queue)
+        return codes(
+            await self.database.write(messages.acknowledge, current, lease_ids, self.clock())
+        )
+
+    async def extend(self, queue: Queue, seconds: int, *lease_ids: str) -> list[str | None]:
+        """Extend leases; return the code of the error of each, or None."""
+        current = await self.current(queue)
+        return codes(
+            await self.database.write(messages.extend, current, lease_ids, seconds, self.clock())
+        )
+
+    async def purge(self, queue: Queue) -> None:
+        """Purge a queue."""
+        await self.database.write(services.purge_queue, queue)
+
+    async def depth(self, queue: Queue) -> Depth:
+        """Return what a queue holds."""
+        return await self.database.read(depth, await self.current(queue), self.clock())
+
+    async def current(self, queue: Queue) -> Queue:
+        """Return a queue as it is now."""
+        found = await self.database.read(rows.find_queue, queue.account_id, queue.id)
+        assert found is not None
+        return found
+
+
+def codes(outcomes: list[Outcome]) -> list[str | None]:
+    """Return the code of each outcome."""
+    return [each.code for each in outcomes]
+
+
+async def make_queue_world(database: Database) -> QueueWorld:
+    """Add both accounts to an empty database."""
+
+    def add(tx: Connection) -> None:
+        add_account(tx, ACME, "acme")
+        add_account(tx, GLOBEX, "globex")
+
+    await database.write(add)
+    return QueueWorld(database)
