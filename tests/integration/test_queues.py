@@ -1,0 +1,262 @@
+"""``/v1/queues``: queues and their messages as a client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from cloudcore.queue.rules import MAX_MESSAGE_BYTES
+from tests.integration.served_world import Served, Tenant
+
+
+async def ask(served: Served, method: str, path: str, body: object = None) -> httpx.Response:
+    return await served.ask(method, f"/v1/queues{path}", body, token=served.acme.program_token)
+
+
+async def done(served: Served, method: str, path: str, body: object = None) -> dict[str, Any]:
+    answer = await ask(served, method, path, body)
+    assert answer.is_success, (method, path, answer.text)
+    return dict(answer.json())
+
+
+async def refused(
+    served: Served, method: str, path: str, body: object, status: int = 400
+) -> dict[str, Any]:
+    answer = await ask(served, method, path, body)
+    assert answer.status_code == status, answer.text
+    return dict(answer.json()["error"].get("params", {}))
+
+
+async def make(served: Served, name: str, **fields: object) -> dict[str, Any]:
+    return dict((await done(served, "POST", "", {"name": name, **fields}))["queue"])
+
+
+@pytest.fixture
+async def path(served: Served) -> str:
+    """Return the path of a queue, after ``/v1/queues``."""
+    return f"/{(await make(served, 'jobs'))['id']}"
+
+
+async def test_a_queue_is_made_shown_changed_listed_and_deleted(served: Served) -> None:
+    dead = await make(served, "dead")
+    redrive = {"dead_letter_queue": "dead", "max_leases": 3}
+    answer = await ask(served, "POST", "", {"name": "app", "redrive_policy": redrive})
+    made = answer.json()["queue"]
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"/v1/queues/{made['id']}"
+    named = {"id": dead["id"], "crn": dead["crn"], "name": "dead"}
+    assert {name: made[name] for name in made.keys() - {"id", "created_at", "updated_at"}} == {
+        "crn": f"crn:queue:local:{served.acme.account_id}:queue/app",
+        "name": "app",
+        "description": "",
+        "retention_seconds": 345_600,
+        "lease_seconds": 30,
+        "delay_seconds": 0,
+        "redrive_policy": {"dead_letter_queue": named, "max_leases": 3},
+        "tags": {},
+    }
+    path = f"/{made['id']}"
+    empty = {"visible": 0, "leased": 0, "delayed": 0, "oldest_age_seconds": None}
+    assert await done(served, "GET", path) == {"queue": {**made, "depth": empty}}
+    changed = (await done(served, "PATCH", path, {"tags": {"a": "b"}, "lease_seconds": 5}))["queue"]
+    assert (changed["tags"], changed["lease_seconds"]) == ({"a": "b"}, 5)
+    assert changed["redrive_policy"] == made["redrive_policy"]
+    plain = (await done(served, "PATCH", path, {"redrive_policy": None}))["queue"]
+    assert plain["redrive_policy"] is None
+    found = (await done(served, "GET", "?name=app"))["queues"]
+    assert [each["id"] for each in found] == [made["id"]]
+    assert (await done(served, "GET", "?name=nothing"))["meta"]["total"] == 0
+    assert (await ask(served, "DELETE", path)).status_code == 204
+    assert (await ask(served, "GET", path)).status_code == 404
+    assert (await ask(served, "DELETE", path)).status_code == 404
+
+
+async def test_names_are_an_accounts_own_and_a_key_makes_one(served: Served) -> None:
+    first = await make(served, "app")
+    assert (await refused(served, "POST", "", {"name": "app"}, 409)) == {"name": "app"}
+    theirs = await served.make("/v1/queues", {"name": "app"}, token=served.globex.program_token)
+    assert theirs["id"] != first["id"]
+    for name in ("", "App", "-a", "a" * 64, first["id"]):
+        assert (await refused(served, "POST", "", {"name": name}))["field"] == "name"
+    token, headers = served.acme.program_token, {"Idempotency-Key": "once"}
+    one, again = [
+        await served.ask("POST", "/v1/queues", {"name": "once"}, token=token, headers=headers)
+        for _ in range(2)
+    ]
+    assert (one.status_code, again.status_code) == (201, 201)
+    assert one.content == again.content
+
+
+REFERENCES: Final = (
+    ("nothing", 404, "queue_not_found"),
+    ("crn:queue:local:acme:queue/nothing", 404, "queue_not_found"),
+    ("crn:queue:local:globex:queue/queue", 400, "foreign_account"),
+    ("crn:queue:mars:acme:queue/queue", 400, "foreign_region"),
+    ("crn:kms:local:acme:queue/queue", 400, "wrong_service"),
+    ("crn:queue:local:acme:topic/queue", 400, "malformed_crn"),
+    ("crn:queue", 400, "malformed_crn"),
+    ("Not a name", 400, "malformed"),
+    ("jobs", 400, "same_queue"),
+)
+
+
+async def test_g10_a_foreign_crn_is_400_and_a_missing_queue_404(served: Served, path: str) -> None:
+    for reference, status, reason in REFERENCES:
+        body = {"redrive_policy": {"dead_letter_queue": reference, "max_leases": 1}}
+        params = await refused(served, "PATCH", path, body, status)
+        assert params["reason"] == reason, reference
+        assert status == 404 or params["field"] == "redrive_policy.dead_letter_queue"
+
+
+async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: str) -> None:
+    attributes = {"kind": "event"}
+    sent = await done(
+        served, "POST", f"{path}/messages", {"body": "a\u2028", "attributes": attributes}
+    )
+    batch = {"messages": [{"body": "b"}, {"body": "c", "delay_seconds": 9}, {"body": "d"}]}
+    more = await done(served, "POST", f"{path}/messages", batch)
+    assert [list(each) for each in more["messages"]] == [["id", "sent_at"]] * 3
+    lease = {"max_messages": 5, "lease_seconds": 60}
+    leased = (await done(served, "POST", f"{path}/messages/lease", lease))["messages"]
+    assert [each["body"] for each in leased] == ["a\u2028", "b", "d"]
+    assert [each["attributes"] for each in leased] == [attributes, {}, {}]
+    assert leased[0]["id"] == sent["messages"][0]["id"]
+    assert {each["lease_count"] for each in leased} == {1}
+    depth = (await done(served, "GET", path))["queue"]["depth"]
+    assert (depth["visible"], depth["leased"], depth["delayed"]) == (0, 3, 1)
+    ids = [each["lease_id"] for each in leased]
+    first = await done(
+        served, "POST", f"{path}/messages/acknowledge", {"lease_ids": [ids[0], "no"]}
+    )
+    assert first["acknowledged"] == [ids[0]]
+    assert [(each["lease_id"], each["code"]) for each in first["failures"]] == [("no", "NOT_FOUND")]
+    served.clock.advance(61)
+    late = await done(served, "POST", f"{path}/messages/acknowledge", {"lease_ids": ids})
+    assert late["acknowledged"] == []
+    assert [each["code"] for each in late["failures"]] == [
+        "NOT_FOUND",
+        "LEASE_EXPIRED",
+        "LEASE_EXPIRED",
+    ]
+    back = (await done(served, "POST", f"{path}/messages/lease", {"max_messages": 9}))["messages"]
+    assert [(each["body"], each["lease_count"]) for each in back] == [("b", 2), ("c", 1), ("d", 2)]
+    held = {"lease_ids": [each["lease_id"] for each in back], "lease_seconds": 0}
+    assert len((await done(served, "POST", f"{path}/messages/extend", held))["extended"]) == 3
+    await done(served, "POST", f"{path}/purge")
+    assert (await done(served, "POST", f"{path}/messages/lease", {}))["messages"] == []
+
+
+REFUSED: Final[tuple[tuple[object, str], ...]] = (
+    ({}, "body"),
+    ({"body": ""}, "body"),
+    ({"body": "x" * (MAX_MESSAGE_BYTES + 1)}, "body"),
+    ({"body": "é" * (MAX_MESSAGE_BYTES // 2), "attributes": {"a": "b"}}, "body"),
+    ({"messages": [{"body": "x"}, {"body": "x" * (MAX_MESSAGE_BYTES + 1)}]}, "messages[1].body"),
+    ({"body": "x", "attributes": {f"a{n}": "" for n in range(11)}}, "attributes"),
+    ({"body": "x", "attributes": {"a b": ""}}, "attributes"),
+    ({"body": "x", "delay_seconds": 901}, "delay_seconds"),
+    ({"body": "x", "messages": [{"body": "x"}]}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": [{"body": "x"}] * 101}, "messages"),
+)
+
+
+async def test_a_message_that_cannot_be_taken_is_400_with_its_field(
+    served: Served, path: str
+) -> None:
+    for body, field in REFUSED:
+        assert (await refused(served, "POST", f"{path}/messages", body))["field"] == field
+    assert (await done(served, "GET", path))["queue"]["depth"]["visible"] == 0
+    # The largest is taken, and what is leased at once stays small.
+    largest = "x" * MAX_MESSAGE_BYTES
+    for _ in range(17):
+        await done(served, "POST", f"{path}/messages", {"body": largest})
+    lease = {"max_messages": 100}
+    leased = (await done(served, "POST", f"{path}/messages/lease", lease))["messages"]
+    assert [each["body"] == largest for each in leased] == [True] * 16
+
+
+async def test_a_wait_ends_with_a_send_and_reads_nothing_meanwhile(
+    served: Served, path: str
+) -> None:
+    queue = served.acme.ids["/v1/queues/{}"]
+    waiting = asyncio.create_task(
+        done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20, "max_messages": 9})
+    )
+    await until_it_waits(served)
+    before = len(served.database.noted)
+    await asyncio.sleep(0.5)
+    assert len(served.database.noted) == before, "a wait asks the database only after a commit"
+    await done(served, "POST", f"/{queue}/messages", {"body": "of another queue"})
+    assert not waiting.done()
+    began = asyncio.get_running_loop().time()
+    await done(served, "POST", f"{path}/messages", {"messages": [{"body": "a"}, {"body": "b"}]})
+    leased = (await waiting)["messages"]
+    assert [each["body"] for each in leased] == ["a", "b"]
+    assert asyncio.get_running_loop().time() - began < 5
+
+
+async def test_a_wait_ends_empty_or_with_the_queue_and_each_message_wakes_one(
+    served: Served, path: str
+) -> None:
+    began = asyncio.get_running_loop().time()
+    answer = await done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 1})
+    assert answer == {"messages": []}
+    assert 1 <= asyncio.get_running_loop().time() - began < 10
+    waiting = [
+        asyncio.create_task(done(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20}))
+        for _ in range(5)
+    ]
+    await until_it_waits(served)
+    for body in "abcde":
+        await done(served, "POST", f"{path}/messages", {"body": body})
+    found = [each["messages"][0]["body"] for each in await asyncio.gather(*waiting)]
+    assert sorted(found) == list("abcde")
+    last = asyncio.create_task(ask(served, "POST", f"{path}/messages/lease", {"wait_seconds": 20}))
+    await until_it_waits(served)
+    assert (await ask(served, "DELETE", path)).status_code == 204
+    assert (await last).status_code == 404
+
+
+async def until_it_waits(served: Served) -> None:
+    """Return when no statement has run for a while."""
+    count = -1
+    for _ in range(100):
+        if count == (count := len(served.database.noted)):
+            return
+        await asyncio.sleep(0.3)
+    raise AssertionError("statements run all the time")
+
+
+async def test_each_right_is_needed_for_its_own_act(served: Served, path: str) -> None:
+    crn = (await done(served, "GET", path))["queue"]["crn"]
+    acts = {
+        "queue:SendMessage": ("/messages", {"body": "x"}),
+        "queue:LeaseMessages": ("/messages/lease", {}),
+        "queue:AcknowledgeMessages": ("/messages/acknowledge", {"lease_ids": ["x"]}),
+        "queue:PurgeQueue": ("/purge", None),
+    }
+    for allowed in acts:
+        token = await _program_that_may(served, served.acme, allowed, crn)
+        for action, (where, body) in acts.items():
+            answer = await served.ask("POST", f"/v1/queues{path}{where}", body, token=token)
+            expected = action == allowed
+            assert answer.is_success is expected, (allowed, action, answer.text)
+            assert expected or answer.status_code == 403
+
+
+async def _program_that_may(served: Served, tenant: Tenant, action: str, crn: str) -> str:
+    """Return the token of a new program that may do one thing with one queue."""
+    token, name = tenant.program_token, action.partition(":")[2].lower()
+    statement = {"effect": "allow", "actions": [action], "resources": [crn]}
+    document = {"version": "1", "statements": [statement]}
+    made = await served.make("/v1/service-accounts", {"name": name}, token=token)
+    policy = await served.make("/v1/policies", {"name": name, "document": document}, token=token)
+    await served.make(
+        f"/v1/policies/{policy['id']}/attachments", {"service_account": name}, token=token
+    )
+    key = await served.make(f"/v1/service-accounts/{made['id']}/access-keys", {}, token=token)
+    return await served.program_token(key["access_key_id"], key["secret_access_key"])
