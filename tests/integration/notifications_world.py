@@ -16,14 +16,15 @@ import httpx
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import bindparam, func, select
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.identity.names import iam_crn
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.notifications.family import NOTIFICATIONS
-from tests.integration.served_world import Served, Tenant, open_served
+from tests.integration.served_world import HOUR, Served, Tenant, open_served
 from tests.jobs import running, until
 from tests.webhook_receiver import Receiver, webhook_receiver
 
@@ -82,8 +83,18 @@ class World:
         self, method: str, path: str, body: object = None, token: str = ""
     ) -> httpx.Response:
         """Send a request of acme's program."""
-        token = token or self.acme.program_token
-        return await self.served.ask(method, path, body, token=token)
+        return await self.served.ask(method, path, body, token=token or self.token())
+
+    def token(self) -> str:
+        """Return an access token of acme's program that is valid now."""
+        acme, clock = self.acme, self.served.clock
+        return self.served.tokens.issue(
+            iam_crn(acme.account_id, "service-account", "program"),
+            uuid7(clock()),
+            clock() + HOUR,
+            account_id=acme.account_id,
+            access_key_id=acme.access_key_id,
+        )
 
     async def topic(self, name: str = "t", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
         """Create a topic."""

@@ -91,7 +91,6 @@ SUBSCRIPTIONS: Final = Noun(
         Cell("PROTOCOL", "protocol"),
         Cell("ENDPOINT", "endpoint"),
         Cell("STATUS", "status"),
-        Cell("FAULTS", "faults"),
         Cell("CREATED", "created_at", "time"),
     ),
     create=(
