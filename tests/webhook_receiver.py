@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ class Receiver:
     url: str = ""
     got: list[Received] = field(default_factory=list)
     answer: Callable[[Received], Answer] = lambda _got: OK
+    under_way: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def of(self, kind: str) -> list[Received]:
         """Return the requests whose envelope has a type."""
@@ -51,21 +52,38 @@ class Receiver:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one request."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            first, *lines = head.strip().split("\r\n")
-            pairs = (line.partition(":")[::2] for line in lines)
-            headers = {name.lower(): value.strip() for name, value in pairs}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            received = Received(first.split(" ")[1], headers, body)
-            self.got.append(received)
-            answer = self.answer(received)
-            if isinstance(answer, asyncio.Event):
-                await answer.wait()
-            else:
-                writer.write(answer)
-                await writer.drain()
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self.under_way.add(task)
+        try:
+            await self._take(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            self.under_way.discard(task)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        pairs = (line.partition(":")[::2] for line in lines)
+        headers = {name.lower(): value.strip() for name, value in pairs}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        received = Received(first.split(" ")[1], headers, body)
+        self.got.append(received)
+        answer = self.answer(received)
+        if isinstance(answer, asyncio.Event):
+            await answer.wait()
+        else:
+            writer.write(answer)
+            await writer.drain()
+
+    async def close(self) -> None:
+        """End the connections, also those that wait."""
+        for task in tuple(self.under_way):
+            task.cancel()
+        await asyncio.gather(*self.under_way, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports close in the next round
 
 
 @asynccontextmanager
@@ -78,3 +96,4 @@ async def webhook_receiver() -> AsyncIterator[Receiver]:
         yield receiver
     finally:
         server.close()
+        await receiver.close()

@@ -14,6 +14,7 @@ from typing import Concatenate
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
+from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.family import NOTIFICATIONS, NotificationNeeds
@@ -46,8 +47,9 @@ class DyingDatabase:
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Write, or wait for death."""
-        await self._wait()
+        """Write, or wait for death; leases are renewed as often as the machine lets them."""
+        if change is not queue.renew:
+            await self._wait()
         return await self._database.write_relaxed(change, *args, **kwargs)
 
     async def _wait(self) -> None:
