@@ -19,6 +19,7 @@ from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
 from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
+from registry.services.event_topics import FindTopics, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
@@ -81,6 +82,8 @@ class ServiceContext:
     """Counts an event (`registry.counted`)."""
     fills: Fills = field(default_factory=Fills)
     """What is being fetched from upstream registries."""
+    find_topics: FindTopics = no_topics
+    """Tells event rules which topics exist."""
 
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None
