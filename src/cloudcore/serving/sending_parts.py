@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.tls_stream import TlsLoan
 
 if TYPE_CHECKING:
     from cloudcore.serving.request_cycle import RequestCycle
@@ -41,7 +42,7 @@ class SendPartsJob(BulkJob[bool]):
         loop: asyncio.AbstractEventLoop,
         pool: BulkPool,
         limits: ServerLimits,
-        sock: socket.socket,
+        sock: socket.socket | TlsLoan,
         *,
         parts: Parts,
         count: int,
@@ -74,12 +75,13 @@ class SendPartsJob(BulkJob[bool]):
 
     def _send(self) -> BulkStep:
         assert self.sock is not None
+        sock = self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
         start = self.moved
         while self.moved < self._count and not self.stopped:
             if not self._part:
                 self._part = self._next()
             try:
-                sent = self.sock.send(self._part)
+                sent = sock.send(self._part)
             except BlockingIOError:
                 if not self.wait_briefly():
                     return BulkStep.PARK
@@ -121,7 +123,7 @@ async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int)
     connection.write(head)
     if connection.write_paused:
         await connection.drained()
-    sock = connection.duplicate_socket()
+    sock = connection.lend_socket()
     if sock is None:
         return False
     worker = connection.worker

@@ -138,6 +138,12 @@ def add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="address to listen on (127.0.0.1)")
     command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (5000)")
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (1)")
+    command.add_argument(
+        "--tls-certificate",
+        metavar="FILE",
+        help="serve TLS with this certificate, PEM, its issuers' behind it (plain HTTP)",
+    )
+    command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, PEM")
     command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
 
 
