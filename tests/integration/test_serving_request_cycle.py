@@ -26,7 +26,7 @@ from tests.integration.serving_app import (
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """Run a server on each event loop."""
     with serving(limits=LIMITS, loop=request.param) as running:

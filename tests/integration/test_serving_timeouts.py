@@ -19,7 +19,7 @@ LIMITS = ServerLimits(
 )
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """Run an impatient server on each event loop."""
     with serving(limits=LIMITS, loop=request.param) as running:

@@ -308,6 +308,10 @@ class HttpProtocol(asyncio.Protocol):
         self._buffer = data
         self.refuse(HTTPStatus.BAD_REQUEST, PLAIN_HTTP)
 
+    def end_unanswered(self) -> None:
+        """Close a connection that never got to a request, once the client has left or had time."""
+        self._linger()
+
     def record(self, cycle: RequestCycle) -> RequestRecord:
         """Call the observers with the record of an ended request, and return it."""
         record = record_of(cycle, self._host(), self.worker.planes)

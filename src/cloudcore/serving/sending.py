@@ -86,9 +86,7 @@ class SendJob(BulkJob[bool]):
         return sent
 
     def _encrypt(self, stream: TlsStream, buffer: memoryview) -> int:
-        if stream.is_unfinished:
-            return stream.send(b"")
-        count = min(self._remaining, stream.piece_bytes)
+        count = min(self._remaining, stream.owed or stream.piece_bytes)
         count = os.preadv(self._file, [buffer[:count]], self._offset)
         return stream.send(buffer[:count]) if count else 0
 

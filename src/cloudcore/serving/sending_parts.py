@@ -79,7 +79,9 @@ class SendPartsJob(BulkJob[bool]):
         start = self.moved
         while self.moved < self._count and not self.stopped:
             if not self._part:
-                self._part = self._next()
+                self._part = self._next(0)
+            if self.tls is not None and len(self._part) < self.tls.owed:
+                self._part = self._joined(self.tls.owed)
             try:
                 sent = sock.send(self._part)
             except BlockingIOError:
@@ -94,13 +96,24 @@ class SendPartsJob(BulkJob[bool]):
                 return BulkStep.YIELD
         return BulkStep.DONE
 
-    def _next(self) -> memoryview:
+    def _joined(self, least: int) -> memoryview:
+        """Return the current part with so many of the next ones that it has `least` bytes.
+
+        What TLS has begun to send may span two parts, if they were dropped and made again.
+        """
+        joined = bytearray(self._part)
+        while len(joined) < least:
+            joined += self._next(len(joined))
+        return memoryview(joined)
+
+    def _next(self, held: int) -> memoryview:
+        """Return the part behind the first `held` bytes that are not sent."""
         if self._iterator is None:
-            self._iterator = self._parts(self.moved)
+            self._iterator = self._parts(self.moved + held)
         part = next(self._iterator, None)
         if not part:
             raise BodyEndedEarlyError
-        return part[: self._count - self.moved]
+        return part[: self._count - self.moved - held]
 
     def _keep(self) -> None:
         if self.pool.keep(KEPT_BYTES) <= self.limits.parked_bytes:

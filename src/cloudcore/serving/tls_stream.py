@@ -22,7 +22,7 @@ MOST_PIECE_BYTES: Final = 128 * 1024
 class TlsStream:
     """A TLS connection of a server; its calls are those of a socket."""
 
-    __slots__ = ("_socket", "_unfinished", "piece_bytes", "waits_to_write")
+    __slots__ = ("_socket", "owed", "piece_bytes", "waits_to_write")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         """Take over a connected socket that does not block; the handshake is still to come."""
@@ -32,7 +32,8 @@ class TlsStream:
         self.piece_bytes = MOST_PIECE_BYTES
         """The most that the next call of `send` takes. Only one record after a call that blocked:
         nobody knows how much of a piece a slow client has, until it has it all."""
-        self._unfinished: bytes | memoryview = b""
+        self.owed = 0
+        """Bytes of a piece that is partly sent: the next call of `send` must begin with them."""
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -76,11 +77,6 @@ class TlsStream:
         """Return the number of bytes that are decrypted and not read."""
         return self._socket.pending()
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Return True if a piece is partly sent: the next call of `send` must begin with it."""
-        return bool(self._unfinished)
-
     def recv_into(self, buffer: memoryview | bytearray, count: int = 0) -> int:
         """Read up to `count` bytes, or a full buffer: of as many records as there are.
 
@@ -117,34 +113,34 @@ class TlsStream:
         return done
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """Send the first `piece_bytes` or fewer; return how many.
+        """Send the first `piece_bytes`, or all if `data` are fewer; return how many.
 
-        After BlockingIOError the next call must begin with the same bytes.
+        After BlockingIOError, `data` of the next call must begin with the same `owed` bytes, which
+        may be elsewhere: OpenSSL has encrypted some of them.
 
         Raises:
             BlockingIOError: the socket has no room.
             ConnectionError: the connection is broken.
 
         """
-        piece = self._unfinished or memoryview(data)[: self.piece_bytes]
+        piece = memoryview(data)[: self.owed or self.piece_bytes]
         try:
             sent = self._socket.send(piece)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
             self.waits_to_write = isinstance(error, ssl.SSLWantWriteError)
-            if not self._unfinished:  # the buffer may hold something else by then
-                self._unfinished = bytes(piece)
+            self.owed = len(piece)
             self.piece_bytes = RECORD_BYTES
             raise BlockingIOError from None
         except ssl.SSLError as error:
             raise ConnectionAbortedError(error.reason or str(error)) from None
-        self._unfinished = b""
+        self.owed = 0
         if self.piece_bytes < MOST_PIECE_BYTES:
             self.piece_bytes *= 2
         return sent
 
     def end(self) -> socket.socket:
         """Tell the client that no more comes; return the socket beneath."""
-        if not self._unfinished:
+        if not self.owed:
             # It tells, then asks for the client's own farewell, which is not waited for.
             with contextlib.suppress(OSError, ValueError):
                 self._socket.unwrap()

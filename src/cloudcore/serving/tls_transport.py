@@ -134,7 +134,7 @@ class TlsTransport(asyncio.Transport):
         self._waiting.clear()
         self._waiting_bytes = 0
         if not self._closing:
-            self._lose(None)
+            self._lose(None, tells=False)
 
     # What a bulk job calls
 
@@ -236,7 +236,8 @@ class TlsTransport(asyncio.Transport):
             stream.shake_hands()
         except ConnectionError as error:
             self._on_failure(str(error))
-            raise
+            self._protocol.end_unanswered()  # not a reset, which could destroy the TLS alert
+            return False
         self._established = True
         if self._waiting:
             self._flush()
@@ -292,6 +293,7 @@ class TlsTransport(asyncio.Transport):
         stream = self._stream
         if isinstance(stream, TlsStream):
             self._stream = stream = stream.end() if self._established else stream.strip()
+            self._established = True
         try:
             stream.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -301,13 +303,16 @@ class TlsTransport(asyncio.Transport):
         if not self._closing:
             self._lose(error)
 
-    def _lose(self, error: OSError | None) -> None:
-        """Close, and tell the protocol soon; a borrowed socket is closed when it is back."""
+    def _lose(self, error: OSError | None, *, tells: bool = True) -> None:
+        """Close, and tell the protocol soon; a borrowed socket is closed when it is back.
+
+        With `tells`, the client is told of the end, and can tell it from a cut.
+        """
         self._closing = True
         self._watch()
         stream = self._stream
         if not self._lent:
-            if error is None and self._established and isinstance(stream, TlsStream):
+            if tells and error is None and self._established and isinstance(stream, TlsStream):
                 self._stream = stream = stream.end()
             stream.close()
         self._loop.call_soon(self._protocol.connection_lost, error)

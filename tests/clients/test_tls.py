@@ -1,0 +1,203 @@
+"""``entrepot serve`` with a certificate: real clients, and a renewal while they pull and push."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.certificates import DAY, self_signed
+from tests.clients.archives import write_layout
+from tests.clients.images import Store, noise
+from tests.clients.programs import attempt, run
+from tests.entrepot import initialized, told
+from tests.interrupts import interruptible
+from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
+from tests.tools import require_tool
+
+
+@dataclass(frozen=True)
+class Site:
+    """A served install, and its certificate."""
+
+    registry: LiveRegistry
+    certificate: Path
+    key: Path
+    user: str
+    secret: str
+
+    @property
+    def host(self) -> str:
+        return self.registry.url.removeprefix("https://")
+
+    def client(self) -> httpx.Client:
+        trust = ssl.create_default_context(cafile=self.certificate)
+        return httpx.Client(base_url=self.registry.url, verify=trust, timeout=30)
+
+    def login(self) -> tuple[str, str]:
+        """Return user and password of container clients."""
+        with self.client() as client:
+            form = {"grant_type": "client_credentials"}
+            made = client.post("/v1/oauth/token", data=form, auth=(self.user, self.secret))
+            headers = {"Authorization": f"Bearer {made.json()['access_token']}"}
+            login = client.post("/v1/authorization-token", headers=headers).json()
+        return login["username"], login["password"]
+
+
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[Site]:
+    certificate, key = self_signed(folder, "localhost", ends=90 * DAY)
+    shown = initialized(folder / "data")
+    words = ("--tls-certificate", str(certificate), "--tls-key", str(key))
+    port = str(free_port())
+    with interruptible():
+        registry = start_registry(
+            folder / "data", "--port", port, *words, *options, command="serve"
+        )
+    try:
+        user, secret = told("access key id", shown), told("secret access key", shown)
+        yield Site(registry, certificate, key, user, secret)
+    finally:
+        assert registry.stop() == 0, registry.log
+    assert '"level":"error"' not in registry.log.replace(" ", "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with served(tmp_path_factory.mktemp("tls"), "--workers", "2") as made:
+        yield made
+
+
+@pytest.mark.client("curl")
+def test_curl_is_sent_to_sign_in_over_https(site: Site) -> None:
+    shown = run("curl", "-sS", "-i", "--cacert", site.certificate, f"{site.registry.url}/v2/")
+    assert shown.startswith("HTTP/1.1 401")
+    assert f'realm="{site.registry.url}/v2/token"' in shown
+    plain = run("curl", "-sS", "-i", f"http://{site.host}/v2/")
+    assert plain.startswith("HTTP/1.1 400")
+    assert "https://" in plain
+
+
+@pytest.mark.client("curl")
+def test_who_does_not_trust_the_certificate_is_not_served(site: Site) -> None:
+    assert attempt("curl", "-sS", f"{site.registry.url}/v2/").returncode == 60
+
+
+def test_openssl_sees_the_certificate_and_no_request_for_its_own(site: Site) -> None:
+    host = site.host.replace("localhost", "127.0.0.1")
+    shown = attempt(
+        *(require_tool("openssl"), "s_client", "-connect", host, "-servername", "localhost"),
+        *("-alpn", "h2,http/1.1", "-CAfile", site.certificate, "-verify_return_error"),
+    ).stdout
+    assert "Verify return code: 0 (ok)" in shown
+    assert "ALPN protocol: http/1.1" in shown
+    assert "No client certificate CA names sent" in shown
+
+
+@pytest.mark.client("skopeo")
+@pytest.mark.client("podman")
+def test_an_image_is_pushed_by_skopeo_and_pulled_by_podman(
+    site: Site, store: Store, tmp_path: Path
+) -> None:
+    image = store.image([{"big": noise(20 << 20, "big")}, {"hello": b"hello\n"}])
+    write_layout(image, tmp_path / "pushed")
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    shutil.copy(site.certificate, trusted / "ca.crt")
+    user, password = site.login()
+    for number in range(2):
+        target = f"docker://{site.host}/acme/hello:{number}"
+        words = ("--dest-cert-dir", trusted, "--dest-creds", f"{user}:{password}")
+        run("skopeo", "copy", *words, f"oci:{tmp_path}/pushed:latest", target)
+    words = ("--src-cert-dir", trusted, "--src-creds", f"{user}:{password}")
+    source = f"docker://{site.host}/acme/hello:1"
+    run("skopeo", "copy", *words, source, f"oci:{tmp_path}/pulled:latest")
+    pulled = Store(tmp_path / "pulled")
+    assert [pulled.read(blob) for blob in image.blobs] == [store.read(b) for b in image.blobs]
+    words = ("--cert-dir", trusted, "--creds", f"{user}:{password}")
+    storage = ("--root", tmp_path / "storage", "--runroot", tmp_path / "run")
+    driver = ("--storage-driver", "vfs")
+    run("podman", *storage, *driver, "pull", *words, f"{site.host}/acme/hello:1")
+
+
+def test_a_renewal_under_load_fails_no_request(tmp_path: Path) -> None:
+    """Connections that are open stay, new ones get the renewed certificate."""
+    with served(tmp_path, "--workers", "2") as site:
+        trust = ssl.create_default_context(cafile=site.certificate)
+        done, failed, seen = [0], list[Exception](), set[int]()
+        ends = threading.Event()
+
+        def ask(*, again: bool) -> None:
+            client = httpx.Client(base_url=site.registry.url, verify=trust, timeout=30)
+            while not ends.is_set():
+                try:
+                    answer = client.get("/readyz")
+                    stream = answer.extensions["network_stream"]
+                    found = stream.get_extra_info("ssl_object").getpeercert()
+                    seen.add(int(found["serialNumber"], 16))
+                    assert answer.status_code == 200
+                except Exception as error:  # noqa: BLE001 - any is a failed request
+                    failed.append(error)
+                    return
+                done[0] += 1
+                if again:
+                    client.close()
+                    client = httpx.Client(base_url=site.registry.url, verify=trust, timeout=30)
+
+        threads = [
+            threading.Thread(target=ask, kwargs={"again": number % 2 == 0}) for number in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for number in range(3):
+            renewed = tmp_path / f"renewed-{number}"
+            renewed.mkdir()
+            certificate, key = self_signed(renewed, "localhost", ends=(100 + number) * DAY)
+            trust.load_verify_locations(certificate)
+            key.replace(site.key)
+            certificate.replace(site.certificate)
+            site.registry.process.send_signal(signal.SIGHUP)
+            before = len(seen)
+            _wait(lambda before=before: len(seen) > before or bool(failed))
+        ends.set()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed
+        assert len(seen) == 4
+        assert done[0] > 20
+
+
+def _wait(condition) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    waiter = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        waiter.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def test_settings_that_cannot_be_served_are_refused_at_the_start(tmp_path: Path) -> None:
+    expired, key = self_signed(tmp_path, "localhost", begins=-2 * DAY, ends=-DAY)
+    initialized(tmp_path / "data")
+    for options, words in (
+        (("--tls-certificate", str(expired), "--tls-key", str(key)), "expired at"),
+        (("--tls-certificate", str(expired)), "tls_key is not set"),
+    ):
+        for command in (("serve",), ("config", "show")):
+            shown = attempt(
+                *(sys.executable, "-m", "registry", *command, "--data", tmp_path / "data", *options)
+            )
+            assert shown.returncode == 2
+            assert re.search(words, shown.stderr)
+            assert "Traceback" not in shown.stderr
