@@ -89,6 +89,19 @@ def test_curl_is_sent_to_sign_in_over_https(site: Site) -> None:
     assert "https://" in plain
 
 
+def test_the_health_check_speaks_tls(site: Site) -> None:
+    port = site.host.rpartition(":")[2]
+    words = ("--tls-certificate", site.certificate, "--tls-key", site.key, "--port", port)
+    command = (sys.executable, "-m", "registry", "ready")
+    assert '"database":"ok"' in run(*command, *words).replace(" ", "")
+    plain = attempt(*command, "--port", port)
+    assert plain.returncode == 1
+    assert "not ready (400)" in plain.stderr
+    nobody = attempt(*command, "--port", str(free_port()))
+    assert nobody.returncode == 1
+    assert "no answer from 127.0.0.1" in nobody.stderr
+
+
 @pytest.mark.client("curl")
 def test_who_does_not_trust_the_certificate_is_not_served(site: Site) -> None:
     assert attempt("curl", "-sS", f"{site.registry.url}/v2/").returncode == 60
