@@ -12,6 +12,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cloudcore.certificate.authority import Places, issue, new_issuing, new_root, pem
+from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.clock import system_clock
+
+_PLACES: Final = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")
 DAY: Final = timedelta(days=1)
 
 
@@ -48,3 +53,28 @@ def self_signed(
         )
     )
     return certificate, private
+
+
+class Issuer:
+    """An authority of a test, whose certificates are renewed as real ones are."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the root to `folder`, for clients to trust."""
+        now = system_clock()
+        self._root = new_root("tests", now)
+        self._issuing = new_issuing(self._root, "tests", _PLACES, now)
+        self.root = folder / "root.pem"
+        self.root.write_text(pem(self._root.certificate))
+
+    def write(self, certificate: Path, key: Path, name: str) -> int:
+        """Replace the files of a certificate of a host name; return its serial number."""
+        private = new_private_key("ecdsa-p256")
+        made = issue(self._issuing, (name,), private.public_key(), _PLACES, system_clock())
+        for path, text in (
+            (key, private_pem(private).decode()),
+            (certificate, pem(made) + pem(self._issuing.certificate)),
+        ):
+            renewed = path.with_suffix(".renewed")
+            renewed.write_text(text)
+            renewed.replace(path)
+        return made.serial_number

@@ -66,6 +66,7 @@ def test_both_versions_are_spoken_and_http_1_1_chosen(
         assert client.ask(b"GET /v2/a HTTP/1.1\r\nHost: a\r\n\r\n")[0].status == 200
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_older_versions_and_weak_ciphers_are_refused(server: RunningServer) -> None:
     old, weak = client_context(server), client_context(server)
     old.set_ciphers("ALL:@SECLEVEL=0")
