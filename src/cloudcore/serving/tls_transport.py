@@ -342,6 +342,8 @@ class TlsAcceptor(asyncio.Protocol):
         cast("asyncio.Transport", transport).abort()  # it closes its descriptor; ours stays
         sock.setblocking(False)  # noqa: FBT003
         try:
+            # uvloop would do so at its first write. Records wait for one another otherwise.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             TlsTransport(self._loop, sock, self._context, self._connect(), self._on_failure)
         except OSError:  # the client has left
             sock.close()
