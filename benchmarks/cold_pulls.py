@@ -57,9 +57,10 @@ class Pull:
 
 
 @contextmanager
-def upstream(size: int, rate: float, count: int) -> Iterator[Upstream]:
+def upstream(size: int, rate: float, count: int, layers: int = 6) -> Iterator[Upstream]:
     """Run an upstream with `count` images."""
-    command = [sys.executable, "-m", "benchmarks.slow_upstream", str(size), str(rate), str(count)]
+    given = [str(each) for each in (size, rate, count, layers)]
+    command = [sys.executable, "-m", "benchmarks.slow_upstream", *given]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
         try:
             assert process.stdout is not None
@@ -107,7 +108,7 @@ def measure(server: Server | Upstream, up: Upstream, tag: int, clients: int) -> 
     blobs = up.images[tag][:-1]
     before = up.counts()
     pids = process_tree(server.pids[0]) if isinstance(server, Server) else []
-    cpu = cpu_seconds(pids)
+    cpu, own_cpu = cpu_seconds(pids), time.process_time()
     pulls = [Pull() for _ in range(clients)]
     connections = [make() for _ in pulls]
     threads = [
@@ -131,7 +132,8 @@ def measure(server: Server | Upstream, up: Upstream, tag: int, clients: int) -> 
     if own:
         shown += (
             f"; fetches per blob {min(fetches)} to {max(fetches)};"
-            f" cpu {cpu_seconds(pids) - cpu:5.2f} s; peak {peak} MiB"
+            f" cpu {cpu_seconds(pids) - cpu:5.2f} s, of the clients"
+            f" {time.process_time() - own_cpu:5.2f} s; peak {peak} MiB"
         )
     return shown + (f"; {len(failures)} FAILED, as: {failures[0]}" if failures else "")
 
@@ -154,12 +156,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_pulls", description=__doc__)
     parser.add_argument("targets", nargs="*", default=["entrepot-sealed", "docker-registry"])
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 10, 50])
-    parser.add_argument("--mib", type=int, default=300, help="size of the image")
+    parser.add_argument("--size", type=int, default=300, help="of the image, in MB")
+    parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rate", type=float, default=50, help="MB a second of the upstream")
+    parser.add_argument("--warm", action="store_true", help="pull each image a second time")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--data", type=Path, default=ROOT / "benchmarks" / "results" / "cold")
     options = parser.parse_args(argv)
-    with upstream(options.mib * 1_000_000, options.rate * 1e6, len(options.clients) + 1) as up:
+    size, count = options.size * 1_000_000, len(options.clients) + 1
+    with upstream(size, options.rate * 1e6, count, options.layers) as up:
         os.environ["REGISTRY_PROXY_REMOTEURL"] = up.url  # docker-registry's
         print(f"upstream alone: {measure(up, up, len(options.clients), 1)}", flush=True)
         for target in options.targets:
@@ -172,6 +177,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 prepare(server, up)
                 for tag, clients in enumerate(options.clients):
                     print(f"{target}: {measure(server, up, tag, clients)}", flush=True)
+                    if options.warm:
+                        print(f"  again: {measure(server, up, tag, clients)}", flush=True)
             finally:
                 server.stop()
     shutil.rmtree(options.data, ignore_errors=True)

@@ -16,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 
 REPOSITORY: Final = "team/app"
-LAYERS: Final = 6
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _UNIT_BYTES: Final = 64 * 1024
 
@@ -39,16 +38,15 @@ class Pace:
             time.sleep(pause)
 
 
-def image(size: int, seed: int) -> dict[str, bytes]:
-    """Return the blobs of an image of `size` bytes, and its manifest, by digest; that last."""
+def image(size: int, seed: int, count: int = 6) -> dict[str, bytes]:
+    """Return the blobs of an image of `count` layers, and its manifest, by digest; that last."""
     unit = sha256(b"%d" % seed).digest() * 32768
-    layers = []
-    for number in range(LAYERS):
-        count = size // LAYERS
-        layers.append((b"%032d" % (seed * 100 + number) + unit * (count // len(unit) + 1))[:count])
+    length = size // count
+    repeated = unit * (length // len(unit) + 1)
+    layers = [(b"%032d" % (seed * 100 + number) + repeated)[:length] for number in range(count)]
     blobs = [b'{"architecture":"amd64","os":"linux","seed":%d}' % seed, *layers]
     named = {f"sha256:{sha256(blob).hexdigest()}": blob for blob in blobs}
-    kinds = ["config.v1+json", *["layer.v1.tar"] * LAYERS]
+    kinds = ["config.v1+json", *["layer.v1.tar"] * count]
     listed = [
         {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": len(blob)}
         for kind, (digest, blob) in zip(kinds, named.items(), strict=True)
@@ -73,10 +71,10 @@ class Found(NamedTuple):
 
 
 class Content:
-    """Images with the tags 0, 1, …, of `size` bytes each."""
+    """Images with the tags 0, 1, …, of `size` bytes and so many layers each."""
 
-    def __init__(self, size: int, seeds: int) -> None:
-        self.images = [image(size, seed) for seed in range(seeds)]
+    def __init__(self, size: int, seeds: int, layers: int) -> None:
+        self.images = [image(size, seed, layers) for seed in range(seeds)]
         self._content = {digest: data for each in self.images for digest, data in each.items()}
         self._manifests = {str(tag): list(each)[-1] for tag, each in enumerate(self.images)}
         self._manifests |= {digest: digest for digest in self._manifests.values()}
@@ -100,9 +98,9 @@ class Content:
         return Found(200, self._content[digest], media_type, digest)
 
 
-def main(size: int, rate: float, seeds: int) -> None:
+def main(size: int, rate: float, seeds: int, layers: int) -> None:
     """Serve `seeds` images of `size` bytes each, at `rate` bytes a second."""
-    content, pace = Content(size, seeds), Pace(rate)
+    content, pace = Content(size, seeds, layers), Pace(rate)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -139,4 +137,4 @@ def main(size: int, rate: float, seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:5]))

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,10 +98,12 @@ def access_key_that_logs_in(signed_in: SignedIn, *statements: Statement) -> Logg
 
 
 @contextmanager
-def serving(data: Path, *options: str) -> Iterator[SignedIn]:
+def serving(
+    data: Path, *options: str, settings: Callable[[int], Mapping[str, str]] = lambda _: {}
+) -> Iterator[SignedIn]:
     """Set an install up as its operator does, add a second account, and serve it meanwhile.
 
-    `options` are those of ``entrepot serve``.
+    `options` are those of ``entrepot serve``, and `settings` its variables, given its port.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -120,7 +122,9 @@ def serving(data: Path, *options: str) -> Iterator[SignedIn]:
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )
     partner_token, person_token = asyncio.run(_add_partner(data, url))
-    registry = start_registry(data, "--port", str(port), *options, command="serve")
+    registry = start_registry(
+        data, "--port", str(port), *options, command="serve", env=settings(port)
+    )
     try:
         answer = httpx.post(
             f"{url}/v1/oauth/token", data={"grant_type": "client_credentials"}, auth=pair

@@ -308,10 +308,12 @@ def scripted_upstream(
         server.close()
         for event in served.held:
             event.set()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tuple(tasks))
+        own = asyncio.current_task()
+        for _ in range(3):  # a connection that is being accepted becomes a task of ours
+            for task in tasks:
+                task.cancel()
+            if others := asyncio.all_tasks() - {own}:
+                await asyncio.wait(others, timeout=1)
         await loop.shutdown_default_executor()
         for _ in range(3):  # an aborted transport closes its socket one turn of the loop later
             await asyncio.sleep(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,21 +61,30 @@ def client_of_the_engine(engine: str) -> str:
     return str(beside) if beside.exists() else require_tool("docker")
 
 
-@pytest.fixture(scope="module")
-def docker() -> Iterator[Docker]:
-    """Run an engine of this module's own."""
+@contextmanager
+def running_docker(settings: Mapping[str, Any]) -> Iterator[Docker]:
+    """Run an engine with these settings of its ``daemon.json``."""
     require_root("dockerd")
     engine = require_tool("dockerd")
     if not any(CGROUPS.glob("*")):
         missing("dockerd needs cgroups, and none is mounted")
     with tempfile.TemporaryDirectory(prefix="entrepot-") as name:
         folder = Path(name)
+        (folder / "daemon.json").write_text(json.dumps(settings))
         machine = Docker(folder, client_of_the_engine(engine))
         places = (
             *("--host", f"unix://{folder}/socket", "--pidfile", f"{folder}/pid"),
             *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"),
+            *("--config-file", f"{folder}/daemon.json"),
         )
         # The engine mounts its data root over itself and may leave that behind: not on our side.
         command = (require_tool("unshare"), "--mount", engine, *places, *OPTIONS)
         with daemon(*command, log=folder / "log", ready=machine.answers):
             yield machine
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    """Run an engine of this module's own."""
+    with running_docker({}) as machine:
+        yield machine

@@ -15,17 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
+from tests.clients.debian_registry import running_registry
 from tests.clients.docs_pipelines import pipelines_of
 from tests.clients.docs_shell import Shell, commands_of, shell, substituted, write_program
 from tests.clients.images import Store
 from tests.clients.journey_world import Operator, operated
+from tests.clients.remote import Remote
 from tests.databases import ROOT, program_environment
 from tests.entrepot import ADMIN, PASSWORD, told
 from tests.live import start_registry
+from tests.postgresql import free_port
 from tests.tools import require_tool
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
@@ -34,6 +38,7 @@ PAGES: Final = (
     "README.md",
     "docs/logins.md",
     "docs/cli.md",
+    "docs/pull-through-cache.md",
     "docs/audit-log.md",
     "docs/keys.md",
     "docs/encryption.md",
@@ -116,8 +121,8 @@ class Reader:
 
     def typed(self, command: str) -> str:
         """Return what a command reads: a secret that was shown before, or a provider's."""
-        if "identity-providers create" in command:
-            return "a secret of the client\n"
+        if "identity-providers create" in command or "mirror create" in command:
+            return "a secret of the provider\n"
         return f"{self.key[1]}\n" if "AK" in command and "login" in command else ""
 
     def prepare(self, command: str) -> None:
@@ -142,7 +147,9 @@ def reader(workspace: Path) -> Iterator[Reader]:
     for name in ("curl", "jq", "podman", "skopeo"):
         require_tool(name)
     with ExitStack() as stack:
-        operator = stack.enter_context(operated(workspace))
+        upstream = stack.enter_context(running_registry(workspace / "upstream", free_port()))
+        fill_upstream(workspace, upstream)
+        operator = stack.enter_context(operated(workspace, ENTREPOT_UPSTREAM_ALLOWED=upstream))
         dev = start_registry(workspace / "dev")
         stack.callback(dev.stop)
         environment = environment_of(workspace, operator)
@@ -153,6 +160,7 @@ def reader(workspace: Path) -> Iterator[Reader]:
             started,
             [
                 ("127.0.0.1:5000", dev.url.removeprefix("http://")),
+                ("https://docker.io", upstream),
                 ("https://registry.example.com", operator.url),
                 ("registry.example.com", operator.host),
                 ("you@example.com", ADMIN),
@@ -163,6 +171,18 @@ def reader(workspace: Path) -> Iterator[Reader]:
                 ("/safe/root.key", str(operator.data / "root.key")),
             ],
         )
+
+
+def fill_upstream(folder: Path, url: str) -> None:
+    """Publish the images that a page pulls from Docker Hub where another registry stands for it."""
+    store = Store(folder / "content-of-upstream")
+    with httpx.Client(base_url=url, timeout=30) as http:
+        for name, tag in (("library/alpine", "3"), ("library/postgres", "17")):
+            images = [
+                store.image([{"a": f"{name} on {cpu}".encode()}], architecture=cpu)
+                for cpu in ("amd64", "arm64")
+            ]
+            Remote(http, name).push(store.index(images), tag)
 
 
 def environment_of(folder: Path, operator: Operator) -> dict[str, str]:

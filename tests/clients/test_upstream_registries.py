@@ -18,11 +18,10 @@ from cloudcore.outbound.http_client import HttpClient
 from registry.oci.digest import Digest, digest_of
 from registry.upstream.base import Credential, NotUpstream, Remote, UpstreamRefused
 from registry.upstream.client import RegistryClient
-from tests.clients.programs import daemon
+from tests.clients.debian_registry import running_registry
 from tests.live_signed_in import SignedIn, serving
 from tests.postgresql import free_port
 from tests.scripted_upstream import CONFIG, LAYER, MANIFEST, descriptor
-from tests.tools import require_tool
 
 LAYERS: Final = tuple(sha256(bytes([n])).digest() * 40_000 for n in range(2))
 CONFIGURATION: Final = b'{"architecture":"amd64","os":"linux"}'
@@ -93,24 +92,7 @@ async def check(url: str, repository: str, credential: Credential | None) -> Non
 @pytest.fixture
 def debian_registry(tmp_path: Path) -> Iterator[str]:
     """Run Debian's docker-registry; return its URL."""
-    program = require_tool("docker-registry")
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    config = tmp_path / "config.json"
-    document = {
-        "version": "0.1",
-        "log": {"accesslog": {"disabled": True}, "level": "error"},
-        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "data")}},
-        "http": {"addr": f"127.0.0.1:{port}"},
-    }
-    config.write_text(json.dumps(document))
-
-    def is_ready() -> bool:
-        try:
-            return httpx.get(f"{url}/v2/").is_success
-        except httpx.TransportError:
-            return False
-
-    with daemon(program, "serve", config, log=tmp_path / "log", ready=is_ready):
+    with running_registry(tmp_path / "upstream", free_port()) as url:
         yield url
 
 

@@ -22,6 +22,13 @@ _SET_SOURCE: Final = Statement(
         bindparam("source")
     )
 )
+# A tag that was pushed has no time at which the upstream is to be asked.
+_SET_FRESH: Final = Statement(
+    text(
+        "UPDATE tags SET fresh_until = 4611686018427387904 WHERE repository_id IN"
+        " (SELECT id FROM repositories WHERE name LIKE 'quay/%')"
+    )
+)
 
 
 @dataclass
@@ -91,6 +98,8 @@ class CachedWorld:
 
 def _set_source(tx: Connection, source: str) -> None:
     tx.execute(_SET_SOURCE, source=source)
+    if source == "pull_through_cache":
+        tx.execute(_SET_FRESH)
 
 
 async def make_rule(client: httpx.AsyncClient) -> str:

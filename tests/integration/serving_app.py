@@ -149,16 +149,21 @@ class SampleApplication:
             os.close(descriptor)
 
     async def get_parts(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a piece of the file through ``entrepot.send_parts``, made in parts of ``unit``."""
+        """Send a piece of the file through ``entrepot.send_parts``, made in parts of ``unit``.
+
+        The first ``begun`` bytes are sent before, as a part of a body.
+        """
         query = parse_qs(scope["query_string"].decode())
         assert self.file is not None
         content = self.file.read_bytes()
         count = int(query.get("count", [str(len(content))])[0])
         unit = int(query.get("unit", ["1048576"])[0])
         fails_at = int(query.get("fails", [str(count)])[0])
+        begun = int(query.get("begun", ["0"])[0])
 
         def parts(skipped: int) -> Iterator[memoryview]:
             self.begun.append(skipped)
+            skipped += begun
             self.threads.add(threading.current_thread().name.rpartition("-")[0])
             buffer = memoryview(bytearray(unit))
             for offset in range(skipped, count, unit):
@@ -170,7 +175,10 @@ class SampleApplication:
 
         headers = [(b"content-length", b"%d" % count)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "entrepot.send_parts", "parts": parts, "count": count})
+        if begun:
+            body = content[:begun]
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "entrepot.send_parts", "parts": parts, "count": count - begun})
 
     async def get_path(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file through ``http.response.pathsend``."""

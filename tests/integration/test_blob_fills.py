@@ -14,10 +14,12 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
 from registry.blobstore.base import StagedDropped
 from registry.errors import BlobUnknown
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
+from registry.services.pull_through.upstream_states import BROKEN, conditions
 from registry.settings import Limits
 from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
 from tests.databases import on_both_databases
@@ -217,6 +219,10 @@ async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
         await idle(world)
         assert await world.left() == NONE
         assert world.files() == (0, 0)
+        rule = await world.database.read(find_rule_for, HANDLE, REPOSITORY)
+        assert rule is not None
+        noted = await world.database.read(conditions, [rule.id], 0)
+        assert [fault.code for fault in noted[rule.id].faults] == [BROKEN]
         upstream.blobs[DIGEST] = BLOB
         assert await world.workers[where].pull(DIGEST) == BLOB
 

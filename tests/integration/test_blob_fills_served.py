@@ -45,14 +45,15 @@ def test_many_pulls_cost_one_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             url = f"{signed_in.registry.url}/v2/{name}"
             assert httpx.get(f"{url}/manifests/1", headers=headers).is_success
 
-            async def pull() -> bytes:
-                async with httpx.AsyncClient(timeout=60) as client:
-                    answer = await client.get(f"{url}/blobs/{digest}", headers=headers)
-                    assert answer.is_success, answer.text
-                    return answer.content
+            async def pull(client: httpx.AsyncClient) -> bytes:
+                answer = await client.get(f"{url}/blobs/{digest}", headers=headers)
+                assert answer.is_success, answer.text
+                return answer.content
 
             async def pull_all() -> list[bytes]:
-                return await asyncio.gather(*(pull() for _ in range(PULLS)))
+                limits = httpx.Limits(max_connections=PULLS)
+                async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+                    return await asyncio.gather(*(pull(client) for _ in range(PULLS)))
 
             assert asyncio.run(pull_all()) == [BLOB] * PULLS
         fetched = [each for each in upstream.asked if digest in each.path and each.method == "GET"]

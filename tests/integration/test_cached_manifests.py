@@ -15,7 +15,12 @@ from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.reference import Name
-from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
+from registry.upstream.base import (
+    HiddenUpstream,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.integration.counting import CountingDatabase
@@ -146,7 +151,9 @@ async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
 
 
 @pytest.mark.parametrize(
-    "failure", [DOWN, UpstreamRefused("403"), UpstreamLimited("429", 0)], ids=["down", "403", "429"]
+    "failure",
+    [DOWN, UpstreamRefused("403"), UpstreamLimited("429", 0), HiddenUpstream()],
+    ids=["down", "403", "429", "hidden"],
 )
 async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Exception) -> None:
     digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
@@ -277,6 +284,13 @@ async def test_nothing_is_pushed_under_a_rule(cached: CachedWorld, is_cached: bo
         assert (await cached.pull("v1")).status == 200
         assert cached.upstream.count("GET") == 2
         await cached.check()
+
+
+async def test_what_the_upstream_does_not_show_is_not_there(cached: CachedWorld) -> None:
+    cached.upstream.failure = HiddenUpstream()
+    answers = [await cached.pull("v1"), await cached.pull("v1")]
+    assert [answer.codes for answer in answers] == [["MANIFEST_UNKNOWN"]] * 2
+    assert cached.upstream.count("GET") == 1
 
 
 async def test_names_elsewhere_are_as_ever(cached: CachedWorld) -> None:

@@ -12,7 +12,7 @@ import pytest
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from registry.upstream.base import UpstreamUnreachable
+from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Client
 from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
@@ -60,13 +60,14 @@ async def test_an_upstream_is_asked_once_while_its_answer_is_fresh(cached: Cache
     assert cached.upstream.count("REFERRERS") == 2
 
 
-async def test_stale_referrers_tell_their_age(cached: CachedWorld) -> None:
+@pytest.mark.parametrize("failure", [DOWN, HiddenUpstream()], ids=["down", "hidden"])
+async def test_stale_referrers_tell_their_age(cached: CachedWorld, failure: Exception) -> None:
     subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
     cached.upstream.referrers[subject] = index(signature())
     await cached.pull("v1")
     await cached.ask("GET", f"referrers/{subject}")
     cached.clock.advance(TTL)
-    cached.upstream.failure = DOWN
+    cached.upstream.failure = failure
     answer = await cached.ask("GET", f"referrers/{subject}")
     assert answer.json()["manifests"] == [signature()]
     assert answer.headers["warning"] == '299 - "upstream unreachable"'

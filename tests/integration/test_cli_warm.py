@@ -38,7 +38,9 @@ def test_images_are_pulled_once_and_then_found(world: World, upstream: ScriptedU
         assert (image["manifests"], image["blobs"]) == (1, 3)
         assert image["size_bytes"] > 6000
     asked = [
-        each.path for each in upstream.asked if each.method == "GET" and "/blobs/" in each.path
+        each.path
+        for each in upstream.asked
+        if each.method == "GET" and each.path.startswith("/v2/team/app/blobs/")
     ]
     assert len(asked) == len(set(asked)) == 3
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from cloudcore.serving.body import Message, Scope
+from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
+from registry.blobstore.filesystem import FilesystemStore
+from registry.distribution.response import BlobBody, Response, send_response
+from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.services.pull_through.feed import Feed, Rewound, Stage
+from registry.services.pull_through.feed import Feed, Rewound
 from registry.services.pull_through.feed_reader import FeedReader
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.remote import no_credential, remote_of
+from registry.services.pull_through.staged_parts import Stage
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import HANDLE, REPOSITORY, Worker, fills_world
 
@@ -65,6 +74,42 @@ async def test_the_rest_is_read_from_the_store(
         assert b"".join([part async for part in late]) == BLOB[MIB + 5 :]
 
 
+@pytest.mark.parametrize(
+    ("seals", "kind"), [(False, "http.response.zerocopysend"), (True, "entrepot.send_parts")]
+)
+async def test_the_rest_is_sent_as_that_of_any_stored_blob(
+    metadata_url: str, tmp_path: Path, seals: bool, kind: str
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        assert await worker.pull(DIGEST) == BLOB
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key))
+        feed.append(BLOB[:MIB])
+        kinds: list[str] = []
+        body = b""
+
+        async def send(message: Message) -> None:
+            nonlocal body
+            kinds.append(message["type"])
+            body += message.get("body", b"")
+            if message["type"] == "http.response.body" and not feed.has_ended:
+                await bring_the_rest(worker, feed)
+            elif message["type"] == "entrepot.send_parts":
+                body += b"".join(bytes(part) for part in message["parts"](0))
+            elif message["type"] == "http.response.zerocopysend":
+                body += os.pread(message["file"], message["count"], message["offset"])
+
+        names = "http.response.zerocopysend", "entrepot.send_parts"
+        scope: Scope = {"method": "GET", "extensions": {name: {} for name in names}}
+        reader = await reader_of(worker, feed)
+        await send_response(scope, send, Response(200, [], BlobBody(reader, 0, len(BLOB))), b"id")
+        assert kinds == ["http.response.start", "http.response.body", kind]
+        assert body == BLOB
+
+
 @pytest.mark.parametrize("came", [MIB, len(BLOB)])
 async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
     metadata_url: str, tmp_path: Path, came: int
@@ -83,3 +128,57 @@ async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
         with pytest.raises(Rewound):
             await anext(stream)
         assert b"".join([part async for part in late]) == BLOB
+
+
+class Telling(FilesystemStore):
+    """A store that tells when staged bytes were not there."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.missed = asyncio.Event()
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        try:
+            return await super().open_staged(upload_id, data_key)
+        except ObjectUnknown:
+            self.missed.set()
+            raise
+
+
+async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    async with fills_world(metadata_url, tmp_path, DrippingUpstream(BLOB)) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(worker.ctx.new_id(), None), 2 * MIB)
+        with closing(Telling(tmp_path)) as store:
+            reader = FeedReader(feed, store, partial(open_blob, worker.ctx, NAME, found))
+            begun = asyncio.ensure_future(anext(reader.stream(5)))
+            await store.missed.wait()
+            feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), 2 * MIB)
+            assert BLOB[5:].startswith(await begun)
+            await reader.aclose()
+
+
+@pytest.mark.parametrize("seals", [False, True])
+async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
+    metadata_url: str, tmp_path: Path, seals: bool
+) -> None:
+    async def not_recorded() -> OpenObject:
+        raise BlobUnknown("the worker that fetches has not recorded it yet")
+
+    upstream = DrippingUpstream(BLOB)
+    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+        worker = world.workers[0]
+        await worker.pull(DIGEST)
+        found = await stat_blob(worker.ctx, NAME, DIGEST)
+        feed = Feed()
+        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), MIB)
+        feed.append(BLOB[MIB:])
+        feed.finish()
+        reader = FeedReader(feed, worker.ctx.reader, not_recorded)
+        assert b"".join([part async for part in reader.stream()]) == BLOB
+        await reader.aclose()

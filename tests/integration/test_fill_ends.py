@@ -13,6 +13,7 @@ from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown
+from registry.metadata.blobs.uploads import find_full
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.tables import blob_fills
 from registry.oci.digest import digest_of
@@ -46,18 +47,21 @@ _END: Final = Statement(blob_fills.delete())
 
 
 class Watching(MortalDatabase):
-    """A database that tells when a fill was looked for and is gone."""
+    """A database that tells when a fill was looked for, and when it is gone."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type] # as its base has it
         self.is_gone = asyncio.Event()
+        self.looks = asyncio.Semaphore(0)
 
     async def read(
         self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         found = await super().read(query, *args, **kwargs)
-        if query is fills.find_fill and found is None:
-            self.is_gone.set()
+        if query is fills.find_fill:
+            self.looks.release()
+            if found is None:
+                self.is_gone.set()
         return found
 
 
@@ -145,3 +149,46 @@ async def test_a_follower_takes_no_dropped_bytes_for_right(
         await asyncio.wait_for(database.is_gone.wait(), 10)
         (tmp_path / "uploads" / of.stage_id).unlink()
         assert not await followed
+
+
+async def test_what_is_fetched_takes_no_room_of_uploads(metadata_url: str, tmp_path: Path) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(2 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        worker = world.workers[0]
+        await anext((await fed(worker)).blob.stream())
+        database = worker.ctx.database
+        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
+        found = await database.read(fills.find_fill, account, DIGEST)
+        assert found is not None
+        repository_id = found.upload.repository_id
+        assert await database.read(find_full, repository_id, account, 0, 1, 1) is None
+        await database.write(lambda tx: tx.execute(_END))
+        assert await database.read(find_full, repository_id, account, 0, 1, 1) == "repository"
+
+
+async def test_a_follower_waits_while_another_copies_what_it_has_taken_over(
+    metadata_url: str, tmp_path: Path
+) -> None:
+    upstream = DrippingUpstream(BLOB)
+    upstream.allow(2 * MIB)
+    async with fills_world(metadata_url, tmp_path, upstream, count=3, around=Watching) as world:
+        dying, taking, following = world.workers
+        await anext((await fed(dying)).blob.stream())
+        database = following.ctx.database
+        assert isinstance(database, Watching)
+        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
+        found = await database.read(fills.find_fill, account, DIGEST)
+        assert found is not None
+        await world.kill(dying)
+        of, ctx = found.upload, taking.ctx
+        assert await ctx.database.write(ctx.leases.take_abandoned, of.id, ctx.clock())
+        name = Name(HANDLE, REPOSITORY)
+        source = Source(name, of.repository_id, of.account_id, DIGEST, REMOTE)
+        feed = Feed()
+        followed = asyncio.create_task(follow(following.ctx, source, feed))
+        for _ in range(4):
+            await asyncio.wait_for(database.looks.acquire(), 10)
+        assert feed.size is None, "the copy may have fewer bytes"
+        followed.cancel()
+        await asyncio.wait((followed,))

@@ -185,7 +185,7 @@ def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> No
             f"EXPLAIN QUERY PLAN {uploads._FIND_FULL.sqlite}",
             dict.fromkeys(names, 0),
         ).fetchall()
-    details = [row[3] for row in plan if "uploads" in row[3]]
+    details = [row[3] for row in plan if "SEARCH uploads " in row[3]]
     assert len(details) == 2
     for detail, column in zip(details, ("repository_id", "account_id"), strict=True):
         assert "USING COVERING INDEX" in detail

@@ -12,11 +12,12 @@ from sqlalchemy import bindparam, text
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.keyring import KeyringError
+from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.rules import MAX_RULES
 from registry.services.pull_through.upstream_states import record_failure, record_success
-from registry.upstream.base import Credential, UpstreamRefused
+from registry.upstream.base import Credential, UpstreamLimited, UpstreamRefused
 from registry.upstream.watch import RateLimit
 from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
@@ -31,11 +32,13 @@ _CACHE: Final = Statement(
         bindparam("name")
     )
 )
+_LOOKED: Final = Statement(text("UPDATE tags SET fresh_until = 0"))
 
 
 async def cache(install: Install, name: str) -> None:
     """Make a repository one that the cache has filled."""
     await install.database.write(lambda tx: tx.execute(_CACHE, name=name))
+    await install.database.write(lambda tx: tx.execute(_LOOKED))
 
 
 async def make(client: httpx.AsyncClient, prefix: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -306,3 +309,29 @@ async def test_faults_and_the_budget_of_the_upstream_are_shown(install: Install)
         assert fault["first_at"] < fault["last_at"]
         assert shown["stats"]["budget_left"] == 7
         assert shown["last_success_at"] is not None
+
+
+@on_both_databases
+@pytest.mark.parametrize(
+    ("fields", "are_kept"),
+    [
+        ({"credential": {"username": "me", "secret": CANARY}}, False),
+        ({"upstream_url": "https://ghcr.io"}, False),
+        ({"upstream_prefix": "team"}, False),
+        ({"tag_ttl_seconds": 60}, True),
+    ],
+)
+async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_told_to(
+    install: Install, fields: dict[str, Any], are_kept: bool
+) -> None:
+    client = await client_of(install, "acme")
+    rule_id = (await make(client, "quay"))["id"]
+    until = install.clock() + 3600_000_000
+    limited = UpstreamLimited("quay.io wants fewer requests (status 429)", until)
+    await install.database.write(record_failure, rule_id, limited, install.clock())
+    await install.database.write(lookups.note_absence, rule_id, "quay/app", "1", until)
+    changed = await client.patch(f"{PATH}/{rule_id}", json=fields)
+    is_paused = changed.json()["pull_through_cache_rule"]["paused_until"] is not None
+    absent = rule_id, "quay/app", "1", install.clock()
+    assert is_paused == are_kept
+    assert await install.database.read(lookups.is_absent, *absent) == are_kept

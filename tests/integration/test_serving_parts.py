@@ -59,6 +59,16 @@ def test_a_body_in_parts_arrives_whole(
     assert server.app.threads == ({"bulk-send"} if count else set())
 
 
+@pytest.mark.parametrize("begun", [1, 8 * MIB, SIZE])
+def test_the_rest_of_a_body_is_sent_in_parts(
+    server: RunningServer, content: bytes, begun: int
+) -> None:
+    with server.connect() as client:
+        response, body = client.ask(get(f"/v2/parts?begun={begun}"))
+        assert (response.status, body) == (200, content)
+        assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
+
+
 def test_head_makes_nothing(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(get("/v2/parts?count=9", "HEAD"))

@@ -34,6 +34,9 @@ EXEMPT: Final = (
     # fsck, and a backup that is restored
     "registry.metadata.blobs.inline._STRAYS",
     "registry.metadata.blobs.inline._DROP_QUARANTINED",
+    # The rules of the pull-through cache, which are few: for its chore, and for the metrics.
+    "registry.metadata.pull_through.cached_images._ALL",
+    "registry.metadata.pull_through.stats._OF_ALL",
 )
 SORTED: Final = {
     # The first 10,000 of what a key protects, in whatever order they were found.
@@ -41,6 +44,8 @@ SORTED: Final = {
     "registry.metadata.key_usage._LIST_REPOSITORIES",
     # The blobs of a repository's deleted images, by a run in the background.
     "registry.metadata.blobs.key_moves._DELETED",
+    # The images of a rule of the pull-through cache, by a chore in the background.
+    "registry.metadata.pull_through.cached_images._OLDEST",
     # The indexes that list one manifest, read where its deletion is refused.
     "registry.metadata.images.manifests._PARENTS",
     # The tags of one manifest.

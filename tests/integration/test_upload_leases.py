@@ -275,7 +275,7 @@ async def test_a_staged_session_costs_changes_and_a_single_push_one(
             ("POST", UPLOADS, b"", 2, 0),
             ("PATCH", location, TWO, 5, 2),
             ("PUT", f"{location}?digest={digest}", b"", 7, 2),
-            ("PATCH", location, TWO, 1, 0),
+            ("PATCH", location, TWO, 2, 0),  # 404, or 405 where the cache has the name
         ):
             counted.start()
             await ask(method, target, body)

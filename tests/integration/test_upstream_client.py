@@ -21,6 +21,7 @@ from cloudcore.outbound.http_client import HttpClient
 from registry.oci.digest import Digest
 from registry.upstream.base import (
     Credential,
+    HiddenUpstream,
     UpstreamBroken,
     UpstreamRefused,
     UpstreamUnreachable,
@@ -115,6 +116,42 @@ async def test_a_wrong_credential_is_refused_by_its_realm(asked: Asking) -> None
     assert (refused.value.stage, refused.value.http_status) == ("auth", 401)
     asked.upstream.secret = ""
     assert await asked.client.ping(asked.remote(anonymous=True)) == 200
+
+
+@pytest.mark.parametrize(
+    ("why", "for_anonymous", "with_credential"),
+    [
+        ('error="insufficient_scope"', HiddenUpstream, HiddenUpstream),  # Docker Hub
+        ('service="quay.io"', HiddenUpstream, UpstreamRefused),
+        ('error="invalid_token"', UpstreamRefused, UpstreamRefused),
+    ],
+)
+@pytest.mark.parametrize("gives_it_again", [False, True])
+async def test_a_new_token_refused_for_a_repository_hides_it(
+    asked: Asking,
+    why: str,
+    for_anonymous: type[Exception],
+    with_credential: type[Exception],
+    *,
+    gives_it_again: bool,
+) -> None:
+    challenge = {"WWW-Authenticate": f'Bearer realm="{asked.upstream.url}/token",{why}'}
+    token = Answer(200, {"Content-Type": "application/json"}, b'{"token": "same"}')
+    asked.upstream.auth, asked.upstream.secret = "bearer", ""  # everybody gets a token
+
+    def script(each: Asked) -> Answer | None:
+        if each.path == "/token":
+            return token if gives_it_again else None
+        return error(401, "UNAUTHORIZED", challenge) if "/manifests/" in each.path else None
+
+    asked.upstream.script = script
+    for anonymous, expected in ((True, for_anonymous), (False, with_credential)):
+        remote = asked.remote("library/alpnie", anonymous=anonymous)
+        for _ in range(2):
+            asked.watch.failures.clear()
+            with pytest.raises(expected):
+                await asked.client.head_manifest(remote, "3")
+            assert len(asked.watch.failures) == (expected is UpstreamRefused)
 
 
 async def test_basic_is_sent_only_if_it_is_wanted(asked: Asking) -> None:

@@ -311,5 +311,14 @@ async def test_a_failure_is_noted_once(lying: Asking) -> None:
     assert failure.http_status == 500
 
 
+@pytest.mark.parametrize("question", ["blob", "manifest"])
+async def test_what_is_wrong_with_a_body_is_noted_once_too(lying: Asking, question: str) -> None:
+    encoded = {"Content-Encoding": "gzip", "Content-Type": MANIFEST}
+    lying.upstream.script = lambda _asked: Answer(200, encoded, b"{}")
+    failure = await outcome(lying, question)
+    assert isinstance(failure, UpstreamBroken)
+    assert lying.watch.failures == [failure]
+
+
 def test_there_are_thirty_faults() -> None:
     assert len(FAULTS) >= 30

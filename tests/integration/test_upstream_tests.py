@@ -12,7 +12,7 @@ from registry.oci.reference import Name
 from registry.services.pull_through.credentials import credential_of, seal_secret
 from registry.services.pull_through.probe import Probed, Wanted, ask_upstream
 from registry.services.pull_through.remote import no_credential
-from tests.scripted_upstream import ScriptedUpstream
+from tests.scripted_upstream import ScriptedUpstream, error
 from tests.upstream_world import CANARY, NOW, Asking, asking
 
 KEYRING: Final = Keyring(b"k" * KEY_BYTES)
@@ -49,6 +49,17 @@ async def test_an_image_is_found_and_nothing_is_pulled() -> None:
         assert (missing.ok, missing.stage, missing.http_status) == (False, "manifest", 404)
         assert "library/alpine:4" in missing.message
         assert not upstream.asked_for("GET", "/v2/library/alpine/manifests/3")
+
+
+async def test_an_image_that_is_not_shown_is_told_apart() -> None:
+    upstream = ScriptedUpstream(auth="bearer", username="user", secret=CANARY)
+    with asking(upstream) as asked:
+        realm = f'Bearer realm="{upstream.url}/token",error="insufficient_scope"'
+        refusal = error(401, "UNAUTHORIZED", {"WWW-Authenticate": realm})
+        upstream.script = lambda each: refusal if "/manifests/" in each.path else None
+        hidden = await probed(asked)
+    assert (hidden.ok, hidden.stage, hidden.http_status) == (False, "manifest", 401)
+    assert hidden.message.endswith("or does not show it to the user user")
 
 
 async def test_a_wrong_credential_fails_at_auth_and_is_not_told() -> None:

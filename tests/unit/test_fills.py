@@ -8,6 +8,8 @@ import pytest
 
 from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fills import Fills
+from registry.services.pull_through.single_flight import SingleFlight
+from registry.services.pull_through.turns import MOST_OF_ACCOUNT
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +46,30 @@ async def test_a_fill_that_is_broken_off_before_its_turn_tells_its_readers() -> 
     await fills.aclose()
     await asyncio.sleep(0)
     assert all(feed.failure is not None for feed in feeds)
+
+
+async def test_what_callers_have_left_is_not_more_than_so_much_at_once() -> None:
+    fetches: SingleFlight[str] = SingleFlight()
+    go_on, running, begun = asyncio.Event(), 0, asyncio.Event()
+
+    async def fetch() -> str:
+        nonlocal running
+        running += 1
+        if running == MOST_OF_ACCOUNT:
+            begun.set()
+        await go_on.wait()
+        return "here"
+
+    async def other() -> str:
+        return "of another account"
+
+    callers = [asyncio.create_task(fetches.join("one", number, fetch)) for number in range(200)]
+    await asyncio.wait_for(begun.wait(), 10)
+    for caller in callers[:-1]:
+        caller.cancel()
+    assert await fetches.join("two", "other", other) == "of another account"
+    assert running == MOST_OF_ACCOUNT
+    go_on.set()
+    assert await callers[-1] == "here"
+    assert running == len(callers)
+    assert not fetches.is_busy

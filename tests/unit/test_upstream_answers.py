@@ -66,6 +66,8 @@ def test_a_header_that_stands_twice_says_nothing() -> None:
         *(("999999999", 86400), ("9" * 400, 60)),
         *(("Fri, 15 Jan 2027 08:00:30 GMT", 30), ("Fri, 15 Jan 2027 07:00:00 GMT", 1)),
         ("Fri, 15 Jan 9999 08:00:30 GMT", 86400),
+        (f"Fri, 15 Jan {'9' * 20} 08:00:30 GMT", 60),
+        (f"Fri, 15 Jan 2027 08:00:30 +{'9' * 20}", 60),
     ],
 )
 def test_retry_after_is_bounded(text: str, seconds: int) -> None:

@@ -298,16 +298,16 @@ class RequestCycle:
             self.connection.write(b"\r\n" if more else b"\r\n0\r\n\r\n")
 
     async def _send_parts(self, message: Message) -> None:
-        """Send a whole body that is made in a bulk thread (ASGI extension of ours).
+        """Send a body, or the rest of one, that is made in a bulk thread (ASGI extension of ours).
 
         ``parts`` returns an iterator over the parts of the body from an offset on
         (`cloudcore.serving.sending_parts.Parts`), ``count`` are its bytes. Only small parts of it
         are in memory at once.
         """
         count = message["count"]
-        if self._opened:
-            raise ResponseError("a body in parts is a whole body")
-        head = self._open(count)
+        head = b"" if self._opened else self._open(count)
+        if self._chunked:
+            raise ResponseError("a body in parts has a Content-Length")
         if self._bodiless or not count:
             self.connection.write(head)
             return

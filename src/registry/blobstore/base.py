@@ -138,6 +138,14 @@ class OpenObject(Protocol):
         """
         ...
 
+    def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
+        """Yield a range as `stream` does, but end early if `whole` has the rest by then."""
+        return self.stream(start, stop)
+
+    async def whole(self) -> OpenObject:
+        """Return the object that growing bytes have become; it is open until `aclose`."""
+        return self
+
     async def aclose(self) -> None:
         """Release the object; calling it again does nothing."""
         ...

@@ -162,6 +162,11 @@ class _Puller:
         def read(response: HTTPResponse) -> None:
             while part := response.read(_PART):
                 self._count(len(part))
+            if response.length:  # `read` of a part does not raise for it
+                raise CommandFailure(
+                    f"{digest} was cut off before its end; 'entrepot mirror list' shows whether "
+                    "the upstream is at fault, and the same command goes on with the rest"
+                )
 
         self._get(f"blobs/{digest}", read)
 

@@ -86,12 +86,25 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes as fast as the server can.
+    """Send a blob's bytes: while it grows, in parts as they come; then as those of any other."""
+    blob, start, stop = body
+    if blob.length is None:
+        async for part in blob.growing(start, stop):
+            start += len(part)
+            await _send_part(send, part)
+        if start == stop:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        blob = await blob.whole()
+    await _send_whole(scope, send, blob, start, stop)
+
+
+async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, stop: int) -> None:
+    """Send the bytes of a blob that is whole as fast as the server can.
 
     By ``sendfile``; or, if they are stored otherwise and are many, decrypted and sent in a bulk
-    thread; else in parts, also if they still grow.
+    thread; else in parts.
     """
-    blob, start, stop = body
     extensions = scope.get("extensions", {})
     region = blob.file_region(start, stop)
     if region is not None and "http.response.zerocopysend" in extensions:
@@ -105,8 +118,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
         )
         return
     count = stop - start
-    is_whole = blob.length is not None
-    if region is None and is_whole and count >= _BULK_BYTES and "entrepot.send_parts" in extensions:
+    if region is None and count >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         await send(
             {
                 "type": "entrepot.send_parts",
@@ -116,7 +128,11 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
         )
         return
     async for part in blob.stream(start, stop):
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-        # With a fast reader, send() never waits: let other requests run.
-        await asyncio.sleep(0)
+        await _send_part(send, part)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_part(send: Send, part: bytes) -> None:
+    await send({"type": "http.response.body", "body": part, "more_body": True})
+    # With a fast reader, send() never waits: let other requests run.
+    await asyncio.sleep(0)

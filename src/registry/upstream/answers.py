@@ -103,7 +103,7 @@ def rate_limit(head: Head) -> RateLimit | None:
 def _seconds_until(text: str, now: int) -> int:
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for numbers of many digits
         return RETRY_SECONDS
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp()) - now // MICROSECONDS

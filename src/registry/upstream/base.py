@@ -53,6 +53,13 @@ class NotUpstream(Exception):
     """The upstream says that it does not have the content (404)."""
 
 
+class HiddenUpstream(NotUpstream):
+    """The upstream does not have the content, or does not show it: it answers both alike (401).
+
+    Docker Hub and Quay give everybody a token, and refuse it for a repository that does not exist.
+    """
+
+
 class Credential(NamedTuple):
     """The name and secret that an upstream is asked with."""
 

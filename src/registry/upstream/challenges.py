@@ -20,6 +20,8 @@ class Challenge(NamedTuple):
     scheme: str
     realm: str = ""
     service: str = ""
+    error: str = ""
+    """Why the token that came with the request does not suffice (RFC 6750 §3.1)."""
 
 
 def read_challenges(headers: Sequence[str]) -> list[Challenge]:
@@ -46,4 +48,5 @@ def _challenges(header: str) -> Iterator[Challenge]:
             continue
         kind = scheme[1].lower()
         if kind == "basic" or (kind == "bearer" and values.get("realm")):
-            yield Challenge(kind, values.get("realm", ""), values.get("service", ""))
+            told = (values.get(name, "") for name in ("realm", "service", "error"))
+            yield Challenge(kind, *told)

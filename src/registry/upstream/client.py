@@ -179,12 +179,7 @@ class RegistryClient:
             if wanted is not None and received < wanted:
                 raise self._broken(remote, "sent less of a blob than it said")
         except RequestFailed as error:
-            failure = failure_of(told(remote.origin), error)
-            await self._watch.failed(remote, failure)
-            raise failure from None
-        except UpstreamFailed as failure:
-            await self._watch.failed(remote, failure)
-            raise
+            raise failure_of(told(remote.origin), error) from None
 
     @asynccontextmanager
     async def _asked(
@@ -195,7 +190,10 @@ class RegistryClient:
         headers: Mapping[str, str],
         expected: frozenset[int],
     ) -> AsyncIterator[Answer]:
-        """Ask, unless the upstream is left alone, and tell the watch how it answered."""
+        """Ask, unless the upstream is left alone, and tell the watch how it answered.
+
+        What the block finds wrong with the answer is told too.
+        """
         await self._watch.check(remote)
         scope = f"repository:{remote.repository}:pull"
         opened = self._exchange.ask(remote, Request(method, path, headers, scope, expected))
@@ -210,6 +208,9 @@ class RegistryClient:
         try:
             await self._watch.succeeded(remote, answers.rate_limit(answer.head))
             yield answer
+        except UpstreamFailed as failure:
+            await self._watch.failed(remote, failure)
+            raise
         finally:
             await opened.__aexit__(None, None, None)
 
@@ -219,9 +220,7 @@ class RegistryClient:
                 raise self._broken(remote, "answered in an encoding that was not asked for")
             return await answer.read(MAX_BYTES)
         except RequestFailed as error:
-            failure = failure_of(told(remote.origin), error)
-            await self._watch.failed(remote, failure)
-            raise failure from None
+            raise failure_of(told(remote.origin), error) from None
 
     def _broken(self, remote: Remote, words: str) -> UpstreamBroken:
         return UpstreamBroken(f"{told(remote.origin)} {words}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -12,6 +12,7 @@ from cloudcore.outbound.destinations import NotAllowed, check_url
 from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
 from registry.upstream.base import (
+    HiddenUpstream,
     NotUpstream,
     Remote,
     UpstreamBroken,
@@ -19,6 +20,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
+from registry.upstream.challenges import read_challenges
 from registry.upstream.failures import failure_of, failure_of_status, told
 from registry.upstream.tokens import Tokens
 
@@ -57,6 +59,7 @@ class Exchange:
 
         Raises:
             NotUpstream: the upstream does not have it.
+            HiddenUpstream: or it does not show it.
             UpstreamFailed.
 
         """
@@ -96,6 +99,8 @@ class Exchange:
                     remote, request.scope, challenges, authorization
                 )
         else:
+            if _is_hidden(remote, request, challenges):
+                raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
             failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
             failure.http_status = _UNAUTHORIZED
             raise failure
@@ -158,6 +163,18 @@ class Exchange:
         elif not is_away and status in _MISSING:
             raise NotUpstream(f"{host} does not have it")
         raise failure
+
+
+def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
+    """Return True if a new token was refused for what is asked, and not as a token.
+
+    Its realm has given it, so the credential is right. Docker Hub says ``insufficient_scope``, also
+    to those who have a credential; others say nothing, which is believed of anonymous requests.
+    """
+    if not request.scope:
+        return False
+    errors = {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
+    return errors == {"insufficient_scope"} or (remote.credential is None and errors == {""})
 
 
 def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str, str]:

@@ -95,7 +95,7 @@ class Tokens:
             self._challenges.clear()
         self._challenges[_key(remote, "")] = wanted[0]
         header = await self._header(remote, scope, wanted[0], refused)
-        if header == refused:
+        if header == refused and wanted[0].scheme == "basic":  # a realm may give a token again
             raise UpstreamRefused(f"{told(remote.origin)} does not take the credential")
         return header
 

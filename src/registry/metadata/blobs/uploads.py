@@ -18,6 +18,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Exists,
+    Integer,
     LargeBinary,
     String,
     and_,
@@ -128,28 +129,43 @@ def lease_of(upload: Upload) -> Lease:
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
-def _has_open(where: ColumnElement[bool], beyond: str) -> Exists:
+def _has_open(column: str, beyond: str) -> Exists:
     """Return the condition that more than `beyond` (a parameter's name) sessions are open.
 
-    Those of the platform, which fetch a blob from an upstream, do not count.
+    They are those with the value of a parameter in the `column` of its name. Those of the platform,
+    which fetch a blob from an upstream, are allowed on top: they are few and counted by themselves,
+    so that an index alone tells the rest.
     """
-    found = select(_u.expires_at).where(
-        where,
-        _u.expires_at > bindparam("now"),
-        ~exists().where(blob_fills.c.upload_id == _u.id),
+    fetching = uploads.alias("fetching")
+    fills = (
+        select(func.count())
+        .select_from(blob_fills)
+        .where(
+            blob_fills.c.account_id == bindparam("account_id"),
+            exists().where(
+                fetching.c.id == blob_fills.c.upload_id,
+                fetching.c[column] == bindparam(column),
+                fetching.c.expires_at > bindparam("now"),
+            ),
+        )
+        .scalar_subquery()
     )
-    return exists(found.limit(literal_column("1")).offset(bindparam(beyond)))
+    found = select(_u.expires_at).where(
+        _u[column] == bindparam(column), _u.expires_at > bindparam("now")
+    )
+    allowed = bindparam(beyond, type_=Integer()) + fills
+    return exists(found.limit(literal_column("1")).offset(allowed))
 
 
 _FIND_FULL: Final = Statement(
     select(
         case(
             (
-                _has_open(_u.repository_id == bindparam("repository_id"), "of_repository"),
+                _has_open("repository_id", "of_repository"),
                 literal_column("'repository'"),
             ),
             (
-                _has_open(_u.account_id == bindparam("account_id"), "of_account"),
+                _has_open("account_id", "of_account"),
                 literal_column("'account'"),
             ),
         )

@@ -12,6 +12,7 @@ from sqlalchemy import (
     bindparam,
     func,
     literal_column,
+    or_,
     select,
 )
 
@@ -21,7 +22,7 @@ from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.rules import CacheRule
 from registry.metadata.pull_through.stats import Totals
 from registry.metadata.pull_through.tables import pull_through_cache_rules, pull_through_stats
-from registry.metadata.tables import repositories
+from registry.metadata.tables import repositories, tags
 
 _r = pull_through_cache_rules.c
 _s = pull_through_stats.c
@@ -114,12 +115,18 @@ _LOCK: Final = Statement(
     .with_for_update(key_share=True)
 )
 _PREFIXES: Final = Statement(select(_r.prefix).where(_r.account_id == bindparam("account_id")))
+# Whoever pushes gives a tag no time at which the upstream is to be asked.
+_has_pushed_tag = (
+    select(tags.c.name)
+    .where(tags.c.repository_id == _repository.id, tags.c.fresh_until.is_(None))
+    .exists()
+)
 _PUSHED: Final = Statement(
     select(_repository.name)
     .where(
         _repository.account_id == bindparam("account_id"),
         _repository.deleted_at.is_(None),
-        _repository.source != _CACHED,
+        or_(_repository.source != _CACHED, _has_pushed_tag),
         _repository.name >= bindparam("first"),
         _repository.name < bindparam("last"),
     )
@@ -184,7 +191,7 @@ def prefixes_of(tx: Connection, account_id: str) -> list[str]:
 
 
 def pushed_repository_under(tx: Connection, account_id: str, prefix: str) -> str | None:
-    """Return the name of a live repository under `prefix` that is not cached, or None."""
+    """Return the name of a live repository under `prefix` to which somebody has pushed, or None."""
     row = tx.row(_PUSHED, account_id=account_id, first=f"{prefix}/", last=f"{prefix}0")
     return row[0] if row else None
 

@@ -16,6 +16,8 @@ from registry.metadata.tables import tags
 
 _t = tags.c
 _KEY: Final = (_t.repository_id == bindparam("of"), _t.name == bindparam("tag"))
+_CACHED: Final = (*_KEY, _t.fresh_until.is_not(None))
+"""A tag that was pushed after a rule was deleted stays as it is."""
 
 
 class LastLook(NamedTuple):
@@ -32,7 +34,7 @@ _CLAIM: Final = Statement(
 )
 _RENEW: Final = Statement(
     tags.update()
-    .where(*_KEY)
+    .where(*_CACHED)
     .values(
         fresh_until=bindparam("until"),
         stale_since=text("NULL"),
@@ -42,7 +44,7 @@ _RENEW: Final = Statement(
 )
 _STALE: Final = Statement(
     tags.update()
-    .where(*_KEY)
+    .where(*_CACHED)
     .values(
         fresh_until=bindparam("until"),
         stale_since=func.coalesce(_t.stale_since, _t.checked_at, _t.updated_at),
@@ -73,7 +75,7 @@ def renew(
 def stay_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
     """Record that the upstream could not be asked, and is asked again after some moment.
 
-    Return when it last confirmed the tag, or None if there is no such tag.
+    Return when it last confirmed the tag, or None if there is no such tag of an upstream.
     """
     row = tx.row(_STALE, of=repository_id, tag=tag, until=until)
     return int(row[0]) if row else None

@@ -42,6 +42,11 @@ _IS_ABSENT: Final = Statement(
     select(text("1")).select_from(upstream_lookups).where(*_KEY, _u.absent_until > bindparam("now"))
 )
 _END: Final = Statement(upstream_lookups.delete().where(*_KEY))
+_FORGET_ABSENT: Final = Statement(
+    upstream_lookups.delete().where(
+        _u.rule_id == bindparam("rule_id"), _u.absent_until.is_not(None)
+    )
+)
 _FORGET: Final = deletion(_u.ends_at)
 
 
@@ -72,6 +77,11 @@ def is_absent(tx: Connection, rule_id: str, repository: str, reference: str, now
     """Return True if the upstream has said a moment ago that it does not have a reference."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     return tx.row(_IS_ABSENT, **of, now=now) is not None
+
+
+def forget_absences(tx: Connection, rule_id: str) -> None:
+    """Forget what the upstream of a rule does not have."""
+    tx.execute(_FORGET_ABSENT, rule_id=rule_id)
 
 
 def forget_lookups(tx: Connection, now: int) -> int:

@@ -132,6 +132,11 @@ _missing_under = (
 _MISSING_UNDER: Final = Statement(
     select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
 )
+_NAMES_UNDER: Final = Statement(
+    select(_x.digest)
+    .where(_x.manifest_id == bindparam("parent_id"))
+    .union(select(_x.digest).where(_x.manifest_id.in_(select(_tree.c.id))))
+)
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(
         ["manifest_id", "digest", "size"],
@@ -231,6 +236,11 @@ def missing_size_under(tx: Connection, parent_id: str) -> int:
     row = tx.row(_MISSING_UNDER, parent_id=parent_id)
     assert row is not None
     return int(row[0])
+
+
+def missing_under(tx: Connection, manifest_id: str) -> list[str]:
+    """Return the digests of the blobs that a manifest, and the images under it, lack."""
+    return sorted(row[0] for row in tx.rows(_NAMES_UNDER, parent_id=manifest_id))
 
 
 def keep_missing(tx: Connection, ids: Sequence[str]) -> None:

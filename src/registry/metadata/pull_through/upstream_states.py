@@ -81,6 +81,7 @@ _COUNT_FAULT: Final = Statement(
         },
     )
 )
+_FORGET: Final = Statement(upstream_states.delete().where(_s.rule_id == bindparam("rule_id")))
 _RULE: Final = Statement(select(_r.id).where(_r.id == bindparam("rule_id")).with_for_update())
 _SUCCESS: Final = Statement(
     pull_through_cache_rules.update()
@@ -118,6 +119,11 @@ def lock_rule(tx: Connection, rule_id: str) -> bool:
 def put_state(tx: Connection, state: UpstreamState) -> None:
     """Insert or replace what is known of an upstream; the caller has locked the rule."""
     tx.execute(_PUT_STATE, **state._asdict())
+
+
+def forget_state(tx: Connection, rule_id: str) -> None:
+    """Forget what is known of an upstream; the caller has locked the rule."""
+    tx.execute(_FORGET, rule_id=rule_id)
 
 
 def count_fault(tx: Connection, fault: UpstreamFault) -> None:

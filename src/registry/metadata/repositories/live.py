@@ -41,7 +41,7 @@ class Repository(NamedTuple):
     has_event_rules: bool
     """True if its account has an event rule, for any of its repositories."""
     is_cached: bool = False
-    """True if the pull-through cache fills it; nothing is pushed to it."""
+    """True if the pull-through cache fills it, or did so until its rule was deleted."""
 
 
 class Revision(NamedTuple):

@@ -193,7 +193,7 @@ def _find(
     repository = repositories.find_repository(tx, name.handle, name.repository)
     if repository is None:
         return None
-    refuse_push(repository)
+    refuse_push(tx, repository)
     return repository, _key_of(tx, ctx, repository)
 
 

@@ -76,7 +76,7 @@ def _may_start(tx: Connection, ctx: ServiceContext, name: Name, now: int) -> Rep
 
 def _check_may_start(tx: Connection, ctx: ServiceContext, repository: Repository, now: int) -> None:
     """Check that a repository takes pushes, and that it may have one more open session."""
-    refuse_push(repository)
+    refuse_push(tx, repository)
     check_writable(ctx, tx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
 

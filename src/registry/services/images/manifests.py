@@ -41,7 +41,11 @@ from registry.services.images.manifest_damage import is_small_and_whole
 from registry.services.images.tree_size import size_of_tree
 from registry.services.pull_through import references
 from registry.services.repositories.locks import lock_known_repository, lock_named_repository
-from registry.services.repositories.names import get_named_repository, repository_for_push
+from registry.services.repositories.names import (
+    as_pushed_to,
+    get_named_repository,
+    repository_for_push,
+)
 from registry.services.tags.pointers import Precondition, point_tag
 
 MAX_LISTED_BYTES: Final = 1 << 40
@@ -61,6 +65,8 @@ class ManifestPut:
     """The digest in the path of a PUT by digest."""
     tags: tuple[str, ...] = ()
     precondition: Precondition | None = None
+    is_fetched: bool = False
+    """True if the pull-through cache stores it, and nobody has pushed it."""
 
 
 class PutResult(NamedTuple):
@@ -195,8 +201,8 @@ def put_manifest(
 ) -> tuple[PutResult, KeptBody]:
     """Store a parsed manifest under this id, unless it is there, and point its tags to it.
 
-    Return the result and what was done to its body. Into a repository of the pull-through cache it
-    may come before what it lists.
+    Return the result and what was done to its body. The pull-through cache may store it before what
+    it lists.
 
     Raises:
         ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
@@ -205,6 +211,7 @@ def put_manifest(
     """
     change.begin()
     repository = lock_known_repository(tx, name, repository_id)
+    asked = repository if put.is_fetched else as_pushed_to(tx, repository)
     parsed, digest = read.manifest, read.digest
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
@@ -212,13 +219,13 @@ def put_manifest(
     events: list[RegistryEvent | None] = []
     if manifest is None:
         manifest, wrong_sizes, kept = _store(
-            tx, repository, parsed, put.body, digest, manifest_id, change.now
+            tx, repository, parsed, put, digest, manifest_id, change.now
         )
         # A referrer may name its subject by sha512.
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         if repository.is_cached:
             references.complete_child(tx, manifest_id, repository.id, [digest, read.sha512])
-        events.append(_stored(repository, digest, parsed, put.tags))
+        events.append(_stored(asked, digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
         raise ManifestInvalid(
             f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
@@ -228,9 +235,10 @@ def put_manifest(
     if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
     events += [
-        point_tag(tx, repository, tag, manifest, pushed, put.precondition, change)
-        for tag in put.tags
+        point_tag(tx, asked, tag, manifest, pushed, put.precondition, change) for tag in put.tags
     ]
+    if repository.is_cached and not put.is_fetched:
+        references.complete_tree(tx, repository, manifest.id, change.now)
     if any(events):  # the same again is no change
         record_change(tx, change, PUSH, repository, digest=str(digest))
     publish(tx, change, repository, [event for event in events if event])
@@ -254,14 +262,14 @@ def _store(
     tx: Connection,
     repository: Repository,
     parsed: Manifest,
-    body: bytes,
+    put: ManifestPut,
     digest: Digest,
     manifest_id: str,
     now: int,
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
-    A cached one may list what its repository does not have yet.
+    A fetched one may list what its repository does not have yet.
 
     Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
     """
@@ -279,7 +287,7 @@ def _store(
     child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
     children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
     absent = [name for name in child_names if child_digests.get(name) not in children]
-    if (lacking or absent) and not repository.is_cached:
+    if (lacking or absent) and not put.is_fetched:
         named = [each.digest for each in lacking] + absent
         raise ManifestBlobUnknown(list(dict.fromkeys(named)))
 
@@ -296,12 +304,12 @@ def _store(
         config_digest=parsed.config.digest if parsed.config else None,
         subject_digest=parsed.subject,
         is_index=parsed.is_index,
-        manifest_size_bytes=len(body),
+        manifest_size_bytes=len(put.body),
         size_bytes=size,
         annotations=parsed.annotations,
     )
     regained = 0
-    kept = manifests.add_manifest(tx, new, body, now)
+    kept = manifests.add_manifest(tx, new, put.body, now)
     if kept is not KeptBody.NEW:  # a new body means that there was no tombstone
         regained = attach_deleted_tags(tx, repository.id, digest)
     if links:

@@ -1,32 +1,23 @@
 """The bytes of a blob that is being fetched, as the readers of this process get them.
 
-The last MiB that have arrived are in memory. Who is further behind, since it is slow or has come
-late, reads the staged file (`feed_reader`), so no reader holds up the fill or piles up bytes.
+The last MiB that have arrived are in memory. Who is further behind, being slow or late, reads the
+staged file (`staged_parts`), so no reader holds up the fill or piles up bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import Final
 
-from registry.blobstore.base import DataKey
+from registry.blobstore.base import BlobReader
+from registry.services.pull_through.staged_parts import Stage, StagedParts
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """What a feed has in memory, at least if so much has arrived; what is not staged comes on top."""
 _PART_BYTES: Final = 256 * 1024
 _PAUSE_SECONDS: Final = 0.005
 """How long small chunks are collected, so that readers are not woken for each."""
-
-
-class Stage(NamedTuple):
-    """Where the bytes of a fill are staged."""
-
-    stage_id: str
-    data_key: DataKey | None
-
-    def __repr__(self) -> str:
-        return f"Stage({self.stage_id!r})"
 
 
 class Rewound(Exception):
@@ -46,6 +37,7 @@ class Feed:
         self.failure: Exception | None = None
         self.rewinds: list[int] = []
         """The offsets to which the bytes were taken back."""
+        self._behind: StagedParts | None = None
         self._starts: list[int] = []
         self._parts: list[bytes] = []
         self._end = 0
@@ -88,7 +80,7 @@ class Feed:
         self._forget_loose()
         self._starts, self._parts = [], []
         self._end = self._staged = offset
-        self.stage = stage
+        self.stage, self._behind = stage, None
         if self.size is not None and size != self.size:
             raise ValueError("the size of a blob does not change")
         self.size = size
@@ -131,6 +123,14 @@ class Feed:
         skipped = offset - self._starts[number]
         part = self._parts[number]
         return part[skipped:] if skipped else part
+
+    def staged_parts(self, reader: BlobReader) -> StagedParts | None:
+        """Return what readers share of the staged file, or None if nothing is staged."""
+        if self.stage is None:
+            return None
+        if self._behind is None:
+            self._behind = StagedParts(reader, self.stage)
+        return self._behind
 
     def _release(self) -> None:
         """Show readers what was collected; collect what comes within the next milliseconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 
 from registry.blobstore.base import (
     BlobReader,
@@ -11,7 +12,9 @@ from registry.blobstore.base import (
     OpenObject,
     StagedDropped,
 )
-from registry.services.pull_through.feed import Feed, Rewound, Stage
+from registry.errors import BlobUnknown
+from registry.services.pull_through.feed import Feed, Rewound
+from registry.services.pull_through.staged_parts import StagedParts
 
 OpenStored = Callable[[], Awaitable[OpenObject]]
 
@@ -29,8 +32,8 @@ class FeedReader(OpenObject):
         self._reader = reader
         self._open_stored = open_stored
         self._seen_rewinds = len(feed.rewinds)
-        self._opened: OpenObject | None = None
-        self._opened_at: Stage | None = None
+        self._staged: StagedParts | None = None
+        self._whole: OpenObject | None = None
 
     @property
     def length(self) -> int | None:
@@ -50,38 +53,72 @@ class FeedReader(OpenObject):
 
         Raises:
             PlatformError: the fill has failed.
-            Rewound, StagedDropped: bytes that were given are fetched anew.
+            Rewound: bytes that were given are fetched anew.
             StoreUnavailable: what is staged cannot be read.
 
         """
-        feed = self._feed
         if stop is None:
-            assert feed.size is not None
-            stop = feed.size
+            assert self._feed.size is not None
+            stop = self._feed.size
+        offset = start
+        async for part in self.growing(start, stop):
+            offset += len(part)
+            yield part
+        if offset < stop:
+            async for part in (await self.whole()).stream(offset, stop):
+                yield part
+
+    async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
+        """Yield a range as `stream` does, but not what only the store has once the fill ended."""
+        feed = self._feed
         offset = start
         while offset < stop:
             self._check(start, offset)
             until = stop if feed.is_right else stop - 1
             part = feed.part_at(offset) if offset < until else b""
-            if part is None or (feed.is_right and not part):
-                # It is stored by now, though not all of it may have come through the feed.
-                behind = until if part is not None else min(until, feed.first)
-                async for read in self._elsewhere(offset, behind):
-                    self._check(start, offset)
-                    offset += len(read)
-                    yield read
-            elif part:
+            if feed.is_right and not part:
+                return  # it is stored by now, though not all of it may have come through the feed
+            if part is None:
+                part = await self._staged_part(offset, feed.first)
+                self._check(start, offset)
+            elif not part:
+                await feed.changed()
+            if part:
                 part = part[: until - offset]
                 offset += len(part)
                 yield part
-            else:
-                await feed.changed()
+
+    async def whole(self) -> OpenObject:
+        """Return the blob as it is stored; `aclose` releases it."""
+        if self._whole is None:
+            self._whole = await self._open_whole()
+        return self._whole
 
     async def aclose(self) -> None:
         """Release the bytes."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.aclose()
+        staged, self._staged = self._staged, None
+        whole, self._whole = self._whole, None
+        try:
+            if staged is not None:
+                await staged.leave()
+        finally:
+            if whole is not None:
+                await whole.aclose()
+
+    async def _open_whole(self) -> OpenObject:
+        """Open the stored blob; or what was staged, if its worker has not recorded it yet."""
+        stage = self._feed.stage
+        try:
+            return await self._open_stored()
+        except BlobUnknown:
+            if stage is None:
+                raise
+            with suppress(ObjectUnknown):
+                opened = await self._reader.open_staged(*stage)
+                if opened.length is not None:
+                    return opened
+                await opened.aclose()
+            raise
 
     def _check(self, start: int, offset: int) -> None:
         """Raise if the fill has failed, or what was given since `start` is taken back."""
@@ -92,28 +129,22 @@ class FeedReader(OpenObject):
             raise Rewound("bytes that were sent are fetched again")
         self._seen_rewinds = len(feed.rewinds)
 
-    async def _elsewhere(self, offset: int, until: int) -> AsyncIterator[bytes]:
-        """Yield a range that is not in memory, up to a change of where it is staged."""
-        stage = self._feed.stage
-        if self._opened is None or self._opened_at != stage:
-            await self.aclose()
-            self._opened = await self._open(stage)
-            self._opened_at = stage
-        try:
-            async for part in self._opened.stream(offset, until):
-                yield part
-        except StagedDropped:
-            if not self._feed.is_right:
-                raise
-            # The account has kept other bytes with this digest.
-            await self.aclose()
-            self._opened = await self._open_stored()
+    async def _staged_part(self, offset: int, staged: int) -> bytes:
+        """Return bytes that are not in memory; none if they are elsewhere by now."""
+        feed = self._feed
+        parts = feed.staged_parts(self._reader)
+        if parts is not None:
+            await self._join(parts)
+            with suppress(ObjectUnknown, StagedDropped):
+                return await parts.part_at(offset, staged)
+        # They are gone: an end of the fill follows, or another stage.
+        if not feed.has_ended and feed.staged_parts(self._reader) is parts:
+            await feed.changed()
+        return b""
 
-    async def _open(self, stage: Stage | None) -> OpenObject:
-        if not self._feed.is_right and stage is not None:
-            try:
-                return await self._reader.open_staged(*stage)
-            except ObjectUnknown:
-                if not self._feed.is_right:
-                    raise StagedDropped("the staged bytes are gone") from None
-        return await self._open_stored()
+    async def _join(self, parts: StagedParts) -> None:
+        if self._staged is not parts:
+            before, self._staged = self._staged, parts
+            parts.join()
+            if before is not None:
+                await before.leave()

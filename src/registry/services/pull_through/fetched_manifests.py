@@ -25,6 +25,8 @@ from registry.services.images.manifests import ManifestPut
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.remote import remote_of
 from registry.services.pull_through.repositories import cached_repository, change_by_rule
+from registry.services.pull_through.upstream_states import record_failure
+from registry.services.repositories.names import name_unknown
 from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
@@ -77,7 +79,7 @@ async def fetch_missing(
     if is_absent:
         raise not_upstream(name, reference)
     return await ctx.manifest_fetches.join(
-        (name, reference), lambda: _fetch(ctx, way, name, reference)
+        name.handle, (name, reference), lambda: _fetch(ctx, way, name, reference)
     )
 
 
@@ -96,22 +98,24 @@ async def store_fetched(
     Raises:
         UpstreamBroken: that is no manifest, or not the one with the digest.
         TagImmutable: the tag may not move.
-        NameUnknown: the repository was deleted meanwhile.
+        NameUnknown: the repository, or its rule, was deleted meanwhile.
 
     """
     expected = reference if isinstance(reference, Digest) else None
     tags = () if expected else (str(reference),)
-    put = ManifestPut(fetched.body, fetched.media_type, expected, tags)
+    put = ManifestPut(fetched.body, fetched.media_type, expected, tags, is_fetched=True)
     try:
         read = await ctx.manifest_reader.read(put.body, put.content_type, expected)
         repository = await cached_repository(ctx, name)
         kept = await ctx.database.write(
             _store, ctx, way.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag
         )
-    except DigestMismatch:
-        raise UpstreamBroken("it sent other bytes than those of the digest") from None
-    except ManifestInvalid as error:
-        raise UpstreamBroken(f"it sent no manifest that can be stored: {error.message}") from None
+    except (DigestMismatch, ManifestInvalid) as error:
+        why = f": {error.message}" if isinstance(error, ManifestInvalid) else ""
+        words = "no manifest that can be stored" if why else "other bytes than those of the digest"
+        noted = UpstreamBroken(f"it sent {words}")  # without what the upstream may have written
+        await ctx.database.write_relaxed(record_failure, way.rule.id, noted, ctx.clock())
+        raise UpstreamBroken(f"{noted}{why}") from None
     ctx.pulls.cache.fetched(way.rule.id, len(fetched.body), is_image=True)
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
@@ -183,6 +187,9 @@ def _store(
 ) -> KeptBody:
     change = change_by_rule(ctx, rule)
     _, kept = manifests.put_manifest(tx, name, repository_id, put, read, manifest_id, change)
+    # Once the rule is gone, people push there: what comes late must not move their tags.
+    if find_rule_for(tx, name.handle, name.repository) is None:
+        raise name_unknown(name)
     reference = put.tags[0] if put.tags else str(put.expected)
     for tag in put.tags:
         until = change.now + rule.tag_ttl_seconds * MICROSECONDS

@@ -19,3 +19,8 @@ class Source(NamedTuple):
     remote: Remote
     size: int | None = None
     """As a cached manifest says; None if none refers to it."""
+    is_known: bool = False
+    """True if the upstream is known to have it, by a manifest or since it was asked.
+
+    If not, the repository gets only what comes from its own upstream.
+    """

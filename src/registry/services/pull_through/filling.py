@@ -28,9 +28,10 @@ from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.upload_sessions import Session
 from registry.services.blobs.upload_stages import discard_stage, new_stage_seal, open_stage
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.fill_staging import FillStage
+from registry.services.pull_through.staged_parts import Stage
 from registry.upstream.base import (
     BlobStream,
     NotUpstream,
@@ -112,12 +113,16 @@ def _claim(
     tx: Connection,
     upload: Upload,
 ) -> UploadKeys:
-    """Insert the row of a new fill; return the keys to stage its bytes with."""
+    """Insert the row of a new fill; return the keys to stage its bytes with.
+
+    The row comes before the look for the blob: a fill that ends between them has ended with its
+    blob, and is seen.
+    """
+    if is_new and not fills.add_fill(tx, source.account_id, source.digest, upload.id):
+        raise FillTaken
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical and objects.whole_blobs(tx, source.repository_id, [str(canonical)]):
         raise AlreadyThere
-    if is_new and not fills.add_fill(tx, source.account_id, source.digest, upload.id):
-        raise FillTaken
     return find_upload_keys(ctx, tx, upload)
 
 

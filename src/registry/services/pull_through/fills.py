@@ -1,19 +1,19 @@
-"""The fills that readers of this process wait for: one per account and digest, whoever asks."""
+"""The fills that readers of this process wait for: one per repository and digest.
+
+Two repositories that want the same blob do not share one: what the upstream of one has, that of the
+other may not have. The second fill follows the first, once its own upstream has said so.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
 from cloudcore.errors import Unavailable
 from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.turns import Turns
 
-_MOST_AT_ONCE: Final = 64
-"""Fills of one process at once; each has a few MiB in memory."""
-_MOST_OF_ACCOUNT: Final = 48
-"""Those of one account: the upstreams that it names may be slow, and others want to go on."""
 _TURN_SECONDS: Final = 30
 """How long a fill waits for its turn."""
 
@@ -25,18 +25,17 @@ class Fills:
     """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str], tuple[Feed, asyncio.Task[None]]] = {}
-        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
-        self._turns_of: dict[str, asyncio.Semaphore] = {}
+        self._running: dict[tuple[str, Hashable], tuple[Feed, asyncio.Task[None]]] = {}
+        self._turns = Turns(_TURN_SECONDS)
 
     def join(
-        self, account_id: str, digest: str, run: Callable[[Feed], Coroutine[Any, Any, None]]
+        self, account_id: str, blob: Hashable, run: Callable[[Feed], Coroutine[Any, Any, None]]
     ) -> Feed:
-        """Return the feed of a blob; `run` it in its turn, unless that was begun.
+        """Return the feed of a `blob` of some repository; `run` it in its turn, unless that began.
 
         The feed fails if too many blobs are being fetched for long.
         """
-        key = account_id, digest
+        key = account_id, blob
         if key in self._running:
             return self._running[key][0]
         feed = Feed()
@@ -59,21 +58,12 @@ class Fills:
     async def _run(
         self, account_id: str, feed: Feed, run: Callable[[Feed], Coroutine[Any, Any, None]]
     ) -> None:
-        own = self._turns_of.setdefault(account_id, asyncio.Semaphore(_MOST_OF_ACCOUNT))
         try:
-            async with AsyncExitStack() as turns:
-                try:
-                    async with asyncio.timeout(_TURN_SECONDS):
-                        await turns.enter_async_context(own)
-                        await turns.enter_async_context(self._turns)
-                except TimeoutError:
-                    raise Unavailable("too many blobs are being fetched", retry_after=5) from None
+            async with self._turns.turn(account_id):
                 await run(feed)
         except Unavailable as error:
             feed.fail(error)
 
-    def _end(self, key: tuple[str, str]) -> None:
+    def _end(self, key: tuple[str, Hashable]) -> None:
         feed, _ = self._running.pop(key)
         feed.fail(Unavailable("the fetch was broken off; try again", retry_after=5))
-        if all(account_id != key[0] for account_id, _ in self._running):
-            self._turns_of.pop(key[0], None)  # there is none if none had a turn

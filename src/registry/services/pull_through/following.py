@@ -8,19 +8,28 @@ from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StagedDropped
 from registry.errors import StoreUnavailable
-from registry.metadata.blobs.uploads import Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
 from registry.services.blobs.upload_leases import has_run_out
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.staged_parts import Stage
 
 _LOOK_SECONDS: Final = 0.02
 """Between looks for the first bytes; they take longer as time passes."""
 _LONGEST_LOOK_SECONDS: Final = 0.1
 _WATCH_SECONDS: Final = 0.5
 """Between looks whether the other worker is still there."""
+
+
+def may_follow(source: Source, found: Fill) -> bool:
+    """Return True if a fill is for the same repository, or its upstream is known to have the blob.
+
+    Else the upstream of another repository would answer for this one's.
+    """
+    return source.is_known or found.upload.repository_id == source.repository_id
 
 
 def is_free(ctx: ServiceContext, found: Fill) -> bool:
@@ -46,7 +55,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         found = await _find(ctx, source)
         if found is None:
             return False
-        if found.size is not None:
+        if found.size is not None and not _is_copied(found.upload):
             try:
                 return await _feed(ctx, source, feed, found)
             except ObjectUnknown:  # nothing has been written yet
@@ -58,9 +67,19 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
-    """Return the fill, if another worker fetches it now."""
+    """Return the fill, if another worker fetches it now, and may for this repository."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.digest)
-    return None if found is None or is_free(ctx, found) else found
+    if found is None or is_free(ctx, found) or not may_follow(source, found):
+        return None
+    return found
+
+
+def _is_copied(upload: Upload) -> bool:
+    """Return True while a worker that has taken the first one's fill over copies its bytes.
+
+    The copy may have fewer of them, and who has read on would be cut off.
+    """
+    return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
 
 
 async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) -> bool:

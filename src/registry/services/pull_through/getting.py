@@ -21,8 +21,9 @@ from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
-from registry.services.pull_through.following import follow, is_free
-from registry.upstream.base import NotUpstream, UpstreamFailed
+from registry.services.pull_through.following import follow, is_free, may_follow
+from registry.services.pull_through.upstream_states import record_failure
+from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 
 _ROUNDS: Final = 20
 """How often the worker that fetches may change before readers are told to come again."""
@@ -48,7 +49,9 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
             f"the upstream of {source.name} has no blob {source.digest}", digest=str(source.digest)
         )
     except DigestMismatch:
-        failure = Unavailable("upstream registry: it sent other bytes than those of the digest")
+        broken = UpstreamBroken("it sent other bytes than those of the digest")
+        failure = as_error(broken, ctx.clock())
+        await _note(ctx, source, broken)
         _log.warning("the upstream of %s sent wrong bytes for %s", source.name, source.digest)
     except UploadLeaseLost:
         pass
@@ -60,12 +63,21 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
         feed.fail(failure)
 
 
+async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) -> None:
+    """Count a fault of the upstream that was found once all its bytes had come."""
+    with suppress(Unavailable):  # readers are told all the same
+        rule_id = source.remote.rule_id
+        await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
+
+
 async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     """Return True once the bytes are there and right; False if workers take turns without end."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
         try:
             if found is not None and not is_free(ctx, found):
+                if not may_follow(source, found):
+                    source = await _confirmed(ctx, source)
                 if await follow(ctx, source, feed) or await _has_come(ctx, source, feed):
                     return True
                 continue
@@ -83,8 +95,20 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     return False
 
 
+async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
+    """Return the source of a blob that its upstream has, as that says.
+
+    Raises:
+        NotUpstream, UpstreamFailed: it does not, or gave no usable answer.
+
+    """
+    assert ctx.upstream is not None
+    await ctx.upstream.head_blob(source.remote, source.digest)
+    return source._replace(is_known=True)
+
+
 async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
-    """Return True if the account has the blob; readers then get the rest of it from the store.
+    """Return True if the blob is there by now; readers then get the rest of it from the store.
 
     What they have had may be of a fill that was given up. Unless it is of these very bytes, it is
     taken back.
@@ -98,12 +122,18 @@ async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 def _held_as(tx: Connection, source: Source) -> str | None:
-    """Return the id of the blob's bytes if some repository of the account has it, undamaged."""
+    """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
+
+    It may if it has them, or if any of the account has and its upstream is known to have the blob.
+    """
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
         return None
-    held = objects.holders(tx, source.account_id, canonical, 1)
-    return next((link.stored_id for _, link in held if link.damage is None), None)
+    own = objects.find_link_alone(tx, source.name.handle, source.name.repository, canonical)
+    held = [own] if own else []
+    if source.is_known:
+        held += [link for _, link in objects.holders(tx, source.account_id, canonical, 1)]
+    return next((link.stored_id for link in held if link.damage is None), None)
 
 
 def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:

@@ -30,9 +30,15 @@ from registry.services.pull_through.fetched_manifests import (
     way_to,
 )
 from registry.services.pull_through.repositories import change_by_rule
+from registry.services.pull_through.turns import NoTurn
 from registry.services.repositories.locks import lock_named_repository
 from registry.services.tags.pointers import drop_tag
-from registry.upstream.base import NotUpstream, UpstreamFailed, UpstreamLimited
+from registry.upstream.base import (
+    HiddenUpstream,
+    NotUpstream,
+    UpstreamFailed,
+    UpstreamLimited,
+)
 
 _LOOK_SECONDS: Final = 15
 """For how long a client waits for the upstream when there is an old answer."""
@@ -77,9 +83,12 @@ async def _look_again(
     )
     if not is_mine:
         return found
-    return await ctx.manifest_fetches.join(
-        ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
-    )
+    try:
+        return await ctx.manifest_fetches.join(
+            name.handle, ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
+        )
+    except NoTurn:
+        return found
 
 
 async def _look(
@@ -88,6 +97,8 @@ async def _look(
     last = await ctx.database.read(freshness.last_look, found.repository_id, tag)
     try:
         await _ask(ctx, way, name, tag, found, last)
+    except HiddenUpstream:  # it may be there, for others
+        return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         if await ctx.database.write(_forget_tag, ctx, way.rule, name, tag):
             raise not_upstream(name, tag) from None
@@ -97,9 +108,16 @@ async def _look(
         until = now + _RETRY
         if isinstance(failure, UpstreamLimited):
             until = min(max(until, failure.retry_at), now + _MOST_RETRY)
-        since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
-        return found._replace(stale_since=since)
+        return await _stay_stale(ctx, found, tag, until)
     return await manifests.get_whole_manifest(ctx, name, tag)
+
+
+async def _stay_stale(
+    ctx: ServiceContext, found: StoredManifest, tag: str, until: int
+) -> StoredManifest:
+    """Return the old answer as such; the upstream is asked again at `until`."""
+    since = await ctx.database.write(freshness.stay_stale, found.repository_id, tag, until)
+    return found._replace(stale_since=since)
 
 
 async def _ask(
@@ -125,6 +143,8 @@ async def _ask(
             await store_fetched(ctx, way, name, tag, fetched)
         except TagImmutable:  # whoever made the repository immutable wants the first one
             await _renew(ctx, way.rule, tag, found, None)
+        except NameUnknown:  # nothing fills it any more: what is there is served
+            pass
 
 
 async def _renew(
@@ -138,11 +158,13 @@ async def _renew(
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
     """Delete a tag that the upstream has no more; its image stays, and is found by its digest.
 
-    Return False if the tag must stay, as its repository is immutable.
+    Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
     """
     change = change_by_rule(ctx, rule)
     try:
         repository = lock_named_repository(tx, name)
+        if find_rule_for(tx, name.handle, name.repository) is None:
+            return False
         publish(tx, change, repository, [drop_tag(tx, repository, tag, None, change)])
     except TagDeleteForbidden:
         return False

@@ -73,17 +73,18 @@ async def get_missing_blob(
         if place is None or ctx.upstream is None:
             raise missing
         remote = remote_of(place.rule, name, ctx.cache_credential)
-        if place.repository_id is None or (place.is_held and place.size is None):
+        is_known = place.size is not None
+        if place.repository_id is None or (place.is_held and not is_known):
             await _ask_size(ctx, name, digest, remote)
+            is_known = True
         if place.repository_id is None:
             await cached_repository(ctx, name)
             continue
         if place.is_held and await link_held_blob(ctx, name, digest) is not None:
             return await reading.stat_blob(ctx, name, digest)
-        source = Source(
-            name, place.repository_id, place.rule.account_id, digest, remote, place.size
-        )
-        feed = ctx.fills.join(source.account_id, digest, partial(bring_blob, ctx, source))
+        of, account_id = place.repository_id, place.rule.account_id
+        source = Source(name, of, account_id, digest, remote, place.size, is_known)
+        feed = ctx.fills.join(account_id, (of, digest), partial(bring_blob, ctx, source))
         await feed.opened()
         if feed.size is not None:
             stored = partial(_open_stored, ctx, name, digest)

@@ -10,10 +10,11 @@ from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import OpenCredential, remote_of
-from registry.upstream.base import NotUpstream, Stage, Upstream, UpstreamFailed
+from registry.upstream.base import HiddenUpstream, NotUpstream, Stage, Upstream, UpstreamFailed
 
 _MOST_SECONDS: Final = 30
 _OK: Final = 200
+_REFUSED: Final = 401
 _NOT_FOUND: Final = 404
 
 
@@ -63,9 +64,13 @@ async def ask_upstream(
             await upstream.head_manifest(remote, wanted.tag)
     except TimeoutError:
         return ended("tls", None, f"no answer within {_MOST_SECONDS} seconds")
-    except NotUpstream:
+    except NotUpstream as missing:
         words = f"{rule.upstream_url} has no {remote.repository}"
-        return ended("manifest", _NOT_FOUND, f"{words}:{wanted.tag}" if wanted else words)
+        words = f"{words}:{wanted.tag}" if wanted else words
+        if not isinstance(missing, HiddenUpstream):
+            return ended("manifest", _NOT_FOUND, words)
+        whom = "anonymous requests" if rule.username is None else f"the user {rule.username}"
+        return ended("manifest", _REFUSED, f"{words}, or does not show it to {whom}")
     except UpstreamFailed as failure:
         return ended(failure.stage, failure.http_status, str(failure))
     return ended("manifest", _OK, f"{remote.repository}:{wanted.tag} is there", ok=True)

@@ -10,7 +10,7 @@ The size of an image counts a blob that it lacks with the size that its manifest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cloudcore.db.base import Connection
 from registry.metadata.blobs import objects as blobs
@@ -74,6 +74,17 @@ def complete_child(
             return
 
 
+def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now: int) -> None:
+    """Add the references of an image, and of all under it, to what the repository has meanwhile.
+
+    Who pushes to a repository that a rule has left behind, pushes no manifest that is there, and
+    its blobs. The caller holds the repository's lock.
+    """
+    names = missing.missing_under(tx, manifest_id)
+    canonical = blobs.canonical_digests(tx, repository.account_id, names) if names else {}
+    _complete_there(tx, repository, canonical, now)
+
+
 def measure_index(tx: Connection, index_id: str) -> int:
     """Set the size of a cached index to that of the images under it which are here; return it.
 
@@ -104,13 +115,20 @@ def restore_references(
     _add_children(tx, tombstone_id, repository.id, missing.kept_missing_children(tx, tombstone_id))
     digests = [each.digest for each in lacked] + manifests.blobs_of(tx, [tombstone_id])
     names = blobs.canonical_digests(tx, repository.account_id, digests)
+    _complete_there(tx, repository, names, now)
+    spellings = blobs.equivalent_digests(tx, repository.account_id, digest)
+    complete_child(tx, tombstone_id, repository.id, spellings)
+
+
+def _complete_there(
+    tx: Connection, repository: Repository, names: Mapping[str, str], now: int
+) -> None:
+    """Add the references to those blobs, by their sha256 digests, that the repository has."""
     there = blobs.whole_blobs(tx, repository.id, sorted(set(names.values())))
     for name, canonical in names.items():
         if canonical in there:
             size = there[canonical].size
             complete_blob(tx, repository.id, list({canonical: 0, name: 0}), size, now)
-    spellings = blobs.equivalent_digests(tx, repository.account_id, digest)
-    complete_child(tx, tombstone_id, repository.id, spellings)
 
 
 def _add_children(

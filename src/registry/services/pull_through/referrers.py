@@ -25,7 +25,8 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
 from registry.services.pull_through.manifests import pull_manifest
-from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
+from registry.services.pull_through.turns import NoTurn
+from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
 
 
 class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -77,12 +78,16 @@ async def list_upstream_referrers(
         return UpstreamReferrers(_read(cached.body), None) if cached else None
     try:
         body = await ctx.referrer_fetches.join(
-            (name, subject), lambda: _ask(ctx, way, name, subject, known.repository)
+            name.handle,
+            (name, subject),
+            lambda: _ask(ctx, way, name, subject, known.repository),
         )
-    except UpstreamFailed as failure:
-        if cached is None:
-            raise as_error(failure, now) from None
-        return UpstreamReferrers(_read(cached.body), cached.checked_at)
+    except (UpstreamFailed, HiddenUpstream, NoTurn) as failure:
+        if cached is not None:
+            return UpstreamReferrers(_read(cached.body), cached.checked_at)
+        if isinstance(failure, HiddenUpstream):
+            return None
+        raise (as_error(failure, now) if isinstance(failure, UpstreamFailed) else failure) from None
     return UpstreamReferrers(_read(body), None)
 
 
@@ -101,6 +106,8 @@ async def _ask(
     """Return the index that the upstream tells, and keep it if there is a repository."""
     try:
         told = await way.upstream.get_referrers(way.remote, subject)
+    except HiddenUpstream:
+        raise
     except NotUpstream:
         told = b"{}"
     if told is None:

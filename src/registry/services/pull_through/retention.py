@@ -24,7 +24,7 @@ from registry.services.events import publish
 from registry.services.images.deletion import drop_unlisted
 
 EVERY_SECONDS: Final = 900
-_BATCH: Final = 50
+_BATCH: Final = 500
 _MOST_A_TURN: Final = 2000
 """Images that one turn deletes for a rule; the next turn goes on."""
 _JUST_PULLED: Final = 3600 * MICROSECONDS

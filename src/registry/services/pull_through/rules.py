@@ -9,6 +9,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import details as rows
+from registry.metadata.pull_through import lookups, upstream_states
 from registry.metadata.pull_through.details import RuleDetails
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
@@ -16,6 +17,9 @@ from registry.services.pull_through.upstream_states import Condition, conditions
 
 MAX_RULES: Final = 50
 """The most rules of an account."""
+
+_ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
+"""What decides whom an upstream answers, and for what."""
 
 
 class ShownRule(NamedTuple):
@@ -138,6 +142,9 @@ def update_rule(
 ) -> ShownRule:
     """Change the given columns of a rule, and return it.
 
+    If another upstream is asked, or with another credential, its limits and failures so far are
+    forgotten, as is what it does not have: they were told to somebody else, or by somebody else.
+
     Raises:
         InvalidInput: the upstream changes, and its credential is not given anew: who may change a
             rule could otherwise have its secret sent to a server of their own.
@@ -157,6 +164,9 @@ def update_rule(
         )
     if changed != rule:
         rows.save_rule(tx, changed._replace(updated_at=now))
+    if any(getattr(changed, name) != getattr(rule, name) for name in _ASKED_BY):
+        upstream_states.forget_state(tx, rule_id)
+        lookups.forget_absences(tx, rule_id)
     return get_rule(tx, account_id, rule_id, now)
 
 

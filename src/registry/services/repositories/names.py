@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import NameUnknown, RepositoryMirrored
-from registry.metadata.pull_through.rules import find_rule_for
+from registry.metadata.pull_through.details import hold_account
+from registry.metadata.pull_through.rules import find_rule_for, prefix_over
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
@@ -44,18 +45,32 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
     return found
 
 
-def refuse_push(repository: Repository) -> None:
-    """Check that a repository takes pushes.
+def refuse_push(tx: Connection, repository: Repository) -> None:
+    """Check that a repository takes pushes, as one that a deleted rule has left behind does.
 
     Raises:
         RepositoryMirrored: the pull-through cache fills it.
 
     """
-    if repository.is_cached:
+    if repository.is_cached and prefix_over(tx, repository.account_id, repository.name) is not None:
         raise RepositoryMirrored(
             f"{repository.name} mirrors another registry: push there, or to another name",
             name=repository.name,
         )
+
+
+def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
+    """Return a repository as one to push to; no rule gets its name before the transaction ends.
+
+    Raises:
+        RepositoryMirrored: the pull-through cache fills it.
+
+    """
+    if not repository.is_cached:
+        return repository
+    hold_account(tx, repository.account_id)
+    refuse_push(tx, repository)
+    return repository._replace(is_cached=False)
 
 
 def refuse_mirrored(tx: Connection, name: Name) -> None:
@@ -67,7 +82,7 @@ def refuse_mirrored(tx: Connection, name: Name) -> None:
     """
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is not None:
-        refuse_push(found)
+        refuse_push(tx, found)
         return
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is not None:
@@ -86,15 +101,21 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
         RepositoryMirrored: the pull-through cache fills it, or a rule of it has the name.
 
     """
-    found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
+    found = await ctx.database.read(_find_for_push, name)
     if found is not None:
-        refuse_push(found)
         return found
     await ctx.database.read(refuse_mirrored, name)
     if not await rights.may_create(name):
         raise name_unknown(name, f"and you may not create it: that takes {CREATE} on {name}")
     change = ctx.change_by(rights.principal, rights.source, rights.client)
     return await ctx.database.write(_create, name, ctx.new_id(), change)
+
+
+def _find_for_push(tx: Connection, name: Name) -> Repository | None:
+    found = repositories.find_repository(tx, name.handle, name.repository)
+    if found is not None:
+        refuse_push(tx, found)
+    return found
 
 
 def _create(tx: Connection, name: Name, repository_id: str, change: Change) -> Repository:

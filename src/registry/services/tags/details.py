@@ -17,7 +17,7 @@ from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.details import get_manifest_row
 from registry.services.repositories.locks import lock_visible_repository
-from registry.services.repositories.names import refuse_push
+from registry.services.repositories.names import as_pushed_to
 from registry.services.tags.pointers import Precondition, point_tag
 from registry.services.tags.prefix_index import prefix_index_of
 
@@ -76,8 +76,7 @@ def put_tag(
         RepositoryMirrored: the pull-through cache fills the repository.
 
     """
-    repository = lock_visible_repository(tx, found)
-    refuse_push(repository)
+    repository = as_pushed_to(tx, lock_visible_repository(tx, found))
     manifest = get_manifest_row(tx, found, digest)
     is_new = tag_rows.find_tag_details(tx, repository.id, tag) is None
     event = point_tag(tx, repository, tag, manifest, digest, precondition, change)

@@ -14,10 +14,17 @@ down_revision = "0032"
 def upgrade() -> None:
     op.create_table(
         "blob_fills",
-        sa.Column("account_id", Id, sa.ForeignKey("accounts.id"), primary_key=True),
-        sa.Column("digest", DigestText, primary_key=True),
-        sa.Column("upload_id", Id, sa.ForeignKey("uploads.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("account_id", Id, nullable=False),
+        sa.Column("digest", DigestText, nullable=False),
+        sa.Column("upload_id", Id, nullable=False),
         sa.Column("size", sa.BigInteger),
+        sa.PrimaryKeyConstraint("account_id", "digest", name=op.f("pk_blob_fills")),
+        sa.ForeignKeyConstraint(
+            ["account_id"], ["accounts.id"], name=op.f("fk_blob_fills_account_id")
+        ),
+        sa.ForeignKeyConstraint(
+            ["upload_id"], ["uploads.id"], name=op.f("fk_blob_fills_upload_id"), ondelete="CASCADE"
+        ),
     )
     op.create_index("uq_blob_fills_upload_id", "blob_fills", ["upload_id"], unique=True)
 

@@ -1,0 +1,122 @@
+"""Repositories of the pull-through cache whose rule was deleted: pulled from, and pushed to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+from sqlalchemy import text
+
+from cloudcore.db.statement import Statement
+from cloudcore.errors import Conflict
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.services.pull_through.rules import create_rule
+from tests.databases import on_both_databases
+from tests.inprocess import Answer
+from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
+from tests.manifest_upstream import CONFIG_TYPE, described
+
+pytestmark = on_both_databases
+APP: Final = "team/app"
+LAYER: Final = b"the layer"
+ANOTHER: Final = b"another"
+IMAGE: Final = json.dumps(
+    {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": described(b"{}", CONFIG_TYPE),
+        "layers": [described(ANOTHER)],
+    }
+).encode()
+_DELETE: Final = Statement(text("DELETE FROM pull_through_cache_rules"))
+
+
+@pytest.fixture
+async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
+    async with open_cached(metadata_url) as world:
+        yield world
+
+
+async def leave_behind(cached: CachedWorld) -> CacheRule:
+    """Delete the rule, and return it."""
+    rule = await cached.ctx.database.read(find_rule_for, HANDLE, NAME.repository)
+    assert rule is not None
+    await cached.ctx.database.write(lambda tx: tx.execute(_DELETE))
+    return rule
+
+
+async def push(
+    cached: CachedWorld, reference: str, body: bytes, kind: str = OCI_MANIFEST
+) -> Answer:
+    return await cached.ask("PUT", f"manifests/{reference}", body, {"content-type": kind})
+
+
+async def push_image(cached: CachedWorld, tag: str) -> None:
+    """Push `IMAGE`, with its blobs."""
+    for data in (b"{}", ANOTHER):
+        answer = await cached.ask("POST", f"blobs/uploads/?digest={digest_of(data)}", data)
+        assert answer.status == 201
+    assert (await push(cached, tag, IMAGE)).status == 201
+
+
+async def test_images_are_pushed_beside_those_that_are_there(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(LAYER,))
+    await cached.pull("v1")
+    rule = await leave_behind(cached)
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).status == 200
+    await cached.ctx.database.write(create_rule, rule)  # it takes over what is there
+    await leave_behind(cached)
+
+    assert (await push(cached, "v2", IMAGE)).codes == ["MANIFEST_BLOB_UNKNOWN"] * 2
+    await push_image(cached, "v2")
+    await push_image(cached, "v1")
+    cached.clock.advance(TTL)
+    assert (await cached.pull("v1")).body == IMAGE
+    with pytest.raises(Conflict, match="hub/team/app"):
+        await cached.ctx.database.write(create_rule, rule)
+    await cached.check()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_what_comes_late_from_upstream_moves_no_pushed_tag(
+    cached: CachedWorld, *, is_there: bool
+) -> None:
+    cached.upstream.add_image(APP, "v0", layers=(LAYER,))
+    cached.upstream.add_image(APP, "v1", layers=(LAYER,))
+    await cached.pull("v1" if is_there else "v0")
+    cached.upstream.add_image(APP, "v1", layers=(b"a newer layer",))
+    cached.clock.advance(TTL)
+    cached.upstream.was_asked.clear()
+    cached.upstream.go_on.clear()
+    late = asyncio.create_task(cached.pull("v1"))
+    await cached.upstream.was_asked.wait()
+    await leave_behind(cached)
+    await push_image(cached, "v1")
+    cached.upstream.go_on.set()
+    assert (await late).status == (200 if is_there else 404)
+    assert (await cached.pull("v1")).body == IMAGE
+    fresh = "SELECT fresh_until FROM tags WHERE name = 'v1'"
+    assert cached.rows(fresh) == [(None,)], "it is nobody's but those who push"
+    await cached.check()
+
+
+async def test_a_pushed_blob_stays_for_the_cached_image_that_lacked_it(cached: CachedWorld) -> None:
+    """A client finds the manifests there, and pushes only the blobs."""
+    child = cached.upstream.add_image(APP, layers=(LAYER,))
+    other = cached.upstream.add_image(APP, layers=(b"of another platform",))
+    cached.upstream.add_index(APP, "v1", of=(child, other))
+    index = (await cached.pull("v1")).body
+    await cached.pull(child)
+    await leave_behind(cached)
+    for data in (b"{}", LAYER):
+        await cached.ask("POST", f"blobs/uploads/?digest={digest_of(data)}", data)
+    assert (await push(cached, "v2", index, OCI_INDEX)).status == 201
+    await cached.collect()
+    assert (await cached.ask("GET", f"blobs/{digest_of(LAYER)}")).body == LAYER
+    await cached.check()
