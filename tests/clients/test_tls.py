@@ -19,6 +19,7 @@ import pytest
 
 from tests.certificates import DAY, Issuer, self_signed
 from tests.clients.archives import write_layout
+from tests.clients.containers import Containers
 from tests.clients.images import Store, noise
 from tests.clients.programs import attempt, run
 from tests.entrepot import initialized, told
@@ -132,23 +133,20 @@ def test_an_image_is_pushed_by_skopeo_and_pulled_by_podman(
 ) -> None:
     image = store.image([{"big": noise(20 << 20, "big")}, {"hello": b"hello\n"}])
     write_layout(image, tmp_path / "pushed")
+    tools = Containers(tmp_path / "home", "another.example.com")
     trusted = tmp_path / "trusted"
     trusted.mkdir()
-    shutil.copy(site.certificate, trusted / "ca.crt")
-    user, password = site.login()
-    for number in range(2):
-        target = f"docker://{site.host}/acme/hello:{number}"
-        words = ("--dest-cert-dir", trusted, "--dest-creds", f"{user}:{password}")
-        run("skopeo", "copy", *words, f"oci:{tmp_path}/pushed:latest", target)
-    words = ("--src-cert-dir", trusted, "--src-creds", f"{user}:{password}")
-    source = f"docker://{site.host}/acme/hello:1"
-    run("skopeo", "copy", *words, source, f"oci:{tmp_path}/pulled:latest")
+    shutil.copy(site.trusted, trusted / "ca.crt")
+    login = ":".join(site.login())
+    target, source = f"{site.host}/acme/hello:1", f"oci:{tmp_path}/pushed:latest"
+    there = ("--dest-cert-dir", trusted, "--dest-creds", login)
+    assert tools.attempt("skopeo", "copy", *there[2:], source, f"docker://{target}").returncode
+    tools.run("skopeo", "copy", *there, source, f"docker://{target}")
+    back = ("--src-cert-dir", trusted, "--src-creds", login)
+    tools.run("skopeo", "copy", *back, f"docker://{target}", f"oci:{tmp_path}/pulled:latest")
     pulled = Store(tmp_path / "pulled")
     assert [pulled.read(blob) for blob in image.blobs] == [store.read(b) for b in image.blobs]
-    words = ("--cert-dir", trusted, "--creds", f"{user}:{password}")
-    storage = ("--root", tmp_path / "storage", "--runroot", tmp_path / "run")
-    driver = ("--storage-driver", "vfs")
-    run("podman", *storage, *driver, "pull", *words, f"{site.host}/acme/hello:1")
+    tools.run("podman", "pull", "--cert-dir", trusted, "--creds", login, target)
 
 
 def test_a_renewal_under_load_fails_no_request(tmp_path: Path) -> None:
