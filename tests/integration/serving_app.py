@@ -25,9 +25,10 @@ from uvicorn.server import ServerState
 
 from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
 from cloudcore.serving.body_start import Begun, begun_again, read_few
+from cloudcore.serving.connecting import http_protocol
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.tls_files import load_tls

@@ -7,10 +7,9 @@ import enum
 import os
 import socket
 import time
-from functools import partial
 from http import HTTPStatus
 from termios import TIOCOUTQ
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from uvicorn.config import Config
@@ -31,11 +30,8 @@ from cloudcore.serving.refusal import (
 from cloudcore.serving.request_body import SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.tls_stream import TlsLoan
-from cloudcore.serving.tls_transport import TlsAcceptor, TlsTransport
+from cloudcore.serving.tls_transport import TlsTransport
 from cloudcore.serving.worker import ServerWorker
-
-if TYPE_CHECKING:
-    from cloudcore.serving.tls_serving import ServedTls
 
 TLS_HANDSHAKE = 0x16
 NEVER = float("inf")
@@ -499,26 +495,6 @@ class HttpProtocol(asyncio.Protocol):
 
     def _host(self) -> str:
         return self.client[0] if self.client else ""
-
-
-def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
-    """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
-    if worker.tls is not None:
-        return cast("type[asyncio.Protocol]", partial(_tls_protocol, worker, worker.tls))
-    return cast("type[asyncio.Protocol]", partial(HttpProtocol, worker))
-
-
-def _tls_protocol(
-    worker: ServerWorker,
-    tls: ServedTls,
-    config: Config,
-    server_state: ServerState,
-    app_state: dict[str, Any],
-    _loop: asyncio.AbstractEventLoop | None = None,
-) -> asyncio.Protocol:
-    loop = _loop or asyncio.get_running_loop()
-    connect = partial(HttpProtocol, worker, config, server_state, app_state, loop)
-    return TlsAcceptor(loop, tls.context, connect, tls.note_failure)
 
 
 def _address(name: object) -> tuple[str, int] | None:

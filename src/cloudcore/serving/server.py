@@ -25,11 +25,12 @@ import uvicorn.lifespan.on  # which uvicorn would load in each worker
 from uvicorn.server import ServerState
 
 from cloudcore.serving.access_log import AccessLog
+from cloudcore.serving.connecting import http_protocol
 from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import PLAIN, Planes
-from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
 from cloudcore.serving.tls_files import TlsIdentity, load_tls
