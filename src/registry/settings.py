@@ -15,6 +15,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.smtp import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.serving.tls_paths import TlsFiles
 from registry.public_url import HOST, is_every_address, public_url_problem
 
 PREFIX = "ENTREPOT_"
@@ -155,8 +156,8 @@ class Settings:
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
     public_url: str = ""
-    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://`` and the
-    first of `allowed_hosts`, or ``host:port`` if there is none."""
+    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://``
+    or, with a certificate, ``https://``, and the first of `allowed_hosts` or ``host:port``."""
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these."""
@@ -165,6 +166,11 @@ class Settings:
     """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
+    tls_certificate: str = ""
+    """File of the certificate that is served, and behind it those of its issuers; empty: plain
+    HTTP."""
+    tls_key: str = ""
+    """File of its private key."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``."""
     sealing: Literal["on", "off"] = "on"
@@ -215,6 +221,14 @@ class Settings:
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
+        if bool(self.tls_certificate) is not bool(self.tls_key):
+            missing = "tls_key" if self.tls_certificate else "tls_certificate"
+            raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
+        if self.tls_certificate and self.public_url.startswith("http://"):
+            raise SettingsError(
+                f"public_url: {self.public_url!r} is plain HTTP, but with tls_certificate the"
+                f" server speaks TLS; set https://{self.public_url.removeprefix('http://')}"
+            )
         if self.sealing not in ("on", "off"):
             raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
         if self.kms_provider not in ("embedded", "aws"):
@@ -238,7 +252,8 @@ class Settings:
             return self.public_url.rstrip("/")
         host = "127.0.0.1" if is_every_address(self.host) else self.host
         host = f"[{host}]" if ":" in host else host
-        return f"http://{next(iter(self.hosts), f'{host}:{self.port}')}"
+        scheme = "https" if self.tls_certificate else "http"
+        return f"{scheme}://{next(iter(self.hosts), f'{host}:{self.port}')}"
 
     def check_has_url(self) -> None:
         """Raise SettingsError if no setting says under which URL clients reach the registry."""
@@ -249,6 +264,13 @@ class Settings:
                 " https://registry.example.com, or without TLS name the host and port they use:"
                 " --allowed-host HOST:PORT"
             )
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Return the files of the certificate to serve, or None for plain HTTP."""
+        if not self.tls_certificate:
+            return None
+        return TlsFiles(Path(self.tls_certificate), Path(self.tls_key))
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:

@@ -105,7 +105,7 @@ class RequestCycle:
             "http_version": head.http_version,
             "server": connection.server,
             "client": connection.client,
-            "scheme": "http",
+            "scheme": "https" if connection.is_tls else "http",
             "method": head.method,
             "root_path": "",
             "path": unquote(path) if "%" in path else path,
