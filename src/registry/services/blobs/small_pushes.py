@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloudcore.db.base import Connection
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Ending
@@ -33,21 +34,17 @@ def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | Non
     return ctx.places.find(ctx, name)
 
 
-async def find_unwritten(
-    ctx: ServiceContext, name: Name, upload_id: str
+def find_unwritten(
+    tx: Connection, ctx: ServiceContext, known: KnownPlace, upload_id: str, now: int
 ) -> tuple[Session, UploadKeys] | None:
     """Return a session that has no row and may get one, and the keys to seal its bytes with.
 
     None says nothing: look at each.
     """
-    known = ctx.places.find(ctx, name)
-    if known is None:
-        return None
-    now = ctx.clock()
     session = unwritten_session(ctx, place_of(known.place), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
         return None
-    if not await ctx.database.read(has_room, ctx, known.place, now, upload_id):
+    if not has_room(tx, ctx, known.place, now, upload_id):
         return None
     return session, UploadKeys(known.writing, None)
 

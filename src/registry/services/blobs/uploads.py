@@ -122,8 +122,9 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 async def _find_to_append(
     ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk
 ) -> tuple[Session, UploadKeys | None]:
-    if chunk.span is None or not chunk.span.first:
-        found = await find_unwritten(ctx, name, upload_id)
+    known = ctx.places.find(ctx, name)
+    if known is not None and (chunk.span is None or not chunk.span.first):
+        found = await ctx.database.read(find_unwritten, ctx, known, upload_id, ctx.clock())
         if found is not None:
             return found
     return await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), may_count=True)
