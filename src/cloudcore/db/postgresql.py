@@ -201,7 +201,7 @@ class _Threads:
     """Threads that take calls, each with its own session.
 
     Of the idle ones the last that worked goes on: its session's caches, and those of its process in
-    the server, are warm. To take turns costs the server half as much again.
+    the server, are warm. To take turns costs the server more.
     """
 
     def __init__(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from cloudcore.db.base import Connection
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Ending
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
-from registry.services.blobs.sealing import key_of, new_seal
+from registry.services.blobs.sealing import UploadKeys, key_of, new_seal
 from registry.services.blobs.small_uploads import room_for_few
 from registry.services.blobs.upload_bodies import Chunk
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     Session,
+    has_room,
     place_of,
     unwritten_session,
 )
@@ -32,18 +34,19 @@ def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | Non
     return ctx.places.find(ctx, name)
 
 
-def unwritten_there(
-    ctx: ServiceContext, name: Name, upload_id: str, now: int
-) -> tuple[KnownPlace, Session] | None:
-    """Return a session that has no row if the place is as it was, and may get one then.
+def find_unwritten(
+    tx: Connection, ctx: ServiceContext, known: KnownPlace, upload_id: str, now: int
+) -> tuple[Session, UploadKeys] | None:
+    """Return a session that has no row and may get one, and the keys to seal its bytes with.
 
-    `has_room` proves it. None says nothing: look at each.
+    None says nothing: look at each.
     """
-    known = ctx.places.find(ctx, name)
-    session = known and unwritten_session(ctx, place_of(known.place), upload_id, now)
-    if known is None or session is None or room_for_few(ctx, session) < 0:
+    session = unwritten_session(ctx, place_of(known.place), upload_id, now)
+    if session is None or room_for_few(ctx, session) < 0:
         return None
-    return known, session
+    if not has_room(tx, ctx, known.place, now, upload_id):
+        return None
+    return session, UploadKeys(known.writing, None)
 
 
 async def push_there(

@@ -30,7 +30,7 @@ from registry.services.blobs.sealing import (
     new_seal,
     repository_and_key,
 )
-from registry.services.blobs.small_pushes import place_for, push_there, unwritten_there
+from registry.services.blobs.small_pushes import find_unwritten, place_for, push_there
 from registry.services.blobs.small_uploads import (
     end_small,
     finish_as_it_is,
@@ -122,14 +122,12 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 async def _find_to_append(
     ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk
 ) -> tuple[Session, UploadKeys | None]:
-    now = ctx.clock()
-    if chunk.span is None or not chunk.span.first:
-        there = unwritten_there(ctx, name, upload_id, now)
-        if there is not None:
-            (place, writing), session = there
-            if await ctx.database.read(has_room, ctx, place, now, upload_id):
-                return session, UploadKeys(writing, None)
-    return await ctx.database.read(_find, ctx, name, upload_id, now, may_count=True)
+    known = ctx.places.find(ctx, name)
+    if known is not None and (chunk.span is None or not chunk.span.first):
+        found = await ctx.database.read(find_unwritten, ctx, known, upload_id, ctx.clock())
+        if found is not None:
+            return found
+    return await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), may_count=True)
 
 
 async def finish_upload(
