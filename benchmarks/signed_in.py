@@ -37,6 +37,7 @@ class Bearers:
 
     def __init__(self, url: str, secrets: Sequence[str], repositories: Sequence[str]) -> None:
         self._url = url
+        self._secrets = secrets
         self._repositories = repositories
         form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
         access = self._call("POST", "/v1/oauth/token", form, _basic(*secrets))
@@ -58,6 +59,10 @@ class Bearers:
     def basic_header(self) -> str:
         """Return the header line that asks for a bearer."""
         return f"Authorization: {self._basic['Authorization']}"
+
+    def again(self) -> Bearers:
+        """Sign in once more, with the same access key."""
+        return Bearers(self._url, self._secrets, self._repositories)
 
     def header(self) -> str:
         """Return the header line with a bearer that is valid for some time."""

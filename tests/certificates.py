@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cloudcore.certificate.authority import Places, issue, new_issuing, new_root, pem
+from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.clock import system_clock
 
-def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a certificate of a host name, which is its own root; return it and its key."""
+_PLACES: Final = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")
+DAY: Final = timedelta(days=1)
+
+
+def self_signed(
+    folder: Path, name: str, *, begins: timedelta = -DAY, ends: timedelta = DAY
+) -> tuple[Path, Path]:
+    """Write a certificate of a host name, which is its own root; return it and its key.
+
+    It is of this machine's loopback address too. `begins` and `ends` are counted from now.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
+    loopback = x509.IPAddress(ip_address("127.0.0.1"))
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     made = (
@@ -21,10 +36,10 @@ def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), loopback]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -38,3 +53,28 @@ def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
         )
     )
     return certificate, private
+
+
+class Issuer:
+    """An authority of a test, whose certificates are renewed as real ones are."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the root to `folder`, for clients to trust."""
+        now = system_clock()
+        self._root = new_root("tests", now)
+        self._issuing = new_issuing(self._root, "tests", _PLACES, now)
+        self.root = folder / "root.pem"
+        self.root.write_text(pem(self._root.certificate))
+
+    def write(self, certificate: Path, key: Path, name: str) -> int:
+        """Replace the files of a certificate of a host name; return its serial number."""
+        private = new_private_key("ecdsa-p256")
+        made = issue(self._issuing, (name,), private.public_key(), _PLACES, system_clock())
+        for path, text in (
+            (key, private_pem(private).decode()),
+            (certificate, pem(made) + pem(self._issuing.certificate)),
+        ):
+            renewed = path.with_suffix(".renewed")
+            renewed.write_text(text)
+            renewed.replace(path)
+        return made.serial_number

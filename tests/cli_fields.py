@@ -92,6 +92,11 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "show, set, reset, history": "EncryptionBinding",
         "rewrap, rewraps": "RewrapRun",
     },
+    "topics": {"list, show, create, update": "TopicRecord", "publish": "Published"},
+    "subscriptions": {
+        "list, show, create, update": "SubscriptionRecord",
+        "secret, rotate-secret": "SigningSecret",
+    },
     "events": {"list, create": "EventRuleAnswer"},
     "mirror": {
         "list, show, create, update": "PullThroughCacheRuleAnswer",

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.interrupts import interruptible
 
 ROOT = Path(__file__).resolve().parent.parent
-READY = re.compile(r"(http://127\.0\.0\.1:\d+)")
+READY = re.compile(r"(https?://127\.0\.0\.1:\d+)")
 
 
 @dataclass

@@ -149,13 +149,10 @@ class ScriptedUpstream:
 
     def add_index(self, repository: str, tag: str | None, *digests: str) -> str:
         """Hold an index of images that it holds; return the digest of the index."""
-        children = [
-            {
-                **descriptor(*self.manifests[repository, digest]),
-                "platform": {"os": "linux", "architecture": architecture},
-            }
-            for digest, architecture in zip(digests, ("amd64", "arm64", "riscv64"), strict=False)
-        ]
+        children = [descriptor(*self.manifests[repository, digest]) for digest in digests]
+        for child, architecture in zip(children, ("amd64", "arm64", "riscv64"), strict=False):
+            if child["mediaType"] != INDEX:
+                child["platform"] = {"os": "linux", "architecture": architecture}
         document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": children}
         return self.add_manifest(repository, tag, document)
 

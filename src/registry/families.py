@@ -14,6 +14,7 @@ from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
+from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUE
 from registry.family import REGISTRY
 
@@ -25,6 +26,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     IDENTITY.given(lambda process: process.identity),
     AUDIT.given(lambda process: process.audit),
     KMS.given(lambda process: process.kms),
+    NOTIFICATIONS.given(lambda process: process.notifications),
     REGISTRY,
     QUEUE.given(lambda process: process.queue),
     CATALOG.given(

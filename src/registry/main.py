@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -73,6 +73,8 @@ _ABSENT = (
     "console come with `entrepot init` and `entrepot serve`"
 )
 
+OUTBOUND_SLOTS = 64
+"""How many jobs that wait for machines of others a process runs at once."""
 _PULL_FLUSH_SECONDS = 10
 _FORGET_SECONDS = 3600
 
@@ -106,6 +108,11 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     async with repeated(generations.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
+
+
+def _paces(pace: JobPace) -> dict[bool, JobPace]:
+    """Return the pace of the worker of jobs that wait for others, and of that of all others."""
+    return {False: pace, True: replace(pace, slots=OUTBOUND_SLOTS)}
 
 
 @contextmanager
@@ -261,20 +268,25 @@ class Registry:
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family in families for kind in family.job_kinds(process)]
-        worker = JobWorker(
-            ctx.database,
-            kinds,
-            clock=ctx.clock,
-            new_id=ctx.new_id,
-            pace=self._pace or JobPace(),
-            ended=self._count_job,
-        )
+        workers = [
+            JobWorker(
+                ctx.database,
+                chosen,
+                clock=ctx.clock,
+                new_id=ctx.new_id,
+                pace=pace,
+                ended=self._count_job,
+            )
+            for waits, pace in _paces(self._pace or JobPace()).items()
+            if (chosen := [kind for kind in kinds if kind.waits_for_others == waits])
+        ]
         chores = [chore for family in families for chore in family.schedule(process)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id)
         periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
         self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
-        await enter(running(worker))
+        for worker in workers:
+            await enter(running(worker))
         await enter(running(scheduler))
 
     def _note_damage(self) -> None:

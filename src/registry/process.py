@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cloudcore.audit.family import AuditNeeds
     from cloudcore.identity.family import IdentityNeeds
     from cloudcore.kms.family import KmsNeeds
+    from cloudcore.notifications.family import NotificationNeeds
     from cloudcore.queue.family import QueueNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
@@ -34,6 +35,7 @@ class ServingProcess(Process):
     identity: IdentityNeeds
     audit: AuditNeeds
     kms: KmsNeeds
+    notifications: NotificationNeeds
     queue: QueueNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

@@ -13,6 +13,7 @@ from cloudcore.audit.family import AuditNeeds
 from cloudcore.clock import uuid7
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.family import Family, vocabulary
+from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.family import IdentityNeeds
@@ -29,7 +30,11 @@ from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
+from cloudcore.notifications.family import NotificationNeeds
+from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.smtp import SmtpClient
 from cloudcore.queue.family import QueueNeeds
+from cloudcore.queue.port import Queues
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
@@ -45,6 +50,7 @@ from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
 from registry.keys import DataKeys
+from registry.mail import SmarthostMail
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
@@ -54,6 +60,7 @@ from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
 from registry.settings import Settings, SettingsError
+from registry.topics import topic_states
 
 _KEY_REFRESH_SECONDS: Final = 60
 
@@ -107,7 +114,10 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         data_keys=DataKeys(vault),
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
+        find_topics=partial(topic_states, settings.region),
     )
+    webhooks = HttpClient(settings.allowed_webhooks)
+    resources.callback(webhooks.close)
     return ServingProcess(
         settings=settings,
         ctx=ctx,
@@ -136,9 +146,29 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             vault=vault,
             auditor=auditor,
         ),
+        notifications=NotificationNeeds(
+            database=ctx.database,
+            clock=ctx.clock,
+            new_id=ctx.new_id,
+            keyring=keyring,
+            region=settings.region,
+            url=settings.url,
+            client=webhooks,
+            queues=Queues(settings.region, ctx.clock),
+            mail=_mail(settings, resources),
+        ),
         queue=QueueNeeds.of(ctx.database, ctx.clock),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
+
+
+def _mail(settings: Settings, resources: AsyncExitStack) -> SmarthostMail | None:
+    """Return what sends mail, by the settings; None if nothing does."""
+    if settings.smarthost is None:
+        return None
+    client = SmtpClient(settings.smarthost)
+    resources.callback(client.close)
+    return SmarthostMail(client, settings.smtp_from)
 
 
 def key_providers(settings: Settings, keyring: Keyring) -> Providers:
@@ -168,6 +198,12 @@ def _routes(families: tuple[Family[ServingProcess], ...]) -> Routes:
     )
 
 
+@cache
+def _vocabulary(families: tuple[Family[ServingProcess], ...]) -> Vocabulary:
+    """Return what policies can name, made once per process."""
+    return vocabulary(families)
+
+
 async def _make_planes(
     process: ServingProcess, families: tuple[Family[ServingProcess], ...], readiness: Readiness
 ) -> PlaneApplications:
@@ -177,7 +213,7 @@ async def _make_planes(
         _routes(families),
         platform,
         needs={HEALTH: readiness} | {family.name: family.provided(process) for family in families},
-        vocabulary=vocabulary(families),
+        vocabulary=_vocabulary(families),
     )
     challenges = Challenges(settings.public_url, settings.hosts)
     access = TokenAccess(process.bearers, challenges, ctx.clock, settings.proxies, platform.auditor)

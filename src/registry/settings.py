@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.smtp import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.serving.tls_paths import TlsFiles
 from registry.public_url import HOST, is_every_address, public_url_problem
 
 PREFIX = "ENTREPOT_"
@@ -40,6 +42,7 @@ _PREFIX: Final = re.compile(
 )
 """``<account>/<prefix>``: an account's handle, and one to three components."""
 
+_SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
@@ -153,8 +156,8 @@ class Settings:
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
     public_url: str = ""
-    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://`` and the
-    first of `allowed_hosts`, or ``host:port`` if there is none."""
+    """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://``
+    or, with a certificate, ``https://``, and the first of `allowed_hosts` or ``host:port``."""
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these."""
@@ -163,6 +166,11 @@ class Settings:
     """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
+    tls_certificate: str = ""
+    """File of the certificate that is served, and behind it those of its issuers; empty: plain
+    HTTP."""
+    tls_key: str = ""
+    """File of its private key."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``."""
     sealing: Literal["on", "off"] = "on"
@@ -188,6 +196,14 @@ class Settings:
     upstream_allowed: str = ""
     """Upstream registries inside, separated by commas: origins, which may have any address and be
     plain HTTP, and networks, whose hosts are asked over https."""
+    webhook_allowed: str = ""
+    """Webhooks inside, separated by commas: origins, and networks, that subscriptions may name
+    besides those of the public internet."""
+    smtp_url: str = ""
+    """Mail server that takes the mail to subscribers: ``smtp://USER:PASSWORD@HOST:PORT``, or
+    ``smtps://``; empty: nobody can subscribe by e-mail."""
+    smtp_from: str = ""
+    """Address that the mail to subscribers is from."""
     mirrors: str = ""
     """Registries whose names clients ask for as such, and the account and prefix of each here, such
     as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
@@ -199,11 +215,20 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
-        _ = self.allowed_upstreams, self.metrics_address, self.mirrored
+        _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
+        _ = self.smarthost
         for group in (self, self.limits, self.delays, self.scrubbing, self.plain_sealing):
             _check_numbers(group)
         if self.public_url and (problem := public_url_problem(self.public_url)):
             raise SettingsError(f"public_url: {problem}")
+        if bool(self.tls_certificate) is not bool(self.tls_key):
+            missing = "tls_key" if self.tls_certificate else "tls_certificate"
+            raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
+        if self.tls_certificate and self.public_url.startswith("http://"):
+            raise SettingsError(
+                f"public_url: {self.public_url!r} is plain HTTP, but with tls_certificate the"
+                f" server speaks TLS; set https://{self.public_url.removeprefix('http://')}"
+            )
         if self.sealing not in ("on", "off"):
             raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
         if self.kms_provider not in ("embedded", "aws"):
@@ -227,7 +252,8 @@ class Settings:
             return self.public_url.rstrip("/")
         host = "127.0.0.1" if is_every_address(self.host) else self.host
         host = f"[{host}]" if ":" in host else host
-        return f"http://{next(iter(self.hosts), f'{host}:{self.port}')}"
+        scheme = "https" if self.tls_certificate else "http"
+        return f"{scheme}://{next(iter(self.hosts), f'{host}:{self.port}')}"
 
     def check_has_url(self) -> None:
         """Raise SettingsError if no setting says under which URL clients reach the registry."""
@@ -238,6 +264,13 @@ class Settings:
                 " https://registry.example.com, or without TLS name the host and port they use:"
                 " --allowed-host HOST:PORT"
             )
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Return the files of the certificate to serve, or None for plain HTTP."""
+        if not self.tls_certificate:
+            return None
+        return TlsFiles(Path(self.tls_certificate), Path(self.tls_key))
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
@@ -307,13 +340,35 @@ class Settings:
             SettingsError: an entry is neither an origin nor a network.
 
         """
-        listed = _listed(self.upstream_allowed)
-        origins = ",".join(text for text in listed if "://" in text)
+        return _allowed("upstream_allowed", self.upstream_allowed)
+
+    @property
+    def allowed_webhooks(self) -> Allowed:
+        """Return what webhooks may be asked besides those of the public internet.
+
+        Raises:
+            SettingsError: an entry is neither an origin nor a network.
+
+        """
+        return _allowed("webhook_allowed", self.webhook_allowed)._replace(takes_plain_http=True)
+
+    @property
+    def smarthost(self) -> Smarthost | None:
+        """Return the mail server of `smtp_url`, or None if there is none.
+
+        Raises:
+            SettingsError: it is no URL of one, or there is no `smtp_from` that is an address.
+
+        """
+        if not self.smtp_url:
+            return None
         try:
-            networks = tuple(ip_network(text) for text in listed if "://" not in text)
-        except ValueError as error:
-            raise SettingsError(f"upstream_allowed: {error}") from None
-        return Allowed(f"{PREFIX}UPSTREAM_ALLOWED", _origins("upstream_allowed", origins), networks)
+            found = parse_smarthost(self.smtp_url)
+        except SmtpUrlError as error:
+            raise SettingsError(f"smtp_url: {error}") from None
+        if not _SENDER.fullmatch(self.smtp_from):
+            raise SettingsError("smtp_url needs smtp_from, an address such as news@example.com")
+        return found
 
     @property
     def mirrored(self) -> Mapping[str, str]:
@@ -417,7 +472,7 @@ NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
 LISTS: Final = frozenset(
     {
         *("allowed_hosts", "trusted_proxies", "cors_origins"),
-        *("oidc_internal_origins", "upstream_allowed", "mirrors"),
+        *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors"),
     }
 )
 """The settings that are lists, separated by commas."""
@@ -446,6 +501,16 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
 def similar_name(name: str) -> str:
     """Return the setting whose name is most like this one, or an empty string if none is."""
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
+
+
+def _allowed(name: str, text: str) -> Allowed:
+    listed = _listed(text)
+    origins = ",".join(part for part in listed if "://" in part)
+    try:
+        networks = tuple(ip_network(part) for part in listed if "://" not in part)
+    except ValueError as error:
+        raise SettingsError(f"{name}: {error}") from None
+    return Allowed(PREFIX + name.upper(), _origins(name, origins), networks)
 
 
 def _origins(name: str, text: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.serving.tls_serving import HANDSHAKE_EVENT
 from cloudcore.serving.watched import QUOTAS, CountedEvent, Watched
 from registry import counted
 from registry.families import FAMILIES
@@ -18,4 +19,4 @@ _REACHED: Final = tuple(
     for family in FAMILIES
     for quota in family.quotas
 )
-WATCHED: Final = Watched((*counted.EVENTS, *_REACHED), counted.OUTCOMES)
+WATCHED: Final = Watched((*counted.EVENTS, HANDSHAKE_EVENT, *_REACHED), counted.OUTCOMES)

@@ -325,6 +325,7 @@ class World:
         scanner = "crn:iam::acme:service-account/a-scanner-with-a-rather-long-name-*"
         call("PATCH", "/v1/registry-settings", {"uncounted_pullers": [scanner]})
         topic = "crn:notifications:local:acme:topic/deployments-of-everything-we-have"
+        call("POST", "/v1/topics", {"name": topic.rpartition("/")[2]})
         for types, prefix in (
             (["registry.image.pushed", "registry.tag.*", "registry.lifecycle.completed"], ""),
             (["registry.*"], "shop/frontend/with/a/name/of/some/length"),

@@ -102,6 +102,7 @@ def test_settings_that_cannot_be_are_told_beside_them(
 
 def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
     assert "There is no rule" in admin.http.get(RULES).text
+    site.pusher.call("POST", "/v1/topics", {"name": "deployments"})
     ticked = {"registry.image.pushed": "on", "registry.tag.moved": "on"}
     made = admin.send(RULES, topic="deployments", repository_prefix="shop/", **ticked)
     page = admin.told(made)

@@ -25,6 +25,7 @@ from tests.postgresql import free_port
 pytestmark = pytest.mark.postgresql
 
 END_OWN_SESSION: Final = Statement(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+OWN_SESSION: Final = Statement(text("SELECT pg_backend_pid()"))
 SYNCHRONOUS: Final = Statement(text("SHOW synchronous_commit"))
 ISOLATION: Final = Statement(text("SHOW transaction_isolation"))
 COUNT_UP: Final = Statement(
@@ -55,6 +56,15 @@ def end_sleeps(url: str) -> None:
             "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE state = 'active'"
             " AND datname = current_database() AND query LIKE 'SELECT pg_sleep(60)%'"
         )
+
+
+async def test_calls_one_after_the_other_share_a_session(database: Database) -> None:
+    def session(connection: Connection) -> object:
+        return connection.row(OWN_SESSION)
+
+    for call in (database.read, database.write):
+        await asyncio.gather(*(call(session) for _ in range(8)))
+        assert len({await call(session) for _ in range(8)}) == 1
 
 
 async def test_a_deadlock_is_tried_again(database: Database) -> None:

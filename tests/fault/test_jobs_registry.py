@@ -224,6 +224,7 @@ def test_changes_of_both_planes_wake_the_worker(data: Path) -> None:
         token = call("POST", "/v1/oauth/token", data=form, auth=pair)["access_token"]
         signed = {"Authorization": f"Bearer {token}"}
         topic = f"crn:notifications:local:{first.account_id}:topic/all"
+        call("POST", "/v1/topics", json={"name": "all"}, headers=signed)
         rule = {"topic": topic, "event_types": ["registry.*"]}
         call("POST", "/v1/event-rules", json=rule, headers=signed)
         made = call("POST", "/v1/repositories", json={"name": "app"}, headers=signed)

@@ -103,6 +103,9 @@ def _plant_repository(install: FuzzedInstall) -> None:
     _make(install, f"/v1/repositories/{repository}/encryption-binding/rewrap")
     _make(install, "/v1/garbage-collection/runs")
     topic = f"crn:notifications:local:{install.first.account_id}:topic/pushes"
+    made = _make(install, "/v1/topics", {"name": "pushes"})
+    hook = {"protocol": "https", "endpoint": "https://192.0.32.7/hook"}
+    _make(install, f"/v1/topics/{made}/subscriptions", hook)
     _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})
     mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
     _make(install, "/v1/pull-through-cache-rules", mirror)

@@ -15,7 +15,7 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
-from tests.integration import oauth_world
+from tests.integration import notifications_world, oauth_world
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
@@ -60,6 +60,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Return all of ``entrepot serve`` in this process, with two tenants."""
     async with open_served(tmp_path / "data") as served:
         yield served
+
+
+@pytest.fixture
+async def notified(tmp_path: Path, metadata_url: str) -> AsyncIterator[notifications_world.World]:
+    """Return a served install, and what subscribers of its topics see."""
+    async with notifications_world.open_world(tmp_path / "data", metadata_url) as made:
+        yield made
 
 
 @pytest.fixture

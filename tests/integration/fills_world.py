@@ -32,13 +32,16 @@ HANDLE: Final = "dev"
 PREFIX: Final = "hub"
 REPOSITORY: Final = "hub/team/app"
 OTHER: Final = "hub/team/other"
+ELSEWHERE: Final = "quay/team/app"
+"""A cached repository of another rule, `QUAY`."""
+QUAY: Final = "quay"
 
 _ADD_RULE: Final = Statement(
     pull_through_cache_rules.insert().values(
         id=bindparam("id"),
         account_id=bindparam("account_id"),
-        prefix=text(f"'{PREFIX}'"),
-        upstream_url=text("'https://upstream.example'"),
+        prefix=bindparam("prefix"),
+        upstream_url=bindparam("url"),
         upstream_prefix=text("''"),
         tag_ttl_seconds=text("3600"),
         negative_ttl_seconds=text("60"),
@@ -159,7 +162,7 @@ async def fills_world(
     dead: Container[str] = (),
     holder: str | None = None,
 ) -> AsyncIterator[World]:
-    """Open workers with two cached repositories, `REPOSITORY` and `OTHER`.
+    """Open workers with the cached repositories `REPOSITORY`, `OTHER` and `ELSEWHERE`.
 
     They take the workers of the ids `dead` for dead. `holder` is the id of the only one.
     """
@@ -192,6 +195,7 @@ def _prepare(tx: Connection) -> None:
     account = find_account(tx, HANDLE)
     assert account is not None
     if find_rule_for(tx, HANDLE, REPOSITORY) is None:
-        tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id)
-    for name in (REPOSITORY, OTHER):
+        for prefix, url in ((PREFIX, "https://upstream.example"), (QUAY, "https://quay.example")):
+            tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id, prefix=prefix, url=url)
+    for name in (REPOSITORY, OTHER, ELSEWHERE):
         find_or_add_repository(tx, uuid7(), account, name, 1, source="pull_through_cache")

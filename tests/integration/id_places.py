@@ -24,6 +24,8 @@ BODIES: Final[dict[str, object]] = {
     "PUT /v1/repositories/{}/tags/{}": {"digest": UNKNOWN_DIGEST},
     "POST /v1/keys/{}/encrypt": {"plaintext": "YQ=="},
     "POST /v1/keys/{}/decrypt": {"ciphertext": "YQ=="},
+    "POST /v1/topics/{}/messages": {"message": "x"},
+    "POST /v1/topics/{}/subscriptions": {"protocol": "http", "endpoint": "http://192.0.32.7/"},
     "POST /v1/queues/{}/messages": {"body": "x"},
     "POST /v1/queues/{}/messages/lease": {},
     "POST /v1/queues/{}/messages/acknowledge": {"lease_ids": ["x"]},

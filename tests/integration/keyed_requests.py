@@ -77,6 +77,13 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/keys/{}/disable": Asked(program, path=f"/v1/keys/{disabled['id']}/disable"),
         "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
         "/v1/keys/{}/rotate": Asked(program),
+        "/v1/topics": Asked(program, {"name": "new"}),
+        "/v1/topics/{}/messages": Asked(program, {"message": "new"}),
+        "/v1/topics/{}/subscriptions": Asked(
+            program, {"protocol": "http", "endpoint": "http://192.0.32.7/new"}
+        ),
+        "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
+        "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
         "/v1/queues": Asked(program, {"name": "new"}),
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),

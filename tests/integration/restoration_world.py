@@ -23,6 +23,7 @@ class Shop(NamedTuple):
     docker: httpx.AsyncClient
     path: str
     repository_id: str
+    install: Install
 
     async def push(self, text: str, tag: str = "") -> str:
         """Push an image of one layer and return its digest."""
@@ -77,7 +78,7 @@ async def open_shop(install: Install) -> AsyncIterator[Shop]:
     token = await install.exchange(password, "repository:acme/r:pull,push,delete")
     async with install.connect() as docker:
         docker.headers.update(bearer(token))
-        yield Shop(client, docker, f"{PATH}/{made['id']}", made["id"])
+        yield Shop(client, docker, f"{PATH}/{made['id']}", made["id"], install)
 
 
 @asynccontextmanager
@@ -90,4 +91,4 @@ async def open_again(install: Install) -> AsyncIterator[Shop]:
     async with install.connect() as client:
         client.headers.update(bearer(program.access_token))
         found = (await client.get(PATH)).json()["repositories"][0]
-        yield Shop(client, client, f"{PATH}/{found['id']}", found["id"])
+        yield Shop(client, client, f"{PATH}/{found['id']}", found["id"], install)

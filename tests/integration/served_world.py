@@ -38,6 +38,7 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KmsNeeds
+from cloudcore.notifications.family import NotificationNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
@@ -169,6 +170,7 @@ class Served:
     """Of the control plane's routes."""
     auditor: AuditLog
     kms: KmsNeeds
+    notifications: NotificationNeeds
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -394,8 +396,13 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
     assert put.status_code == 201, put.text
     pin = f"/v1/repositories/{made['id']}/images/{tenant.digest}/pins/{tagged}"
     assert (await served.ask("PUT", pin, {}, token=token)).status_code == 201
-    topic = f"crn:notifications:local:{tenant.account_id}:topic/images"
-    asked = {"topic": topic, "event_types": ["registry.*"]}
+    topic = await served.make("/v1/topics", {"name": "images"}, token=token)
+    hook = {"protocol": "https", "endpoint": "https://192.0.32.7/hook"}
+    subscribed = await served.ask(
+        "POST", f"/v1/topics/{topic['id']}/subscriptions", hook, token=token
+    )
+    subscription = subscribed.json()["subscription"]
+    asked = {"topic": topic["crn"], "event_types": ["registry.*"]}
     rule = await served.make("/v1/event-rules", asked, token=token)
     mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
     cache = await served.make("/v1/pull-through-cache-rules", mirror, token=token)
@@ -421,6 +428,8 @@ async def _furnish_registry(served: Served, tenant: Tenant) -> None:
         "/v1/repositories/{}/lifecycle-policy/runs/{}": run["id"],
         "/v1/repositories/{}/encryption-binding/rewrap/runs/{}": rewrapped["id"],
         "/v1/event-rules/{}": rule["id"],
+        "/v1/topics/{}": topic["id"],
+        "/v1/topics/{}/subscriptions/{}": subscription["id"],
         "/v1/pull-through-cache-rules/{}": cache["id"],
         "/v1/garbage-collection/runs/{}": collected["id"],
     }
@@ -472,7 +481,8 @@ async def open_served(
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
         tokens = AccessTokens(keys, URL, clock)
-        served = Served(app, database, keyring, tokens, clock, specs, auditor, serving.kms)
+        needs = (serving.kms, serving.notifications)
+        served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")
         yield served

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import http.client
 import io
 import os
 import socket
+import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,15 +23,21 @@ from urllib.parse import parse_qs
 import uvicorn
 from uvicorn.server import ServerState
 
+from cloudcore.errors import Unavailable
 from cloudcore.serving.body import Message, Receive, Scope, Send, receive_into
 from cloudcore.serving.body_start import Begun, begun_again, read_few
+from cloudcore.serving.connecting import http_protocol
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.tls_files import load_tls
+from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls_serving import ServedTls
 from cloudcore.serving.worker import ServerWorker
 from registry.planes import PLANES
+from tests.certificates import self_signed
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -199,6 +208,12 @@ class SampleApplication:
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise ValueError("a secret")
 
+    async def get_cut(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Learn that there is no more when half the response is out."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise Unavailable("the upstream has gone")
+
     async def get_short(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Promise more than is sent."""
         await answer(send, 200, b"abc", [(b"content-length", b"10")])
@@ -231,6 +246,8 @@ class RunningServer:
     records: list[RequestRecord]
     worker: ServerWorker
     state: ServerState
+    trust: ssl.SSLContext | None = None
+    """How a client of TLS connects."""
 
     @property
     def server_connections(self) -> int:
@@ -262,8 +279,16 @@ class RunningServer:
         assert swept.wait(10)
 
     def connect(self, timeout: float = 20) -> Client:
-        """Open a connection."""
-        return Client(socket.create_connection(("127.0.0.1", self.port), timeout))
+        """Open a connection, of TLS if the server speaks it."""
+        return Client(self.shake_hands(self.connect_plain(timeout)))
+
+    def connect_plain(self, timeout: float = 20) -> socket.socket:
+        """Open a connection, and send nothing."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def shake_hands(self, sock: socket.socket) -> socket.socket:
+        """Return a connection of TLS over `sock`, or the socket itself if the server is plain."""
+        return self.trust.wrap_socket(sock, server_hostname="localhost") if self.trust else sock
 
 
 class Client:
@@ -313,6 +338,10 @@ class Client:
         except ConnectionResetError:
             return True
 
+    def end_sending(self) -> None:
+        """Shut down this side of the connection, below any TLS."""
+        socket.socket.shutdown(self.sock, socket.SHUT_WR)
+
     def close(self) -> None:
         """Close the connection."""
         self._reader.close()
@@ -354,6 +383,15 @@ def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
         time.sleep(0.005)
 
 
+@functools.cache
+def made_certificate() -> tuple[ServedTls, ssl.SSLContext]:
+    """Return a certificate of ``localhost`` to serve, and a client's settings that trust it."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = TlsFiles(*self_signed(Path(folder), "localhost"))
+        served = ServedTls(files, load_tls(files, time.time()))
+        return served, ssl.create_default_context(cafile=files.certificate)
+
+
 @contextlib.contextmanager
 def serving(
     app: SampleApplication | None = None,
@@ -364,11 +402,14 @@ def serving(
 ) -> Iterator[RunningServer]:
     """Serve `app` on our protocol, in uvicorn's own server, until the block ends.
 
-    An `application` is served in its place, from its start to its stop.
+    An `application` is served in its place, from its start to its stop. A `loop` that
+    ends in ``+tls`` serves TLS with a certificate of ``localhost``.
     """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
-    worker = ServerWorker(planes, limits, records.append)
+    loop, _, tls = loop.partition("+")
+    served, trust = made_certificate() if tls else (None, None)
+    worker = ServerWorker(planes, limits, records.append, tls=served)
     config = uvicorn.Config(
         application or app,
         http=http_protocol(worker),
@@ -382,7 +423,9 @@ def serving(
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
-        yield RunningServer(app, listener.getsockname()[1], records, worker, server.server_state)
+        yield RunningServer(
+            app, listener.getsockname()[1], records, worker, server.server_state, trust
+        )
     finally:
         server.should_exit = True
         thread.join(10)

@@ -35,8 +35,10 @@ MESSAGES: Final = {
     "POST /v1/queues/{}/messages/lease",
     "POST /v1/queues/{}/messages/acknowledge",
     "POST /v1/queues/{}/messages/extend",
+    "POST /v1/topics/{}/messages",
 }
-"""Messages pass by the thousand; the log has who made, changed, purged and deleted their queue."""
+"""Messages pass by the thousand; the log has who made, changed, purged and deleted their queue or
+topic."""
 PASSWORD: Final = "a long enough password"
 
 _COUNT: Final = Statement(select(func.count()).select_from(audit_events))
@@ -111,6 +113,10 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/queues/{}": Asked(program, {"description": "New."}),
         "DELETE /v1/queues/{}": Asked(program),
+        "PATCH /v1/topics/{}/subscriptions/{}": Asked(program, {"raw_message_delivery": True}),
+        "DELETE /v1/topics/{}/subscriptions/{}": Asked(program),
+        "PATCH /v1/topics/{}": Asked(program, {"description": "New."}),
+        "DELETE /v1/topics/{}": Asked(program),
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.keyring import KeyringError
+from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.http_client import HttpClient
 from cloudcore.serving.body import Message
 from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
+from registry.services.pull_through.upstream_states import REFUSED, UpstreamWatch
 from registry.upstream.base import (
+    Credential,
     HiddenUpstream,
     UpstreamLimited,
     UpstreamRefused,
     UpstreamUnreachable,
 )
+from registry.upstream.client import RegistryClient
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.integration.counting import CountingDatabase
@@ -173,6 +181,30 @@ async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Except
     assert "warning" not in answer.headers
     assert "age" not in answer.headers
     assert cached.upstream.count("HEAD") == 2
+
+
+async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedWorld) -> None:
+    def locked(_rule: CacheRule) -> Credential | None:
+        raise KeyringError
+
+    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    cached.clock.advance(TTL)
+    ctx = cached.ctx
+    with closing(HttpClient(Allowed("X"))) as http:
+        upstream = RegistryClient(http, ctx.clock, UpstreamWatch(ctx.database, ctx.clock))
+        ctx = replace(ctx, upstream=upstream, cache_credential=locked)
+        client = Client(DataPlane(ctx, OpenAccess(HANDLE)))
+        answer = await client.request("GET", f"/v2/{NAME}/manifests/v1")
+        assert (answer.status, answer.headers["docker-content-digest"]) == (200, digest)
+        assert answer.headers["warning"] == '299 - "upstream unreachable"'
+        for path in ("manifests/v2", f"blobs/{digest}", f"referrers/{digest}"):
+            answer = await client.request("GET", f"/v2/{NAME}/{path}")
+            assert answer.status == 503
+            assert b"root key" in answer.body
+        assert (await client.request("HEAD", f"/v2/{NAME}/blobs/{digest}")).status == 503
+    faults = cached.rows("SELECT code, message FROM upstream_faults")
+    assert [(code, "root key" in message) for code, message in faults] == [(REFUSED, True)]
 
 
 async def test_an_upstream_that_limits_is_not_asked_before_it_said(cached: CachedWorld) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
@@ -119,6 +120,23 @@ async def test_what_is_asked_before_the_first_pull_makes_no_repository(cached: C
     answer = await cached.ask("GET", f"referrers/{subject}")
     assert answer.json()["manifests"] == [signature()]
     assert cached.rows("SELECT name FROM repositories") == []
+
+
+async def test_null_is_an_empty_list(cached: CachedWorld) -> None:
+    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    cached.upstream.referrers[subject] = b'{"schemaVersion": 2, "manifests": null}'
+    assert (await cached.ask("GET", f"referrers/{subject}")).json()["manifests"] == []
+
+
+async def test_nothing_is_kept_of_what_is_not_here(cached: CachedWorld) -> None:
+    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    await cached.pull("v1")
+    for number in range(3):
+        other = digest_of(b"%d" % number)
+        assert (await cached.ask("GET", f"referrers/{other}")).json()["manifests"] == []
+    assert cached.rows("SELECT subject FROM cached_referrers") == []
+    await cached.ask("GET", f"referrers/{subject}")
+    assert cached.rows("SELECT subject FROM cached_referrers") == [(subject,)]
 
 
 async def test_without_an_upstream_those_that_are_cached_are_listed(cached: CachedWorld) -> None:

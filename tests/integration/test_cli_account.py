@@ -272,7 +272,36 @@ def test_mirrors_are_made_changed_tested_and_deleted(world: World) -> None:
     assert world.done("mirror", "list", *JSON).document == []
 
 
+def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None:
+    made = world.done("topics", "create", "news", "--description", "All", "--max-retries", "1")
+    assert made.text.startswith("Created news;")
+    shown = world.read("topics", "show", "news")
+    assert (shown["delivery_policy"], shown["description"]) == ({"max_retries": 1}, "All")
+    assert world.read("topics", "update", "news", "--no-delivery-policy")["delivery_policy"] is None
+    endpoint = ("--protocol", "https", "--endpoint", "https://192.0.32.7/hook")
+    made = world.done("subscriptions", "create", "news", *endpoint, "--raw")
+    (found,) = world.read("subscriptions", "list", "news")
+    assert made.text == f"Created the subscription {found['id']}\n"
+    assert (found["status"], found["raw_message_delivery"]) == ("pending_confirmation", True)
+    one = ("news", found["id"])
+    changed = world.read("subscriptions", "update", *one, "--no-raw", "--timeout-seconds", "5")
+    assert changed["raw_message_delivery"] is False
+    assert changed["delivery_policy"] == {"timeout_seconds": 5}
+    secret = world.read("subscriptions", "secret", *one)["signing_secret"]
+    rotated = world.read("subscriptions", "rotate-secret", *one)
+    assert rotated["previous_signing_secret"] == secret
+    asked = world.done("subscriptions", "resend", *one)
+    assert asked.text == "Asked https://192.0.32.7/hook to confirm\n"
+    published = world.read("topics", "publish", "news", "hi", "--attribute", "kind=a")
+    assert published["message_id"]
+    ended = world.done("subscriptions", "delete", *one)
+    assert ended.text == f"Deleted the subscription {found['id']}\n"
+    assert world.done("topics", "delete", "news").text == "Deleted news\n"
+    assert world.told("topics", "show", "news")[0] == 3
+
+
 def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
+    world.done("topics", "create", "builds")
     made = world.done(
         *("events", "create", "--topic", TOPIC, "--event-type", "registry.tag.*"),
         *("--event-type", "registry.image.pushed", "--repository-prefix", "team/"),

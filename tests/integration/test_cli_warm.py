@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.integration.cli_world import World, cli_world
-from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
+from tests.scripted_upstream import ScriptedUpstream, digest_of, scripted_upstream
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +61,28 @@ def test_an_index_is_pulled_for_the_wanted_platforms(
     found = world.read("mirror", "warm", "many/team/many:v1", "--platform", "all")
     assert found["images"][0]["manifests"] == 2
     assert world.told("mirror", "warm", "many/team/many:v1", "--platform", "arm64")[0] == 2
+
+
+def test_an_index_of_indexes_is_pulled_to_the_images(
+    world: World, upstream: ScriptedUpstream
+) -> None:
+    image = upstream.add_image("team/deep", None, b"deep" * 1000)
+    inner = upstream.add_index("team/deep", None, image)
+    upstream.add_index("team/deep", "v1", inner)
+    world.run("mirror", "create", "deep", "--upstream", upstream.url)
+    warmed = world.read("mirror", "warm", "deep/team/deep:v1", "--platform", "linux/amd64")
+    found = warmed["images"][0]
+    assert (found["manifests"], found["blobs"], found["failure"]) == (3, 2, None)
+    other = world.run("mirror", "warm", "deep/team/deep:v1", "--platform", "plan9/mips")
+    assert other.status == 1
+    assert "other platforms" in other.text
+
+
+def test_a_blob_that_is_cut_off_is_not_pulled(world: World, upstream: ScriptedUpstream) -> None:
+    layer = b"right" * 100_000
+    upstream.add_image("team/wrong", "v1", layer)
+    upstream.blobs[digest_of(layer)] = b"wrong" * 100_000
+    world.run("mirror", "create", "wrong", "--upstream", upstream.url)
+    warmed = world.run("mirror", "warm", "wrong/team/wrong:v1")
+    assert warmed.status == 1
+    assert "cut off" in warmed.text

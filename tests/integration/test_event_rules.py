@@ -7,12 +7,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.notifications.topics import delete_topic
+from cloudcore.wire import rfc3339
 from registry.services.event_rules import check_rule
 from tests.databases import on_both_databases
 from tests.integration.layered_images import pusher
 from tests.integration.repositories_world import client_of, create, refused
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
+from tests.topics import add_topics
 
 PATH: Final = "/v1/event-rules"
 TOPIC: Final = "crn:notifications:local:acme:topic/images"
@@ -31,10 +34,12 @@ async def make(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:  # n
 @on_both_databases
 async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
     client = await client_of(install, "acme")
+    (topic,) = await add_topics(install.database, "acme", "images")
     rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
     account = rule["topic"]["crn"].split(":")[3]
     crn = TOPIC.replace("acme", account)
-    assert rule["topic"] == {"id": None, "crn": crn, "name": crn.rpartition("/")[2]}
+    assert rule["topic"] == {"id": topic.id, "crn": crn, "name": crn.rpartition("/")[2]}
+    assert rule["faults"] == []
     assert len(account) == 36
     assert rule["crn"] == f"crn:registry:local:{account}:event-rule/{rule['id']}"
     assert rule["event_types"] == ["registry.tag.*", PUSHED]
@@ -55,8 +60,39 @@ async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
     assert (await client.get(PATH)).json()["event_rules"] == [second]
 
 
+@on_both_databases
+async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
+    install: Install,
+) -> None:
+    client = await client_of(install, "acme")
+    body = {"topic": TOPIC, "event_types": [PUSHED]}
+    answer = await client.post(PATH, json=body)
+    refused(answer, 400, "INVALID_INPUT", "topic")
+    assert answer.json()["error"]["params"]["reason"] == "not_found"
+    (topic,) = await add_topics(install.database, "acme", "images")
+    rule = await make(client)
+    await install.database.write(delete_topic, topic, install.clock())
+    shown = (await client.get(f"{PATH}/{rule['id']}")).json()["event_rule"]
+    at = rfc3339(install.clock())
+    fault = {
+        "code": "TOPIC_MISSING",
+        "severity": "error",
+        "message": "there is no such topic; events wait for one of its name",
+        "details": {"waiting": "0"},
+        "first_at": at,
+        "last_at": at,
+        "occurrences": 1,
+    }
+    assert shown == rule | {"topic": rule["topic"] | {"id": None}, "faults": [fault]}
+    assert (await client.get(PATH)).json()["event_rules"] == [shown]
+    (again,) = await add_topics(install.database, "acme", "images")
+    shown = (await client.get(f"{PATH}/{rule['id']}")).json()["event_rule"]
+    assert (shown["topic"]["id"], shown["faults"]) == (again.id, [])
+
+
 async def test_a_retry_with_the_key_makes_one_rule(install: Install) -> None:
     client = await client_of(install, "acme")
+    await add_topics(install.database, "acme", "images")
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     headers = {"Idempotency-Key": "k"}
     first = await client.post(PATH, json=body, headers=headers)
@@ -73,6 +109,8 @@ async def test_a_retry_with_the_key_makes_one_rule(install: Install) -> None:
 @on_both_databases
 async def test_an_account_has_at_most_fifty(install: Install) -> None:
     client, other = await client_of(install, "acme"), await client_of(install, "other")
+    for handle in ("acme", "other"):
+        await add_topics(install.database, handle, "images")
     made = [await make(client, repository_prefix=f"r{number}") for number in range(50)]
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     answer = await client.post(PATH, json=body)
@@ -139,6 +177,7 @@ def test_whatever_a_name_can_begin_with_is_a_prefix(prefix: str) -> None:
 
 async def test_who_may_not_publish_may_not_have_others_publish(install: Install) -> None:
     account = await install.add_account("acme")
+    await add_topics(install.database, "acme", "images")
     put = allow("registry:PutEventRule")
     topic = TOPIC.replace("acme", account.id)
     body = {"topic": TOPIC, "event_types": [PUSHED]}
@@ -172,6 +211,7 @@ async def test_each_action_allows_one_thing(
     account = await install.add_account("acme")
     everything = await install.add_program(account, "all", ALLOW_ALL)
     limited = await install.add_program(account, "limited", allow(action))
+    await add_topics(install.database, "acme", "images")
     async with install.connect() as client:
         rule = await make_as(client, everything.access_token)
         client.headers.update(bearer(limited.access_token))
@@ -190,6 +230,7 @@ async def make_as(client: httpx.AsyncClient, token: str) -> dict[str, Any]:
 
 async def test_rules_are_the_accounts_own(install: Install) -> None:
     client, other = await client_of(install, "acme"), await client_of(install, "other")
+    await add_topics(install.database, "acme", "images")
     rule = await make(client)
     assert (await other.get(PATH)).json()["event_rules"] == []
     refused(await other.get(f"{PATH}/{rule['id']}"), 404, "NOT_FOUND")
@@ -204,6 +245,7 @@ async def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(
     program = await install.add_program(account, "ci", ALLOW_ALL)
     client = install.connect()
     client.headers.update(bearer(program.access_token))
+    await add_topics(install.database, "acme", "images", "all")
     await make(client, repository_prefix="web/")
     second = TOPIC.replace("images", "all")
     rule = await make(client, topic=second, event_types=["registry.*"], repository_prefix="w")

@@ -15,6 +15,7 @@ from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown
 from registry.metadata.blobs.uploads import find_full
 from registry.metadata.pull_through import fills
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.pull_through.tables import blob_fills
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
@@ -24,7 +25,7 @@ from registry.services.pull_through.feed_reader import FeedReader
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.following import follow
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
-from registry.upstream.base import Remote
+from registry.services.pull_through.remote import no_credential, remote_of
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import (
     HANDLE,
@@ -39,10 +40,11 @@ from tests.integration.fills_world import (
 MIB: Final = 1024 * 1024
 BLOB: Final = bytes(range(256)) * (6 * MIB // 256) + b"the end"
 DIGEST: Final = digest_of(BLOB)
-REMOTE: Final = Remote("rule", "https://upstream.example", "team/app", None)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
-_ACCOUNT: Final = Statement(blob_fills.select().with_only_columns(blob_fills.c.account_id))
+_FILL: Final = Statement(
+    blob_fills.select().with_only_columns(blob_fills.c.account_id, blob_fills.c.digest)
+)
 _END: Final = Statement(blob_fills.delete())
 
 
@@ -136,11 +138,14 @@ async def test_a_follower_takes_no_dropped_bytes_for_right(
         await anext((await fed(filling)).blob.stream())
         database = following.ctx.database
         assert isinstance(database, Watching)
-        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
-        found = await database.read(fills.find_fill, account, DIGEST)
+        account, key = await database.read(lambda tx: tx.rows(_FILL)[0])
+        found = await database.read(fills.find_fill, account, key)
         assert found is not None
         name, of = Name(HANDLE, REPOSITORY), found.upload
-        source = Source(name, of.repository_id, of.account_id, DIGEST, REMOTE)
+        rule = await database.read(find_rule_for, HANDLE, REPOSITORY)
+        assert rule is not None
+        remote = remote_of(rule, name, no_credential)
+        source = Source(name, of.repository_id, of.account_id, DIGEST, remote)
         feed = Feed()
         followed = asyncio.create_task(follow(following.ctx, source, feed))
         await feed.opened()
@@ -158,8 +163,8 @@ async def test_what_is_fetched_takes_no_room_of_uploads(metadata_url: str, tmp_p
         worker = world.workers[0]
         await anext((await fed(worker)).blob.stream())
         database = worker.ctx.database
-        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
-        found = await database.read(fills.find_fill, account, DIGEST)
+        account, key = await database.read(lambda tx: tx.rows(_FILL)[0])
+        found = await database.read(fills.find_fill, account, key)
         assert found is not None
         repository_id = found.upload.repository_id
         assert await database.read(find_full, repository_id, account, 0, 1, 1) is None
@@ -177,14 +182,17 @@ async def test_a_follower_waits_while_another_copies_what_it_has_taken_over(
         await anext((await fed(dying)).blob.stream())
         database = following.ctx.database
         assert isinstance(database, Watching)
-        account = await database.read(lambda tx: tx.rows(_ACCOUNT)[0][0])
-        found = await database.read(fills.find_fill, account, DIGEST)
+        account, key = await database.read(lambda tx: tx.rows(_FILL)[0])
+        found = await database.read(fills.find_fill, account, key)
+        rule = await database.read(find_rule_for, HANDLE, REPOSITORY)
         assert found is not None
+        assert rule is not None
         await world.kill(dying)
         of, ctx = found.upload, taking.ctx
         assert await ctx.database.write(ctx.leases.take_abandoned, of.id, ctx.clock())
         name = Name(HANDLE, REPOSITORY)
-        source = Source(name, of.repository_id, of.account_id, DIGEST, REMOTE)
+        remote = remote_of(rule, name, no_credential)
+        source = Source(name, of.repository_id, of.account_id, DIGEST, remote)
         feed = Feed()
         followed = asyncio.create_task(follow(following.ctx, source, feed))
         for _ in range(4):

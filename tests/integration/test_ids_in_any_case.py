@@ -97,6 +97,7 @@ async def test_bodies_and_names_take_an_id_in_any_case(served: Served) -> None:
     )
     assert founded["organization"]["id"] == acme.organization_id
 
+    await served.make("/v1/topics", {"name": "Builds"}, token=token)
     topic = f"crn:notifications:local:{account.upper()}:topic/Builds"
     rule = await served.make(
         "/v1/event-rules", {"topic": topic, "event_types": ["registry.tag.*"]}, token=token

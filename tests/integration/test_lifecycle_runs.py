@@ -20,6 +20,7 @@ from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin
 from tests.integration.pushing import Descriptor
 from tests.jobs import lose_workers
 from tests.recount import check_counters, querying
+from tests.topics import add_topics
 
 UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
 STALE: Final = {"priority": 2, "selector": "any", "not_pulled_for_days": 7}
@@ -387,6 +388,7 @@ async def test_bytes_that_another_repository_links_are_not_freed(lifecycle: Life
 
 async def test_the_end_of_a_run_is_told(lifecycle: LifecycleWorld, sqlite_database: str) -> None:
     account = lifecycle.world.account.id
+    await add_topics(lifecycle.world.install.database, lifecycle.world.account.handle, "t")
     rule = {
         "topic": f"crn:notifications:local:{account}:topic/t",
         "event_types": ["registry.*"],

@@ -11,6 +11,7 @@ from tests.integration.repositories_world import PATH, create
 from tests.integration.restoration_world import KIND, Shop, open_shop
 from tests.recount import querying
 from tests.tenants import HOST, Install
+from tests.topics import add_topics
 
 
 async def add_rule(shop: Shop, *types: str, prefix: str = "", topic: str = "builds") -> str:
@@ -20,6 +21,7 @@ async def add_rule(shop: Shop, *types: str, prefix: str = "", topic: str = "buil
         "event_types": list(types),
         "repository_prefix": prefix,
     }
+    await add_topics(shop.install.database, "acme", topic)
     answer = await shop.client.post("/v1/event-rules", json=body)
     assert answer.status_code == 201, answer.text
     found: str = answer.json()["event_rule"]["topic"]["crn"]

@@ -35,7 +35,7 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
     """Run a server with few bulk threads on each event loop."""
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
@@ -121,7 +121,7 @@ def test_many_slow_senders_share_two_threads(server: RunningServer, content: byt
 def test_a_truncated_body_is_not_complete(server: RunningServer, fields: str) -> None:
     with server.connect() as client:
         client.send(put("/v2/sink", fields) + b"3\r\nabc\r\n")
-        client.sock.shutdown(socket.SHUT_WR)
+        client.end_sending()
         response, _ = client.response()
         assert (response.status, response.headers["connection"]) == (400, "close")
         assert client.is_closed()

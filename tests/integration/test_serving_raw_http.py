@@ -247,7 +247,7 @@ def test_pipelined_requests_are_answered_in_order(server: RunningServer) -> None
 def test_pipelined_requests_are_answered_after_a_half_close(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(get(target=b"/v2/a") + get(target=b"/v2/b"))
-        client.sock.shutdown(1)
+        client.end_sending()
         assert [client.response()[1] for _ in range(2)] == [b"/v2/a?", b"/v2/b?"]
         assert client.is_closed()
 

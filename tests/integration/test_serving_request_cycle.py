@@ -27,6 +27,13 @@ LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
+def plain(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """Run a server without TLS: a client's end of that serves one thread, and none once broken."""
+    with serving(limits=LIMITS, loop=request.param) as running:
+        yield running
+
+
+@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
 def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """Run a server on each event loop."""
     with serving(limits=LIMITS, loop=request.param) as running:
@@ -110,9 +117,9 @@ LONG = pytest.mark.parametrize(
 @LONG
 @pytest.mark.parametrize("target", ["refuse", "badsink"])
 def test_a_client_that_reads_while_it_sends_gets_its_refusal_whole(
-    server: RunningServer, target: str, fields: str, block: bytes
+    plain: RunningServer, target: str, fields: str, block: bytes
 ) -> None:
-    with server.connect() as client:
+    with plain.connect() as client:
         client.send(request("PATCH", f"/v2/{target}", fields))
         sender = threading.Thread(target=send_blocks, args=(client, block))
         sender.start()
@@ -125,29 +132,29 @@ def test_a_client_that_reads_while_it_sends_gets_its_refusal_whole(
 
 @LONG
 def test_a_client_that_only_sends_is_cut_and_can_still_read_its_refusal(
-    server: RunningServer, fields: str, block: bytes
+    plain: RunningServer, fields: str, block: bytes
 ) -> None:
     """Of what comes after an answer 1 MiB is read, by one read more or less; then comes the end."""
-    with server.connect() as client:
+    with plain.connect() as client:
         client.send(request("PATCH", "/v2/refuse", fields))
-        wait_until(lambda: server.server_connections == 1)
-        (connection,) = server.connections
+        wait_until(lambda: plain.server_connections == 1)
+        (connection,) = plain.connections
         assert not send_blocks(client, block)
         response, body = client.response()
         assert (response.status, body) == (401, b"no")
-    wait_until(lambda: not server.server_connections)
+    wait_until(lambda: not plain.server_connections)
     assert MIB - 256 * KIB <= connection.discarded <= MIB + 256 * KIB
 
 
 def test_what_an_earlier_answer_dropped_does_not_shorten_the_wait_after_a_later_one(
-    server: RunningServer,
+    plain: RunningServer,
 ) -> None:
-    with server.connect() as client:
+    with plain.connect() as client:
         client.send(request("PUT", "/v2/refuse", f"Content-Length: {MIB}\r\n") + b"x" * MIB)
         assert client.response()[0].headers["connection"] is None
         response, _ = client.ask(request("PUT", "/v2/refuse", "Content-Length: 100000000\r\n"))
         assert response.headers["connection"] == "close"
-        (connection,) = server.connections
+        (connection,) = plain.connections
         client.send(b"x" * KIB)
         wait_until(lambda: connection.discarded == KIB)
 
@@ -219,6 +226,19 @@ def test_half_a_response_cannot_be_taken_for_a_whole_one(
         client.send(request("GET", target))
         with pytest.raises((ConnectionResetError, OSError, Exception)):
             client.response()
+
+
+def test_a_response_that_an_expected_error_cuts_off_is_a_warning(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server.connect() as client:
+        client.send(request("GET", "/v2/cut"))
+        with pytest.raises((ConnectionResetError, OSError, Exception)):
+            client.response()
+    wait_until(lambda: bool(caplog.records))
+    assert [(each.levelname, each.exc_info, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", None, "the response was cut off: the upstream has gone")
+    ]
 
 
 def test_the_application_learns_that_its_client_left(server: RunningServer) -> None:

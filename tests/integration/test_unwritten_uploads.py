@@ -270,9 +270,9 @@ async def test_a_small_push_changes_the_database_once(sqlite_database: str) -> N
         whole, in_parts = await post(registry), await post(registry)
         other = f"?digest={digest_of(TWO)}"
         for method, target, body, statements, changes, durable in (
-            ("POST", UPLOADS, b"", 2, 0, 0),
-            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 6, 1, 1),
-            ("PATCH", in_parts, TWO, 3, 1, 1),
+            ("POST", UPLOADS, b"", 1, 0, 0),
+            ("PUT", f"{whole}?digest={digest_of(ONE[:9])}", ONE[:9], 5, 1, 1),
+            ("PATCH", in_parts, TWO, 2, 1, 1),
             ("GET", in_parts, b"", 1, 0, 0),
             ("PUT", in_parts + other, b"", 7, 1, 1),
         ):
@@ -305,3 +305,7 @@ async def test_a_chunked_blob_over_the_limit_is_refused_though_it_is_small(
         target = f"{UPLOADS}?digest={digest_of(ONE)}"
         answer = await registry.client.request("POST", target, [ONE[:9], ONE[9:]], chunked)
         assert answer.status == 413
+        assert (await put(registry, await post(registry), ONE[1:], ONE[1:])).status == 201
+        length = {"content-length": str(len(ONE))}
+        target = f"{await post(registry)}?digest={digest_of(ONE)}"
+        assert (await registry.client.request("PUT", target, ONE, length)).status == 413

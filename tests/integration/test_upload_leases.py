@@ -272,7 +272,7 @@ async def test_a_staged_session_costs_changes_and_a_single_push_one(
         digest = digest_of(TWO)
         for method, target, body, statements, changes in (
             ("POST", f"{UPLOADS}?digest={digest_of(THREE)}", THREE, 4, 1),
-            ("POST", UPLOADS, b"", 2, 0),
+            ("POST", UPLOADS, b"", 1, 0),
             ("PATCH", location, TWO, 5, 2),
             ("PUT", f"{location}?digest={digest}", b"", 7, 2),
             ("PATCH", location, TWO, 2, 0),  # 404, or 405 where the cache has the name

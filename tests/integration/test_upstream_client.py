@@ -22,6 +22,7 @@ from registry.oci.digest import Digest
 from registry.upstream.base import (
     Credential,
     HiddenUpstream,
+    NotUpstream,
     UpstreamBroken,
     UpstreamRefused,
     UpstreamUnreachable,
@@ -265,6 +266,41 @@ async def test_an_upstream_without_referrers(asked: Asking, answer: Answer) -> N
     asked.upstream.script = lambda _asked: answer
     subject = Digest.parse(digest_of(LAYER))
     assert await asked.client.get_referrers(asked.remote(NAME), subject) is None
+
+
+async def test_a_manifest_is_asked_for_by_get_if_there_is_no_head(asked: Asking) -> None:
+    served = asked.upstream
+    served.script = lambda each: error(405, "UNSUPPORTED") if each.method == "HEAD" else None
+    found = await asked.client.head_manifest(asked.remote(NAME), "3", '"an etag"')
+    assert found is not None
+    assert found.digest == digest_of(served.manifests[NAME, "3"][1])
+    with pytest.raises(NotUpstream):
+        await asked.client.head_manifest(asked.remote(NAME), "none")
+
+
+async def test_null_is_no_token_and_an_empty_list(asked: Asking) -> None:
+    served = asked.upstream
+    served.auth = "bearer"
+
+    def nulls(each: Asked) -> Answer | None:
+        if each.path == "/token":
+            given = served.truth(each).body
+            assert isinstance(given, bytes)
+            token = json.loads(given)["token"]
+            body = {"token": None, "access_token": token, "expires_in": None}
+            return Answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
+        if "/referrers/" in each.path:
+            is_first = each.query("page") is None
+            link = f'<{each.path}?page=1>; rel="next"' if is_first else None
+            return Answer(200, {"Content-Type": INDEX, "Link": link}, b'{"manifests": null}')
+        return None
+
+    served.script = nulls
+    assert (await blob(asked))[2] == LAYER
+    served.auth = "none"
+    found = await asked.client.get_referrers(asked.remote(NAME), Digest.parse(digest_of(LAYER)))
+    assert found is not None
+    assert json.loads(found)["manifests"] == []
 
 
 async def test_a_limit_is_told(asked: Asking) -> None:

@@ -237,10 +237,25 @@ COMPUTE: Final = """
 DELETE /v1/instance-pools/{pool_id}                 DeleteInstancePool        204 later
 """
 NOTIFICATIONS: Final = """
-POST   /v1/topics/{topic_id}/subscriptions          Subscribe                 201 later
-PATCH  /v1/topics/{topic_id}/subscriptions/{subscription_id}  UpdateSubscription  200 later
-DELETE /v1/topics/{topic_id}/subscriptions/{subscription_id}  DeleteSubscription  204 later
-POST   /v1/subscription-confirmations               -                         200 public later
+POST   /v1/topics                                   CreateTopic               201 key
+GET    /v1/topics                                   ListTopics                200
+GET    /v1/topics/{topic_id}                        GetTopic                  200
+PATCH  /v1/topics/{topic_id}                        UpdateTopic               200
+DELETE /v1/topics/{topic_id}                        DeleteTopic               204
+POST   /v1/topics/{topic_id}/messages               Publish                   202 key
+POST   /v1/topics/{topic_id}/subscriptions          Subscribe                 201 key
+GET    /v1/topics/{topic_id}/subscriptions          ListSubscriptions         200
+GET    /v1/topics/{topic_id}/subscriptions/{id}  GetSubscription  200
+PATCH  /v1/topics/{topic_id}/subscriptions/{id}  UpdateSubscription  200
+DELETE /v1/topics/{topic_id}/subscriptions/{id}  DeleteSubscription  204
+GET    /v1/topics/{topic_id}/subscriptions/{id}/signing-secret  GetSigningSecret  200
+POST   /v1/topics/{topic_id}/subscriptions/{id}/signing-secret/rotate  RotateSigningSecret  200 key
+POST   /v1/topics/{topic_id}/subscriptions/{id}/resend-confirmation  ResendConfirmation  202 key
+POST   /v1/subscription-confirmations               -                         200 public
+GET    /v1/subscription-confirmations/page          -                         200 public
+POST   /v1/subscription-confirmations/page          -                         200 public
+GET    /v1/unsubscriptions                          -                         200 public
+POST   /v1/unsubscriptions                          -                         200 public
 """
 CATALOG: Final = """
 GET    /v1/regions                                  -                     200,304 public limited

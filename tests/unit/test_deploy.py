@@ -48,7 +48,9 @@ def test_the_image_is_made_of_pinned_stages_and_runs_as_no_root() -> None:
     assert all((ROOT / name).exists() for name in admitted)
     found = re.search(r"CMD (\[.*\])$", arguments("HEALTHCHECK")[0])
     assert found is not None
-    compile(json.loads(found[1])[2], "health check", "exec")
+    program, *words = json.loads(found[1])
+    assert program == "entrepot"
+    assert callable(make_parser().parse_args(words).run)
 
 
 def test_the_command_of_the_image_says_what_is_missing(

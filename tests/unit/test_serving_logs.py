@@ -51,6 +51,7 @@ def test_a_line_says_who_asked_what_and_how_it_went(tmp_path: Path) -> None:
         "bytes_received": 1,
         "duration_ms": 12.346,
         "client": "127.0.0.1",
+        "scheme": "http",
         "principal": "",
         "user_agent": "",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,14 @@ def _routes() -> Sequence[ControllerRouterHandler]:
 
 
 def _provided(needs: CatalogNeeds) -> Catalogues:
+    file = needs.file
+    state = file.stat() if file.exists() else None
+    return _loaded(needs, state and (state.st_ino, state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=1)
+def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
+    """Load the file, once in this state, so that forked workers share what it holds."""
     from cloudcore.catalog.documents import load_catalog  # noqa: PLC0415
     from cloudcore.catalog.routes import Catalogues  # noqa: PLC0415 - the web framework
 

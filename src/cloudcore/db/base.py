@@ -2,8 +2,8 @@
 
 A change is a plain function over a `Connection`. The database decides where it runs: on SQLite in
 the single writer thread, several changes per commit; on PostgreSQL in a pool of connections. After
-a conflict the change is run again from the beginning. So it must have no effect except on the
-database; the result is that of the last run.
+a conflict, and if another change of the same commit fails, the change is run again from the
+beginning. So it must have no effect except on the database; the result is that of the last run.
 """
 
 from __future__ import annotations

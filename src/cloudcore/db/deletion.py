@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Column, ColumnElement, Table, bindparam, literal_column, select, tuple_
+from sqlalchemy import bindparam, literal_column, select, tuple_
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
+
+if TYPE_CHECKING:
+    from sqlalchemy import Column, ColumnElement
 
 BATCH: Final = 500
 """Maximum rows that one statement deletes."""
@@ -24,7 +27,6 @@ def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Statement:
     index should begin with the moment.
     """
     table = moment.table
-    assert isinstance(table, Table)
     before: ColumnElement[int] = bindparam("before")
     oldest = (
         select(*table.primary_key)

@@ -314,14 +314,29 @@ class _Writer:
 
     def _commit_group(self, group: list[Pending]) -> None:
         """Move accepted changes to `group`, running each in one transaction, and commit it."""
-        alone = len(self._accepted) == 1
         self._begin(relaxed=all(pending.relaxed for pending in self._accepted))
-        stop_at = time.monotonic() + GROUP_SECONDS
-        while self._accepted and (not group or time.monotonic() < stop_at):
-            group.append(self._accepted.popleft())
-            self._run_change(group[-1], alone=alone)
+        if not self._run_together(group):
+            self._raw.execute("BEGIN IMMEDIATE")
+            for pending in group:
+                self._run_apart(pending)
         if self._raw.in_transaction:
             self._raw.execute("COMMIT")
+
+    def _run_together(self, group: list[Pending]) -> bool:
+        """Run changes without savepoints, for each of which SQLite copies the pages it changes.
+
+        If one raises, roll back. Return False if others must be run again then, each apart.
+        """
+        stop_at = time.monotonic() + GROUP_SECONDS
+        while self._accepted and (not group or time.monotonic() < stop_at):
+            group.append(pending := self._accepted.popleft())
+            try:
+                self._run(pending)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+                pending.error = self._caused_by(error)
+                self._raw.execute("ROLLBACK")
+                return len(group) == 1
+        return True
 
     def _begin(self, *, relaxed: bool) -> None:
         if self._log_suspect:
@@ -333,20 +348,26 @@ class _Writer:
             self._relaxed = relaxed
         self._raw.execute("BEGIN IMMEDIATE")
 
-    def _run_change(self, pending: Pending, *, alone: bool) -> None:
-        """Run one change; if it raises, roll back only this change of the group."""
-        if not alone:
-            self._raw.execute("SAVEPOINT change")
+    def _run(self, pending: Pending) -> None:
+        pending.result = self._connection.run(pending.call)
+        pending.is_announced = self._connection.is_announced
+
+    def _run_apart(self, pending: Pending) -> None:
+        """Run one change of a group; if it raises, roll back only this one."""
+        pending.error = None
+        self._raw.execute("SAVEPOINT change")
         try:
-            pending.result = self._connection.run(pending.call)
-            pending.is_announced = self._connection.is_announced
-        except BaseException as error:
-            pending.error = _translated(error, self._path)
-            if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
-                raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
-            self._raw.execute("ROLLBACK" if alone else "ROLLBACK TO change")
-        if not alone:
-            self._raw.execute("RELEASE change")
+            self._run(pending)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            pending.error = self._caused_by(error)
+            self._raw.execute("ROLLBACK TO change")
+        self._raw.execute("RELEASE change")
+
+    def _caused_by(self, error: BaseException) -> BaseException:
+        """Return what a caller is told of an error; raise if that has ended the transaction."""
+        if not self._raw.in_transaction:  # errors such as a full disk end the whole transaction
+            raise sqlite3.OperationalError(f"the transaction was lost: {error}") from error
+        return _translated(error, self._path)
 
     def _fail_group(self, group: list[Pending], error: Exception) -> None:
         """Roll back a group that could not be committed, and give each caller the error."""

@@ -130,9 +130,13 @@ class Vocabulary:
         """The actions that policies of resources may name."""
         self.operations: Mapping[str, Sequence[ActionOperation]] = {}
         """The operations that take an action, by action; see `describe`."""
+        self._described: object = None
 
     def describe(self, operations: Iterable[tuple[str, ActionOperation]]) -> None:
-        """Set the operations, given with the action that each takes."""
+        """Set the operations, given with the action that each takes; once is enough."""
+        if operations is self._described:
+            return  # a forked worker shares what its parent has set
+        self._described = operations
         found: dict[str, list[ActionOperation]] = {}
         for action, operation in operations:
             found.setdefault(action, []).append(operation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, bindparam, literal_column, select, update
+from sqlalchemy import Select, bindparam, case, literal_column, select, update
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
@@ -43,6 +43,8 @@ class NewJob(NamedTuple):
     dedup_key: str | None = None
     """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
+    hastens: bool = False
+    """An unfinished job of this kind and key that waits for a later time is due at this one's."""
 
 
 class Job(NamedTuple):
@@ -73,29 +75,42 @@ def _columns() -> Select[Any]:
     return select(*(_j[name] for name in Job._fields))
 
 
+_new: Final = insert(jobs).values(
+    id=bindparam("id"),
+    kind=bindparam("kind"),
+    dedup_key=bindparam("dedup_key"),
+    account_id=bindparam("account_id"),
+    resource=bindparam("resource"),
+    state=sql("'queued'"),
+    arguments=bindparam("arguments"),
+    cursor=sql("'null'"),
+    attempts=sql("0"),
+    due_at=bindparam("due_at"),
+    created_at=bindparam("now"),
+    updated_at=bindparam("now"),
+)
 _ENQUEUE: Final = Statement(
-    insert(jobs)
-    .values(
-        id=bindparam("id"),
-        kind=bindparam("kind"),
-        dedup_key=bindparam("dedup_key"),
-        account_id=bindparam("account_id"),
-        resource=bindparam("resource"),
-        state=sql("'queued'"),
-        arguments=bindparam("arguments"),
-        cursor=sql("'null'"),
-        attempts=sql("0"),
-        due_at=bindparam("due_at"),
-        created_at=bindparam("now"),
-        updated_at=bindparam("now"),
-    )
     # A no-op update that returns and locks the existing row: see `enqueue`.
-    .on_conflict_do_update(
+    _new.on_conflict_do_update(
         index_elements=["kind", "dedup_key"],
         index_where=UNFINISHED,
         set_={"updated_at": _j.updated_at},
-    )
-    .returning(_j.id)
+    ).returning(_j.id)
+)
+_ENQUEUE_OR_HASTEN: Final = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["kind", "dedup_key"],
+        index_where=UNFINISHED,
+        set_={
+            "due_at": case(
+                (
+                    _j.lease_token.is_(None) & (_j.due_at > _new.excluded.due_at),
+                    _new.excluded.due_at,
+                ),
+                else_=_j.due_at,
+            )
+        },
+    ).returning(_j.id)
 )
 _FIND: Final = Statement(_columns().where(_j.id == bindparam("id")))
 _FIRST_DUE: Final = Statement(
@@ -177,13 +192,13 @@ _FORGET: Final = deletion(_j.finished_at)
 def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Enqueue a job in the transaction of its cause; return its id.
 
-    If a job of this kind and key is unfinished, return that one, unchanged. It is locked until
-    `tx` ends, so it cannot finish without seeing this transaction's writes. The commit wakes
-    this process's workers.
+    If a job of this kind and key is unfinished, return that one, unchanged unless `new` hastens it.
+    It is locked until `tx` ends, so it cannot finish without seeing this transaction's writes. The
+    commit wakes this process's workers.
     """
     tx.announce()
     row = tx.row(
-        _ENQUEUE,
+        _ENQUEUE_OR_HASTEN if new.hastens else _ENQUEUE,
         id=uuid7(now),
         kind=new.kind,
         dedup_key=new.dedup_key,

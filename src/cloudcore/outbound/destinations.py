@@ -1,7 +1,8 @@
 """Which URLs may be asked: users name them, and the install stands in a network that trusts it.
 
 Only https, and only addresses of the public internet. An operator lists what may be asked besides:
-an origin may have any address and may be plain HTTP; hosts in a network are asked over https.
+an origin may have any address and may be plain HTTP; hosts in a network are asked over https. One
+purpose, webhooks, takes plain HTTP too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Allowed(NamedTuple):
     origins: Sequence[str] = ()
     """As `origin_of` writes them."""
     networks: Sequence[Network] = ()
+    takes_plain_http: bool = False
+    """Whatever may be asked over https may be asked over http too."""
 
 
 class Destination(NamedTuple):
@@ -90,9 +93,9 @@ def check_url(url: str, allowed: Allowed) -> Destination:
     found = _parsed(url)
     if found.origin in allowed.origins:
         return found._replace(is_listed=True)
-    if found.scheme != "https":
+    if found.scheme != "https" and not allowed.takes_plain_http:
         raise NotAllowed("it is not https")
-    if found.port != _PORTS["https"] and (
+    if found.port != _PORTS[found.scheme] and (
         found.port <= _LAST_SYSTEM_PORT or found.port in _REFUSED_PORTS
     ):
         raise NotAllowed(f"port {found.port} is not one of HTTP")

@@ -137,6 +137,24 @@ class HttpClient:
         self._given_tls = tls
         self._idle = IdleConnections(max_idle)
 
+    async def vet(self, url: str) -> Destination:
+        """Return the destination of a URL, with the addresses of its host checked.
+
+        A name that cannot be resolved now passes: each connection checks again.
+
+        Raises:
+            NotAllowed: the URL or one of its addresses may not be asked.
+
+        """
+        destination = check_url(url, self.allowed)
+        try:
+            async with asyncio.timeout(self._limits.connect):
+                addresses = await self._addresses(destination)
+        except (TimeoutError, Unreachable):
+            return destination
+        check_addresses(destination, addresses, self.allowed)
+        return destination
+
     @asynccontextmanager
     async def request(
         self,

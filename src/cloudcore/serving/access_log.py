@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.serving.logs import timestamp
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.record import MAX_USER_AGENT, RequestRecord
+from cloudcore.serving.record import MAX_USER_AGENT, PLAIN_HTTP, RequestRecord
 
 FLUSH_SECONDS = 0.25
 MAX_PENDING = 50_000
@@ -46,6 +46,7 @@ class AccessLine(msgspec.Struct):
     duration_ms: float
     client: str
     principal: str
+    scheme: str
     user_agent: str
     source: str | UnsetType = UNSET
     """Name of the person or service account behind the principal."""
@@ -63,7 +64,7 @@ def loggable_query(query: bytes, logged: frozenset[bytes]) -> str:
     return _printable(b"&".join(kept), MAX_QUERY)
 
 
-def access_line(record: RequestRecord, planes: Planes) -> AccessLine:
+def access_line(record: RequestRecord, planes: Planes, scheme: str = "http") -> AccessLine:
     """Return the line for a finished request."""
     _, source, session_name = record.source or (None, None, None)
     logged = planes.planes[record.plane].logged_parameters
@@ -79,6 +80,7 @@ def access_line(record: RequestRecord, planes: Planes) -> AccessLine:
         round(record.seconds * 1000, 3),
         record.client,
         record.principal,
+        "http" if record.reason == PLAIN_HTTP else scheme,
         _printable_agent(record.user_agent),
         source or UNSET,
         session_name or UNSET,
@@ -146,8 +148,10 @@ class AccessLog:
     So a slow reader of standard error does not block the event loop.
     """
 
-    def __init__(self, planes: Planes, descriptor: int = 2) -> None:
+    def __init__(self, planes: Planes, descriptor: int = 2, scheme: str = "http") -> None:
+        """Write to `descriptor`; `scheme` is that of all requests."""
         self._planes = planes
+        self._scheme = scheme
         self._descriptor = descriptor
         self._batch_bytes = FILE_BYTES if _is_file(descriptor) else PIPE_BYTES
         self._records: deque[RequestRecord] = deque(maxlen=MAX_PENDING)
@@ -198,7 +202,7 @@ class AccessLog:
         alike = record.alike
         if alike is not None and alike.line is not None:
             return _line_again(record, *alike.line)
-        line = self._encoder.encode(access_line(record, self._planes)) + b"\n"
+        line = self._encoder.encode(access_line(record, self._planes, self._scheme)) + b"\n"
         if alike is not None:
             alike.line = _shared_parts(line)
         return line

@@ -62,5 +62,28 @@ def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Re
     async def again() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    rest = {name: value for name, value in extensions.items() if name != "entrepot.held_body"}
-    return {**scope, "extensions": rest}, again
+    return _without_held_body(scope), again
+
+
+def whole_again(
+    scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
+) -> tuple[Scope, Receive]:
+    """Return the scope and the messages of a request whose body was read, to be received anew.
+
+    Without its end, the client leaves again.
+    """
+    waiting: list[Message] = [
+        {"type": "http.request", "body": data, "more_body": not is_complete},
+        *(() if is_complete else ({"type": "http.disconnect"},)),
+    ]
+
+    async def again() -> Message:
+        return waiting.pop(0) if waiting else await receive()
+
+    return _without_held_body(scope), again
+
+
+def _without_held_body(scope: Scope) -> Scope:
+    held = "entrepot.held_body"
+    extensions = scope.get("extensions", {})
+    return {**scope, "extensions": {k: v for k, v in extensions.items() if k != held}}

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.tls_stream import TlsLoan
 
 CATCH_UP_BYTES = 16 * MIB
 """Bytes that a job whose client was not ready may be behind the others, and still come first."""
@@ -35,7 +36,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-def queued_bytes(sock: socket.socket, request: int) -> int:
+def queued_bytes(sock: socket.socket | TlsLoan, request: int) -> int:
     """Return the number of bytes in a socket's kernel queue, or 0 if unknown.
 
     `request` is ``FIONREAD`` for unread bytes, or ``TIOCOUTQ`` for bytes that the peer has not
@@ -136,7 +137,7 @@ class BulkJob(Generic[T]):
 
     The job owns `sock`, a duplicate of the connection's socket: the transport may close at
     any time and its descriptor be reused; the duplicate stays valid. It is closed only on the event
-    loop, after the thread no longer uses it.
+    loop, after the thread no longer uses it. Of a TLS connection it is the connection itself, lent.
     """
 
     writes = False  # which readiness of the socket the job waits for
@@ -146,12 +147,13 @@ class BulkJob(Generic[T]):
         loop: asyncio.AbstractEventLoop,
         pool: BulkPool,
         limits: ServerLimits,
-        sock: socket.socket | None,
+        sock: socket.socket | TlsLoan | None,
     ) -> None:
         self.loop = loop
         self.pool = pool
         self.limits = limits
         self.sock = sock
+        self.tls = sock.stream if isinstance(sock, TlsLoan) else None
         self.moved = 0  # bytes, to watch the progress
         self.turn: int | None = None  # when a thread takes it, by `BulkPool`
         self.waiting = False  # for the client, in a thread or parked
@@ -221,11 +223,16 @@ class BulkJob(Generic[T]):
         assert self.sock is not None
         self.waiting = True
         poller = select.poll()
-        poller.register(self.sock, select.POLLOUT if self.writes else select.POLLIN)
+        poller.register(self.sock, select.POLLOUT if self._waits_to_write else select.POLLIN)
         patience = 0 if self.pool.contended else self.limits.bulk_patience_seconds
         ready = bool(poller.poll(patience * 1000))
         self.waiting = not ready
         return ready
+
+    @property
+    def _waits_to_write(self) -> bool:
+        """Return True if the job waits for room in the socket, and not for bytes."""
+        return self.writes if self.tls is None else self.tls.waits_to_write
 
     def _park(self) -> None:
         if self.stopped:
@@ -233,7 +240,7 @@ class BulkJob(Generic[T]):
             return
         assert self.sock is not None
         self.waiting = self.parked = True
-        if self.writes:
+        if self._waits_to_write:
             self.loop.add_writer(self.sock, self._unpark)
         else:
             self.loop.add_reader(self.sock, self._unpark)
@@ -246,7 +253,7 @@ class BulkJob(Generic[T]):
     def _unwatch(self) -> None:
         assert self.sock is not None
         self.parked = False
-        if self.writes:
+        if self._waits_to_write:
             self.loop.remove_writer(self.sock)
         else:
             self.loop.remove_reader(self.sock)

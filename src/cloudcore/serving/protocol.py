@@ -7,7 +7,6 @@ import enum
 import os
 import socket
 import time
-from functools import partial
 from http import HTTPStatus
 from termios import TIOCOUTQ
 from typing import Any, cast
@@ -20,7 +19,7 @@ from cloudcore.serving.bulk import queued_bytes
 from cloudcore.serving.framing import FramingError
 from cloudcore.serving.giving import give_kept, keep_answer
 from cloudcore.serving.head import HeadError, HeadReader, RequestHead, check_partial
-from cloudcore.serving.record import TLS_HELLO, RequestRecord, record_of
+from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord, record_of
 from cloudcore.serving.refusal import (
     guess_host,
     guess_method,
@@ -30,6 +29,8 @@ from cloudcore.serving.refusal import (
 )
 from cloudcore.serving.request_body import SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
+from cloudcore.serving.tls_stream import TlsLoan
+from cloudcore.serving.tls_transport import TlsTransport
 from cloudcore.serving.worker import ServerWorker
 
 TLS_HANDSHAKE = 0x16
@@ -52,7 +53,7 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_deadline", "_drain_waiter", "_draining", "_reading", "_state", "_unsent",
-        "app_state", "application", "client", "closing", "cycle", "discarded", "loop",
+        "app_state", "application", "client", "closing", "cycle", "discarded", "is_tls", "loop",
         "peer_closed", "reader", "server", "server_state", "tasks", "transport", "worker",
         "write_paused",
     )  # fmt: skip
@@ -76,6 +77,7 @@ class HttpProtocol(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.cycle: RequestCycle | None = None
         self.closing = False
+        self.is_tls = False
         self.peer_closed = False
         self.write_paused = False
         self._state = ConnectionState.HEAD
@@ -93,6 +95,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start; a client that sends nothing is disconnected after `head_seconds`."""
         self.transport = cast("asyncio.Transport", transport)
+        self.is_tls = isinstance(transport, TlsTransport)
         # Any bytes that the kernel does not take at once pause the writer. So "not paused"
         # means that nothing is buffered, and files may be sent past the transport.
         self.transport.set_write_buffer_limits(high=0)
@@ -215,10 +218,16 @@ class HttpProtocol(asyncio.Protocol):
         number: int = self.transport.get_extra_info("socket").fileno()
         return number
 
-    def duplicate_socket(self) -> socket.socket | None:
-        """Return a duplicate of the socket for a bulk job, or None if the client has left."""
-        if self.transport.is_closing():
+    def lend_socket(self) -> socket.socket | TlsLoan | None:
+        """Return a duplicate of the socket for a bulk job, or None if the client has left.
+
+        A connection of TLS is lent itself: it must not be written to before the job ends.
+        """
+        transport = self.transport
+        if transport.is_closing():
             return None
+        if isinstance(transport, TlsTransport):
+            return transport.lend()
         ours = self.transport.get_extra_info("socket")
         return socket.socket(
             ours.family, socket.SOCK_STREAM, ours.proto, fileno=os.dup(ours.fileno())
@@ -288,6 +297,15 @@ class HttpProtocol(asyncio.Protocol):
         self.write(answer)
         plane, request_id = self.worker.planes.find(b""), str(uuid4())
         self._record_refusal(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
+        self._linger()
+
+    def refuse_plain(self, data: bytes) -> None:
+        """Answer plain HTTP, of which `data` are the first bytes, on a port of TLS, and close."""
+        self._buffer = data
+        self.refuse(HTTPStatus.BAD_REQUEST, PLAIN_HTTP)
+
+    def end_unanswered(self) -> None:
+        """Close a connection that never got to a request, once the client has left or had time."""
         self._linger()
 
     def record(self, cycle: RequestCycle) -> RequestRecord:
@@ -477,11 +495,6 @@ class HttpProtocol(asyncio.Protocol):
 
     def _host(self) -> str:
         return self.client[0] if self.client else ""
-
-
-def http_protocol(worker: ServerWorker) -> type[asyncio.Protocol]:
-    """Return a factory of `worker`'s connections for ``uvicorn.Config(http=...)``."""
-    return cast("type[asyncio.Protocol]", partial(HttpProtocol, worker))
 
 
 def _address(name: object) -> tuple[str, int] | None:

@@ -13,6 +13,7 @@ from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch, queued_
 from cloudcore.serving.foreseen_chunks import receive_foreseen
 from cloudcore.serving.framing import BodyFraming, ChunkedBody, CountedBody, FramingError
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.tls_stream import RECORD_BYTES, TlsLoan, TlsStream
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class ReceiveJob(BulkJob[T]):
         loop: asyncio.AbstractEventLoop,
         pool: BulkPool,
         limits: ServerLimits,
-        sock: socket.socket | None,
+        sock: socket.socket | TlsLoan | None,
         *,
         framing: BodyFraming,
         buffered: tuple[bytes, bytes],
@@ -130,8 +131,14 @@ class ReceiveJob(BulkJob[T]):
     def close(self) -> None:
         """See `BulkJob.close`."""
         if self.sock is not None and self._threshold != 1:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         super().close()
+
+    @property
+    def _socket(self) -> socket.socket | TlsStream:
+        """Return what is read: the socket, or the TLS over it."""
+        assert self.sock is not None
+        return self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
 
     def _receive(self, raw: bytearray) -> BulkStep:
         """Receive until the end of the body; if the job was stopped, until the socket is empty."""
@@ -139,7 +146,7 @@ class ReceiveJob(BulkJob[T]):
         start = self.moved
         while self.sock is not None and not self.framing.complete:
             try:
-                count = self._read(self.sock, raw)
+                count = self._read(self._socket, raw)
             except BlockingIOError:
                 if self.stopped:
                     break
@@ -171,14 +178,18 @@ class ReceiveJob(BulkJob[T]):
             used = self.framing.feed(data, end, self._unit.append)
             self.surplus = bytes(data[used:end])
 
-    def _read(self, sock: socket.socket, raw: bytearray) -> int:
+    def _read(self, sock: socket.socket | TlsStream, raw: bytearray) -> int:
         if isinstance(self.framing, CountedBody):
             room = self._unit.room()
             count = sock.recv_into(room, min(len(room), self.framing.remaining))
             self.framing.advance(count)
             self._unit.advance(count)
             return count
-        if isinstance(self.framing, ChunkedBody) and (foreseen := self.framing.foreseen):
+        if (
+            isinstance(sock, socket.socket)
+            and isinstance(self.framing, ChunkedBody)
+            and (foreseen := self.framing.foreseen)
+        ):
             room = self._unit.room()
             received = receive_foreseen(sock, self.framing, foreseen, room, raw)
             self._unit.advance(received.content)
@@ -195,7 +206,10 @@ class ReceiveJob(BulkJob[T]):
         threshold, and would never wake the job.
         """
         if isinstance(self.framing, CountedBody):
-            threshold = max(1, min(threshold, self.framing.remaining))
+            threshold = min(threshold, self.framing.remaining)
+            if self.tls is not None:  # up to a record may be within, still encrypted
+                threshold -= 2 * RECORD_BYTES
+            threshold = max(1, threshold)
             if self.sock is not None and threshold != self._threshold:
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
                 self._threshold = threshold

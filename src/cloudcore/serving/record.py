@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 TLS_HELLO: Final = "a TLS hello: this port speaks plain HTTP"
 """The reason of a record without a request: Go clients try TLS first."""
 
+PLAIN_HTTP: Final = "this port speaks TLS: use https://"
+"""The reason of a record, and the answer, of plain HTTP on a port of TLS."""
+
 MAX_USER_AGENT: Final = 256
 """Maximum bytes of a ``User-Agent`` in the record."""
 

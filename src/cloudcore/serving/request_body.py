@@ -94,6 +94,8 @@ class SocketBody:
         self._invite()
         connection = self._connection
         connection.pause_reading()
+        if connection.is_tls and connection.write_paused:  # a job would have to send the rest
+            await connection.drained()
         self._received -= len(self._decoded)
         buffered = (bytes(self._decoded), self._raw)
         self._decoded = b""
@@ -106,7 +108,7 @@ class SocketBody:
             connection.loop,
             worker.receivers,
             worker.limits,
-            None if here or has_ended or self.failure else connection.duplicate_socket(),
+            None if here or has_ended or self.failure else connection.lend_socket(),
             framing=self.framing,
             buffered=buffered,
             sink=sink,

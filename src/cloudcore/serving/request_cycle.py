@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
+from cloudcore.errors import PlatformError
 from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
 from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
@@ -104,7 +105,7 @@ class RequestCycle:
             "http_version": head.http_version,
             "server": connection.server,
             "client": connection.client,
-            "scheme": "http",
+            "scheme": "https" if connection.is_tls else "http",
             "method": head.method,
             "root_path": "",
             "path": unquote(path) if "%" in path else path,
@@ -126,6 +127,11 @@ class RequestCycle:
             await application(self.scope, self.receive, self.send)
             if not self.finished:
                 self._abandon("the application did not finish its response")
+        except PlatformError as error:  # after the head, or the application would have rendered it
+            more = {"request_id": self.request_id}
+            logger.warning("the response was cut off: %s", error.message, extra=more)
+            if not self.finished:
+                self._abandon("cut off")
         except Exception:
             logger.exception("request failed", extra={"request_id": self.request_id})
             if not self.finished:

@@ -2,7 +2,7 @@
 
 Small pieces are read from the page cache and sent together with the head. Medium ones are sent
 with ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
-clients go to the bulk threads.
+clients go to the bulk threads. What TLS encrypts is read instead, by the same rules.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import ServerLimits
+from cloudcore.serving.tls_stream import TlsLoan, TlsStream
 
 if TYPE_CHECKING:
     from cloudcore.serving.request_cycle import RequestCycle
@@ -33,7 +34,7 @@ class SendJob(BulkJob[bool]):
         loop: asyncio.AbstractEventLoop,
         pool: BulkPool,
         limits: ServerLimits,
-        sock: socket.socket,
+        sock: socket.socket | TlsLoan,
         *,
         file: int,
         offset: int,
@@ -45,13 +46,13 @@ class SendJob(BulkJob[bool]):
         self._offset = offset
         self._remaining = count
 
-    def advance(self, scratch: Scratch) -> BulkStep:  # noqa: ARG002 - sendfile needs no buffer
+    def advance(self, scratch: Scratch) -> BulkStep:
         """See `BulkJob.advance`."""
         assert self.sock is not None
         start = self.moved
         while self._remaining and not self.stopped:
             try:
-                sent = self._send(self.sock)
+                sent = self._send(self.sock, scratch.unit)
             except BlockingIOError:
                 if not self.wait_briefly():
                     return BulkStep.PARK
@@ -72,14 +73,22 @@ class SendJob(BulkJob[bool]):
         os.close(self._file)
         super().close()
 
-    def _send(self, sock: socket.socket) -> int:
-        count = min(self._remaining, self.limits.bulk_slice_bytes)
-        sent = os.sendfile(sock.fileno(), self._file, self._offset, count)
+    def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
+        if isinstance(sock, TlsLoan):
+            sent = self._encrypt(sock.stream, buffer)
+        else:
+            count = min(self._remaining, self.limits.bulk_slice_bytes)
+            sent = os.sendfile(sock.fileno(), self._file, self._offset, count)
         if not sent:
             raise FileEndedEarlyError
         self._offset += sent
         self._remaining -= sent
         return sent
+
+    def _encrypt(self, stream: TlsStream, buffer: memoryview) -> int:
+        count = min(self._remaining, stream.owed or stream.piece_bytes)
+        count = os.preadv(self._file, [buffer[:count]], self._offset)
+        return stream.send(buffer[:count]) if count else 0
 
 
 def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
@@ -120,6 +129,8 @@ async def send_piece(cycle: RequestCycle, head: bytes, file: int, offset: int, c
     if connection.write_paused:
         await connection.drained()
     if limits.inline_file_bytes < count <= limits.loop_file_bytes:
+        if connection.is_tls:
+            return await _encrypt_bursts(cycle, file, offset, count)
         return await _send_bursts(cycle, file, offset, count)
     return await _send_in_bulk(cycle, file, offset, count)
 
@@ -150,12 +161,36 @@ async def _send_bursts(cycle: RequestCycle, file: int, offset: int, count: int) 
     return True
 
 
+async def _encrypt_bursts(cycle: RequestCycle, file: int, offset: int, count: int) -> bool:
+    """Like `_send_bursts`, for a client of TLS."""
+    connection = cycle.connection
+    while count:
+        burst = bytearray(min(count, connection.worker.limits.burst_bytes))
+        if connection.is_closing():
+            return False
+        with memoryview(burst) as room:
+            cached = read_cached(file, offset, room)
+        if not cached:
+            return await _send_in_bulk(cycle, file, offset, count)
+        connection.write(burst)
+        cycle.sent += len(burst)
+        offset += len(burst)
+        count -= len(burst)
+        if connection.write_paused:
+            await connection.drained()
+            if count and not connection.is_closing():
+                return await _send_in_bulk(cycle, file, offset, count)
+        elif count:
+            await asyncio.sleep(0)
+    return not connection.is_closing()
+
+
 async def _send_in_bulk(
     cycle: RequestCycle, file: int, offset: int, count: int, *, full: bool = False
 ) -> bool:
     """Send from bulk threads; `full` means that the socket's buffer is full."""
     connection = cycle.connection
-    sock = connection.duplicate_socket()
+    sock = connection.lend_socket()
     if sock is None:
         return False
     worker = connection.worker

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.serving.bulk import BulkJob, BulkPool, BulkStep, Scratch
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.tls_stream import TlsLoan
 
 if TYPE_CHECKING:
     from cloudcore.serving.request_cycle import RequestCycle
@@ -41,7 +42,7 @@ class SendPartsJob(BulkJob[bool]):
         loop: asyncio.AbstractEventLoop,
         pool: BulkPool,
         limits: ServerLimits,
-        sock: socket.socket,
+        sock: socket.socket | TlsLoan,
         *,
         parts: Parts,
         count: int,
@@ -74,12 +75,15 @@ class SendPartsJob(BulkJob[bool]):
 
     def _send(self) -> BulkStep:
         assert self.sock is not None
+        sock = self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
         start = self.moved
         while self.moved < self._count and not self.stopped:
             if not self._part:
-                self._part = self._next()
+                self._part = self._next(0)
+            if self.tls is not None and len(self._part) < self.tls.owed:
+                self._part = self._joined(self.tls.owed)
             try:
-                sent = self.sock.send(self._part)
+                sent = sock.send(self._part)
             except BlockingIOError:
                 if not self.wait_briefly():
                     return BulkStep.PARK
@@ -92,13 +96,24 @@ class SendPartsJob(BulkJob[bool]):
                 return BulkStep.YIELD
         return BulkStep.DONE
 
-    def _next(self) -> memoryview:
+    def _joined(self, least: int) -> memoryview:
+        """Return the current part with so many of the next ones that it has `least` bytes.
+
+        What TLS has begun to send may span two parts, if they were dropped and made again.
+        """
+        joined = bytearray(self._part)
+        while len(joined) < least:
+            joined += self._next(len(joined))
+        return memoryview(joined)
+
+    def _next(self, held: int) -> memoryview:
+        """Return the part behind the first `held` bytes that are not sent."""
         if self._iterator is None:
-            self._iterator = self._parts(self.moved)
+            self._iterator = self._parts(self.moved + held)
         part = next(self._iterator, None)
         if not part:
             raise BodyEndedEarlyError
-        return part[: self._count - self.moved]
+        return part[: self._count - self.moved - held]
 
     def _keep(self) -> None:
         if self.pool.keep(KEPT_BYTES) <= self.limits.parked_bytes:
@@ -121,7 +136,7 @@ async def send_parts(cycle: RequestCycle, head: bytes, parts: Parts, count: int)
     connection.write(head)
     if connection.write_paused:
         await connection.drained()
-    sock = connection.duplicate_socket()
+    sock = connection.lend_socket()
     if sock is None:
         return False
     worker = connection.worker

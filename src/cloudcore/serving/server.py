@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import os
 import resource
@@ -14,25 +13,31 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
-import uvicorn
 import uvicorn.lifespan.on  # which uvicorn would load in each worker
+import uvicorn.server
+from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from cloudcore.serving import shared_memory
 from cloudcore.serving.access_log import AccessLog
+from cloudcore.serving.connecting import http_protocol
 from cloudcore.serving.counters import Counter, Counters
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import PLAIN, Planes
-from cloudcore.serving.protocol import HttpProtocol, http_protocol
+from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
-from cloudcore.serving.watched import Watched, measure_nothing
+from cloudcore.serving.tls_files import TlsIdentity, load_tls
+from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls_serving import ServedTls
+from cloudcore.serving.watched import Gauge, Watched, measure_nothing
 from cloudcore.serving.worker import ServerWorker
 
 logger = logging.getLogger("cloudcore.serving")
@@ -44,6 +49,8 @@ JOB_GRACE_SECONDS = 2.0
 APPLICATION_GRACE_SECONDS = 2.0
 TICKS_OF_KEPT = 100
 """Ticks, of a tenth of a second, between the times at which kept answers that ended are dropped."""
+TICKS_OF_TLS = 10
+"""Ticks between the times at which the files of the certificate are looked at."""
 EXIT_GRACE_SECONDS = 4.5
 """Seconds after the drain in which a process must end by itself."""
 SWITCH_SECONDS = 0.0005
@@ -67,6 +74,7 @@ class Service:
     metrics_listener: socket.socket | None
     access_log: bool
     loop: LoopName
+    tls: tuple[TlsFiles, TlsIdentity] | None = None
 
 
 def run(
@@ -82,6 +90,7 @@ def run(
     on_ready: Callable[[str], None] | None = None,
     access_log: bool = True,
     loop: LoopName = "uvloop",
+    tls: TlsFiles | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
 
@@ -89,13 +98,19 @@ def run(
     process and share what it has loaded: it must have no threads and no open databases. `planes`
     are those that the application dispatches to, `watched` what it counts besides requests.
     `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
-    free one.
+    free one. With `tls`, connections are encrypted, and a certificate renewed in its files is
+    served.
+
+    Raises:
+        TlsFilesError: the certificate cannot be served.
+
     """
+    identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
     listener = bind(host, port)
     url_host = f"[{host}]" if ":" in host else host
-    url = f"http://{url_host}:{listener.getsockname()[1]}"
+    url = f"{'http' if tls is None else 'https'}://{url_host}:{listener.getsockname()[1]}"
     service = Service(
         app_factory,
         listener,
@@ -105,6 +120,7 @@ def run(
         bind(*metrics_bind) if metrics_bind else None,
         access_log,
         loop,
+        identity,
     )
 
     def ready() -> None:
@@ -116,7 +132,10 @@ def run(
     _load(service)
     patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
     sockets = [listener, *([service.metrics_listener] if service.metrics_listener else [])]
-    return Supervisor(functools.partial(serve, service), workers, sockets, patience).run(ready)
+    supervisor = Supervisor(
+        functools.partial(serve, service), workers, sockets, patience, reloads=tls is not None
+    )
+    return supervisor.run(ready)
 
 
 def _load(service: Service) -> None:
@@ -153,15 +172,17 @@ def raise_descriptor_limit() -> int:
 def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    access_log = AccessLog(service.planes) if service.access_log else None
+    scheme = "http" if service.tls is None else "https"
+    access_log = AccessLog(service.planes, scheme=scheme) if service.access_log else None
     counter = service.counters.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
-    worker = ServerWorker(service.planes, service.limits, *observers)
+    tls = None if service.tls is None else ServedTls(*service.tls, counter.count)
+    worker = ServerWorker(service.planes, service.limits, *observers, tls=tls)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
         application.on_damage = counter.count_damage
         application.on_event = counter.count
-    config = uvicorn.Config(
+    config = Config(
         application,
         http=http_protocol(worker),
         ws="none",
@@ -189,12 +210,12 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     return 0
 
 
-class Server(uvicorn.Server):
+class Server(uvicorn.server.Server):
     """A uvicorn server whose drain has a time limit."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         service: Service,
         worker: ServerWorker,
         counter: Counter,
@@ -218,6 +239,8 @@ class Server(uvicorn.Server):
             for sig in (signal.SIGTERM, signal.SIGINT)
             if signal.getsignal(sig) is not signal.SIG_IGN
         }
+        if self._worker.tls is not None:
+            previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._reload)
         try:
             yield
         finally:
@@ -229,6 +252,10 @@ class Server(uvicorn.Server):
             _end_process_after(self._service.limits.shutdown_seconds + EXIT_GRACE_SECONDS)
         self.handle_exit(sig, frame)
 
+    def _reload(self, sig: int, frame: Any) -> None:  # noqa: ANN401, ARG002 - signal's own signature
+        if self._worker.tls is not None:
+            self._worker.tls.is_asked = True
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start uvicorn, then the metrics address; call `on_ready` when both accept connections."""
         await super().startup(sockets)
@@ -236,27 +263,34 @@ class Server(uvicorn.Server):
             self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
-        gc.collect()
-        gc.freeze()  # objects from start-up stay; exclude them from garbage collections
+        shared_memory.begin()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
         config = cast(
-            "uvicorn.Config",
-            SimpleNamespace(loaded_app=MetricsApplication(self._service.counters, self._measure)),
+            "Config",
+            SimpleNamespace(
+                loaded_app=MetricsApplication(self._service.counters, self._measure_all)
+            ),
         )
         connect = functools.partial(
             HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}
         )
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
 
+    async def _measure_all(self) -> Sequence[Gauge]:
+        tls = self._worker.tls
+        return [*await self._measure(), *(() if tls is None else (tls.gauge(),))]
+
     async def on_tick(self, counter: int) -> bool:
         """Run uvicorn's tick (ten times a second), and publish the counters."""
         kept = self._worker.kept
         if kept is not None and not counter % TICKS_OF_KEPT:
             kept.drop_ended()
+        if self._worker.tls is not None and not counter % TICKS_OF_TLS:
+            self._worker.tls.check()
         self._counter.publish(len(self.server_state.tasks), kept)
         return await super().on_tick(counter)
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
@@ -23,6 +28,9 @@ _MOST_BYTES: Final = 8 << 20
 """Bytes of blocks of one size after which another allocator must be in the place of pymalloc."""
 _LARGEST_HOLE: Final = 64 << 10
 _MARGIN: Final = 8 << 10
+_MAPPINGS: Final = Path("/proc/self/smaps")
+_MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)", re.MULTILINE)
+_WRITTEN: Final = re.compile(r"^Anonymous: +(\d+)", re.MULTILINE)
 
 
 def limit_arenas() -> None:
@@ -38,10 +46,21 @@ def limit_arenas() -> None:
 
 def settle() -> None:
     """Prepare the memory of this process for forks; call it after everything is loaded."""
+    sys._clear_type_cache()  # it refers to names, which a worker would soon replace by others
     gc.collect()
     gc.freeze()  # the collector leaves alone what is there now
+    _unmap_code()
     _fill_pools()
     _fill_heap()
+
+
+def begin() -> None:
+    """Give back what the start of a worker has freed; objects from the start stay uncollected."""
+    gc.collect()
+    gc.freeze()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def _fill_pools() -> None:
@@ -76,3 +95,26 @@ def _fill_heap() -> None:
         if not found or found >= end:  # there is no hole of this size any more
             libc.free(found)
             size -= max(16, size >> 4)
+
+
+def _unmap_code() -> None:
+    """Let the kernel unmap the code of libraries, of which some ran only while they were loaded.
+
+    What is needed again, it maps again, from its page cache. Nothing is unmapped that was written,
+    such as the addresses that the dynamic linker has put into tables.
+    """
+    if not _MAPPINGS.exists() or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for start, size in tuple(_unwritten_code(_MAPPINGS.read_text())):
+        libc.madvise(start, size, mmap.MADV_DONTNEED)
+
+
+def _unwritten_code(smaps: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and size of each part of a file that this process has only read."""
+    for found in _MAPPING.finditer(smaps):
+        start, end, rights, inode = found.groups()
+        written = _WRITTEN.search(smaps, found.end())
+        if rights in ("r-xp", "r--p") and inode != "0" and written and written[1] == "0":
+            yield int(start, 16), int(end, 16) - int(start, 16)

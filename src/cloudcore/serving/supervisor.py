@@ -45,9 +45,19 @@ class Supervisor:
     """Forks and watches workers; has no threads, event loop or application itself."""
 
     def __init__(
-        self, work: Work, workers: int, sockets: Sequence[socket.socket], patience: float
+        self,
+        work: Work,
+        workers: int,
+        sockets: Sequence[socket.socket],
+        patience: float,
+        *,
+        reloads: bool = False,
     ) -> None:
-        """Close `sockets` when stopping; kill workers `patience` seconds after SIGTERM."""
+        """Close `sockets` when stopping; kill workers `patience` seconds after SIGTERM.
+
+        If the work `reloads` on SIGHUP, pass that on; else it ends the process, as usual.
+        """
+        self._watched = (*WATCHED, signal.SIGHUP) if reloads else WATCHED
         self._work = work
         self._slots = range(workers)
         self._sockets = sockets
@@ -59,14 +69,17 @@ class Supervisor:
 
     def run(self, on_ready: Callable[[], None]) -> int:
         """Keep the workers running until a signal; return the exit status."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         settle()
         for slot in self._slots:
             self._fork(slot)
         while True:
             tick = TICK_SECONDS if self._reported else STARTING_TICK_SECONDS
-            received = signal.sigtimedwait(WATCHED, tick)
-            if received is not None and received.si_signo != signal.SIGCHLD:
+            received = signal.sigtimedwait(self._watched, tick)
+            if received is not None and received.si_signo == signal.SIGHUP:
+                for worker in self._workers.values():
+                    os.kill(worker.pid, signal.SIGHUP)
+            elif received is not None and received.si_signo != signal.SIGCHLD:
                 return self._stop()
             self._note_ready(on_ready)
             if not self._replace_dead():
@@ -88,7 +101,9 @@ class Supervisor:
         try:
             # A terminal sends SIGINT to all processes; the supervisor sends SIGTERM to the workers.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+            if signal.SIGHUP in self._watched:  # until it serves, it has nothing to load again
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._watched)
             os.close(self._lifeline[1])
             threading.Thread(target=_end_with_parent, args=self._lifeline[:1], daemon=True).start()
             status = self._work(slot, functools.partial(os.write, ready_pipe, b"1"))

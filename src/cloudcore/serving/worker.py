@@ -12,11 +12,13 @@ from cloudcore.serving.bulk import BulkPool
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.response import HeaderNames
+from cloudcore.serving.tls_stream import MOST_PIECE_BYTES
 from cloudcore.serving.unsent import Unsent
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept import KeptAnswers
     from cloudcore.serving.record import RequestRecord
+    from cloudcore.serving.tls_serving import ServedTls
 
 
 class Sweepable(Protocol):
@@ -34,9 +36,14 @@ class ServerWorker:
     """Limits, bulk threads and the timer of a worker process."""
 
     def __init__(
-        self, planes: Planes, limits: ServerLimits | None = None, *observers: Observer
+        self,
+        planes: Planes,
+        limits: ServerLimits | None = None,
+        *observers: Observer,
+        tls: ServedTls | None = None,
     ) -> None:
         """Store `limits`; every observer is called with each finished request."""
+        self.tls = tls
         self.planes = planes
         self.limits = limits or ServerLimits()
         self.observers = observers
@@ -47,7 +54,9 @@ class ServerWorker:
         """Answers that may be given again without the application."""
         self.unsent = Unsent(self.limits.unsent_bytes)
         self.receivers = BulkPool("bulk-receive", self.limits.receive_threads, UNIT_BYTES)
-        self.senders = BulkPool("bulk-send", self.limits.send_threads)
+        self.senders = BulkPool(
+            "bulk-send", self.limits.send_threads, 0 if tls is None else MOST_PIECE_BYTES
+        )
         self._common: tuple[Any, bytes] = (None, b"")
         self._timer: asyncio.TimerHandle | None = None
 

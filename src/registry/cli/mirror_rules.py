@@ -10,6 +10,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
 from registry.cli.references import parse_typed_reference
 from registry.cli.rights.lookup import Kind
+from registry.oci.media_types import DOCKER_MANIFEST_LIST, OCI_INDEX
 
 RULE: Final = Kind(
     "mirror",
@@ -19,6 +20,8 @@ RULE: Final = Kind(
     "pull_through_cache_rules",
     name="prefix",
 )
+
+_INDEXES: Final = (OCI_INDEX, DOCKER_MANIFEST_LIST)
 
 
 class MirroredImage(NamedTuple):
@@ -71,8 +74,10 @@ def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
 
 
 def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
-    """Return True if a child of an index is of one of the platforms."""
-    if platforms is None:
+    """Return True if a child of an index is of one of the platforms, or an index for any."""
+    if platforms is None or (
+        descriptor.get("mediaType") in _INDEXES and not descriptor.get("platform")
+    ):
         return True
     platform = descriptor.get("platform") or {}
     short = f"{platform.get('os')}/{platform.get('architecture')}"

@@ -126,11 +126,9 @@ class _Puller:
     def pull(self, platforms: frozenset[str] | None) -> None:
         """Pull the image for these platforms; None: for all."""
         top = self._manifest(self._image.reference)
-        manifests = [top]
-        children = [each for each in _descriptors(top, "manifests") if is_wanted(each, platforms)]
-        if not children and top.get("manifests"):
+        manifests = [top, *self._below(top, platforms)]
+        if top.get("manifests") and all("manifests" in each for each in manifests):
             raise CommandFailure("the image is for other platforms; --platform all pulls them")
-        manifests += [self._manifest(str(each["digest"])) for each in children]
         blobs = {
             str(each["digest"])
             for manifest in manifests
@@ -144,6 +142,20 @@ class _Puller:
             for _ in threads.map(self._blob, sorted(blobs)):
                 self.found["blobs"] += 1
         self.found["size_bytes"] = self._size
+
+    def _below(
+        self, index: dict[str, Any], platforms: frozenset[str] | None
+    ) -> list[dict[str, Any]]:
+        """Pull all that is wanted under an index, each manifest once; return it."""
+        found: dict[str, dict[str, Any]] = {}
+        waiting = [index]
+        while waiting:
+            for each in _descriptors(waiting.pop(), "manifests"):
+                digest = str(each["digest"])
+                if digest not in found and is_wanted(each, platforms):
+                    found[digest] = self._manifest(digest)
+                    waiting.append(found[digest])
+        return list(found.values())
 
     def _manifest(self, reference: str) -> dict[str, Any]:
         def read(response: HTTPResponse) -> tuple[str | None, bytes]:

@@ -12,6 +12,7 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
+from cloudcore.serving.tls_files import TlsFilesError
 from registry.main import Edition, Registry
 from registry.planes import PLANES
 from registry.settings import Settings, SettingsError
@@ -41,7 +42,10 @@ def serve_application(
             workers=settings.workers,
             metrics_bind=settings.metrics_address,
             on_ready=on_ready,
+            tls=settings.tls,
         )
+    except TlsFilesError as error:
+        raise SettingsError(str(error)) from None
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

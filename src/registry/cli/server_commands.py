@@ -25,7 +25,7 @@ _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY"
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``serve``, ``fsck``, and what gives lost access back."""
+    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and what gives lost access back."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -90,6 +90,12 @@ def add_parsers(commands: Verbs) -> None:
     add_allowed_hosts(serve)
     add_data(serve)
     serve.set_defaults(run=_serve)
+    ready = commands.add_parser(
+        "ready", help="ask the server on this machine whether it can serve; exit 1 if not"
+    )
+    add_serving(ready)
+    add_data(ready)
+    ready.set_defaults(run=_ready)
     fsck = commands.add_parser(
         "fsck", help="compare the blob store with the metadata; exit 1 when anything is wrong"
     )
@@ -138,6 +144,12 @@ def add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="address to listen on (127.0.0.1)")
     command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (5000)")
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (1)")
+    command.add_argument(
+        "--tls-certificate",
+        metavar="FILE",
+        help="serve TLS with this certificate, PEM, its issuers' behind it (plain HTTP)",
+    )
+    command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, PEM")
     command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
 
 
@@ -184,9 +196,10 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _dev(options: argparse.Namespace) -> int:
+    settings = _to_serve(options)
     from registry.cli.dev import run_dev  # noqa: PLC0415
 
-    return run_dev(settings_of(options))
+    return run_dev(settings)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -221,9 +234,26 @@ def _restore_admin(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    settings = _to_serve(options)
     from registry.cli.serve import run_serve  # noqa: PLC0415
 
-    return run_serve(settings_of(options))
+    return run_serve(settings)
+
+
+def _to_serve(options: argparse.Namespace) -> Settings:
+    """Return the settings; if there are workers to fork, keep out what they need not load."""
+    settings = settings_of(options)
+    if settings.workers > 1:
+        from registry.cli.lean_start import start_lean  # noqa: PLC0415
+
+        start_lean(settings.database)
+    return settings
+
+
+def _ready(options: argparse.Namespace) -> int:
+    from registry.cli.ready import run_ready  # noqa: PLC0415
+
+    return run_ready(settings_of(options))
 
 
 def _fsck(options: argparse.Namespace) -> int:

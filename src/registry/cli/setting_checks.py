@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.kms.aws import AwsMissing, AwsProvider
+from cloudcore.serving.tls_files import TlsFilesError, load_tls
 from registry.settings import Settings, SettingsError
 
 
@@ -20,6 +22,11 @@ def refusals(settings: Settings) -> Iterator[str]:
         settings.check_has_url()
     except SettingsError as error:
         yield f"host: {error}"
+    if settings.tls is not None:
+        try:
+            load_tls(settings.tls, time.time())
+        except TlsFilesError as error:
+            yield f"tls_certificate: {error}"
     metrics = settings.metrics_address
     for name, host in (("host", settings.host), ("metrics", metrics[0] if metrics else None)):
         if host is not None and (problem := _address_problem(host)):

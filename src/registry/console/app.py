@@ -60,6 +60,7 @@ from registry.console.pages import (
     simulator,
     storage,
     tags,
+    topics,
 )
 from registry.console.paths import CONSOLE
 from registry.console.rendering import template_engine
@@ -85,6 +86,7 @@ ROUTES: Final = [
     *storage.HANDLERS,
     *settings.HANDLERS,
     *event_rules.HANDLERS,
+    *topics.HANDLERS,
     *mirrors.HANDLERS,
     *keys.HANDLERS,
     *queues.HANDLERS,

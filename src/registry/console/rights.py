@@ -58,7 +58,15 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "registry:UpdatePullThroughCacheRule",
     ),
     "registry-settings": ("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
-    "topic": ("notifications:Publish",),
+    "topic": (
+        "notifications:CreateTopic",
+        "notifications:DeleteSubscription",
+        "notifications:DeleteTopic",
+        "notifications:ListTopics",
+        "notifications:Publish",
+        "notifications:ResendConfirmation",
+        "notifications:Subscribe",
+    ),
     "key": (
         "kms:CancelKeyDeletion",
         "kms:CreateKey",

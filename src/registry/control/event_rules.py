@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from litestar import delete, get, post
 from litestar.di import NamedDependency
@@ -11,8 +11,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -20,6 +22,8 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
+from registry.services.context import ServiceContext
+from registry.services.event_topics import NamedTopic
 from registry.services.resource_kinds import PUBLISH
 
 _PATH: Final = "/v1/event-rules"
@@ -40,12 +44,24 @@ class CreateEventRule(RequestBody):
 
 
 class TopicReference(ResponseBody):
-    """A reference to a topic, which need not exist yet."""
+    """A reference to a topic, which may have been deleted."""
 
     id: Uuid | None
-    """Null where only the topic's name is known."""
+    """Null if there is no such topic; see the rule's `faults`."""
     crn: str
     name: str
+
+
+class EventRuleFault(ResponseBody):
+    """Something that keeps a rule from working, counted."""
+
+    code: Literal["TOPIC_MISSING"]
+    severity: Literal["error"]
+    message: str
+    details: dict[str, str]
+    first_at: RFC3339
+    last_at: RFC3339
+    occurrences: int
 
 
 class EventRuleAnswer(ResponseBody):
@@ -56,6 +72,8 @@ class EventRuleAnswer(ResponseBody):
     topic: TopicReference
     event_types: Sequence[str]
     repository_prefix: str
+    faults: Sequence[EventRuleFault]
+    """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for one of its name."""
     created_at: RFC3339
 
 
@@ -76,19 +94,37 @@ def _crn(ctx: RequestContext, account_id: str, rule_id: str) -> str:
     return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
 
 
-def _answer(ctx: RequestContext, rule: EventRule) -> EventRuleAnswer:
+def _faults(rule: EventRule, topic: NamedTopic) -> list[EventRuleFault]:
+    if topic.id is not None:
+        return []
+    first_at = topic.missing_since or rule.created_at
+    return [
+        EventRuleFault(
+            code="TOPIC_MISSING",
+            severity="error",
+            message="there is no such topic; events wait for one of its name",
+            details={"waiting": str(topic.waiting)},
+            first_at=rfc3339(first_at),
+            last_at=rfc3339(topic.missing_at or first_at),
+            occurrences=max(1, topic.waiting),
+        )
+    ]
+
+
+def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRuleAnswer:
     return EventRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.id),
-        topic=TopicReference(id=None, crn=rule.topic, name=Crn.parse(rule.topic).name),
+        topic=TopicReference(id=topic.id, crn=rule.topic, name=Crn.parse(rule.topic).name),
         event_types=rule.event_types,
         repository_prefix=rule.repository_prefix,
+        faults=_faults(rule, topic),
         created_at=rfc3339(rule.created_at),
     )
 
 
-def _one(ctx: RequestContext, rule: EventRule) -> OneEventRule:
-    return OneEventRule(event_rule=_answer(ctx, rule))
+def _one(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> OneEventRule:
+    return OneEventRule(event_rule=_answer(ctx, rule, topic))
 
 
 @post(
@@ -97,9 +133,11 @@ def _one(ctx: RequestContext, rule: EventRule) -> OneEventRule:
     opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (409,)},
 )
 async def create_event_rule(
-    data: JSONBody[CreateEventRule], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateEventRule],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> Reply[OneEventRule]:
-    """Send events to a topic, to which the caller itself must be allowed to publish."""
+    """Send events to a topic that exists, to which the caller must be allowed to publish."""
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
     ctx.authorize(_crn(ctx, account_id, rule_id))
@@ -116,31 +154,44 @@ async def create_event_rule(
         repository_prefix=data.repository_prefix,
         created_at=ctx.clock(),
     )
+
+    def create(tx: Connection) -> tuple[EventRule, NamedTopic]:
+        return event_rules.create_rule(tx, rule, needs.find_topics)
+
     return await ctx.commit(
-        event_rules.create_rule,
-        rule,
-        wrap=lambda made: _one(ctx, made),
-        location=lambda made: f"{_PATH}/{made.id}",
+        create,
+        wrap=lambda made: _one(ctx, *made),
+        location=lambda made: f"{_PATH}/{made[0].id}",
     )
 
 
 @get(_PATH, opt={"action": "registry:DescribeEventRules", "query": PageQuery})
-async def list_event_rules(ctx: NamedDependency[RequestContext]) -> ManyEventRules:
+async def list_event_rules(
+    ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+) -> ManyEventRules:
     """List the account's event rules, the oldest first."""
     account_id = account_of(ctx)
     ctx.authorize(_crn(ctx, account_id, "*"))
     found, meta = await read_page(
         ctx, ctx.query(PageQuery), list_rules, count_rules, account_id, key=lambda rule: rule.id
     )
-    return ManyEventRules(event_rules=[_answer(ctx, rule) for rule in found], meta=meta)
+    named = sorted({rule.topic for rule in found})
+    topics = await ctx.database.read(needs.find_topics, account_id, named)
+    return ManyEventRules(
+        event_rules=[_answer(ctx, rule, topics[rule.topic]) for rule in found], meta=meta
+    )
 
 
 @get(_ONE, opt={"action": "registry:DescribeEventRules"})
 async def get_event_rule(
-    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    event_rule_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
 ) -> OneEventRule:
-    """Return an event rule."""
-    return _one(ctx, await _authorized(ctx, event_rule_id))
+    """Return an event rule; a topic that was deleted is a fault of it."""
+    rule = await _authorized(ctx, event_rule_id)
+    topics = await ctx.database.read(needs.find_topics, rule.account_id, [rule.topic])
+    return _one(ctx, rule, topics[rule.topic])
 
 
 @delete(_ONE, opt={"action": "registry:DeleteEventRule"})

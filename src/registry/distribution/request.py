@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cloudcore.serving.body import Receive, Scope, Sink, receive_into
 from cloudcore.serving.body_budget import BODIES
-from cloudcore.serving.body_start import Begun, begun_again, read_few
+from cloudcore.serving.body_start import Begun, begun_again, read_few, whole_again
 from cloudcore.serving.kept import EXTENSION as KEEP
 from registry.distribution.auth import Grant
 from registry.distribution.query import Query
@@ -98,3 +98,9 @@ class DataPlaneRequest:
             self.scope, self.receive = begun_again(self.scope, self.receive, few)
             return None
         return FewBytes(*few)
+
+    def give_back(self, few: FewBytes) -> None:
+        """Take back what `read_few` has returned: the body can be read or moved once more."""
+        self.scope, self.receive = whole_again(
+            self.scope, self.receive, few.data, is_complete=few.is_complete
+        )

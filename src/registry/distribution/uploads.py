@@ -114,7 +114,8 @@ def _span(request: DataPlaneRequest) -> Span | None:
 
 
 def _chunk(request: DataPlaneRequest, span: Span | None = None) -> Chunk:
-    return Chunk(request.body, request.content_length, span, request.read_few)
+    length = request.content_length
+    return Chunk(request.body, length, span, request.read_few, request.give_back)
 
 
 def _upload_id(request: DataPlaneRequest) -> str:

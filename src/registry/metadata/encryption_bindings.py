@@ -99,6 +99,8 @@ OF_PLATFORM: Final = (
     .scalar_subquery()
 )
 """The id of the platform key of ``:account_id``, or null if it has none yet."""
+EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM)
+"""The id of the key that ``:repository_id`` of ``:account_id`` writes under."""
 _EFFECTIVE: Final = Statement(
     select(
         _k.id,
@@ -111,7 +113,7 @@ _EFFECTIVE: Final = Statement(
         _k.current_version,
     ).where(
         _k.account_id == bindparam("account_id"),
-        _k.id == func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM),
+        _k.id == EFFECTIVE_ID,
     )
 )
 _EFFECTIVE_OF_MANY: Final = Statement(

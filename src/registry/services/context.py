@@ -17,7 +17,9 @@ from registry.metadata.images.manifests import StoredManifest
 from registry.services.blobs.broken_wraps import BrokenWraps
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
+from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
+from registry.services.event_topics import FindTopics, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
@@ -56,6 +58,8 @@ class ServiceContext:
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     upload_ids: UploadIds = field(default_factory=UploadIds)
+    places: WritingPlaces = field(default_factory=WritingPlaces)
+    """Where small pushes have just written."""
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
     upstream: Upstream | None = None
@@ -78,6 +82,8 @@ class ServiceContext:
     """Counts an event (`registry.counted`)."""
     fills: Fills = field(default_factory=Fills)
     """What is being fetched from upstream registries."""
+    find_topics: FindTopics = no_topics
+    """Tells event rules which topics exist."""
 
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None

@@ -18,6 +18,7 @@ from registry.metadata import event_rules
 from registry.metadata.event_rules import EventRule
 from registry.oci.reference import parse_name
 from registry.services import events
+from registry.services.event_topics import FindTopics, NamedTopic
 
 MAX_RULES: Final = 50
 """The most rules that an account can have; every change of its repositories is matched with all."""
@@ -60,7 +61,7 @@ def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
 def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
     """Return the CRN `text` of a topic of this account and region, with the account given by id.
 
-    The topic need not exist; the notifications family decides that.
+    Whether it exists is seen when the rule is created.
 
     Raises:
         InvalidInput: it is not the CRN of a topic, or is in another account or region.
@@ -87,14 +88,22 @@ def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
     return str(crn._replace(account=account_id))
 
 
-def create_rule(tx: Connection, rule: EventRule) -> EventRule:
-    """Add a rule and return it.
+def create_rule(
+    tx: Connection, rule: EventRule, find_topics: FindTopics
+) -> tuple[EventRule, NamedTopic]:
+    """Add a rule and return it, with its topic.
 
     Raises:
+        InvalidInput: there is no such topic.
         Conflict: the account has an equal rule.
         QuotaExceeded: the account has `MAX_RULES` rules.
 
     """
+    topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
+    if topic.id is None:
+        raise InvalidInput(
+            "there is no such topic; create it first", field="topic", reason="not_found"
+        )
     event_rules.lock_account(tx, rule.account_id)
     there = event_rules.find_rules(tx, rule.account_id).rules
     for other in there:
@@ -108,7 +117,7 @@ def create_rule(tx: Connection, rule: EventRule) -> EventRule:
             used=len(there),
         )
     event_rules.add_rule(tx, rule)
-    return rule
+    return rule, topic
 
 
 def get_rule(tx: Connection, account_id: str, rule_id: str) -> EventRule:

@@ -79,6 +79,8 @@ class Remote(NamedTuple):
     repository: str
     """The name at the upstream, with the rule's upstream prefix."""
     credential: Credential | None
+    is_locked: bool = False
+    """True if its credential cannot be opened: then it is not asked."""
 
 
 class ManifestHead(NamedTuple):

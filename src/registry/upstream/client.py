@@ -31,6 +31,7 @@ from registry.upstream.base import (
     Remote,
     UpstreamBroken,
     UpstreamFailed,
+    UpstreamRefused,
 )
 from registry.upstream.exchange import Exchange, Request
 from registry.upstream.failures import failure_of, told
@@ -43,6 +44,7 @@ _OK: Final = frozenset({200})
 _OK_OR_SAME: Final = frozenset({200, 304})
 _WHOLE_OR_PART: Final = frozenset({200, 206})
 _NO_SUCH_API: Final = frozenset({400, 404, 405, 406, 501})
+_NOT_ALLOWED: Final = 405
 _REFUSED_ELSEWHERE: Final = (401, 403)
 MAX_PAGES: Final = 20
 """The most pages of referrers that are read."""
@@ -60,6 +62,7 @@ class RegistryClient:
 
         It asks also when the upstream is left alone for a while.
         """
+        await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
         with suppress(UpstreamFailed):
             await self._watch.check(remote)  # a success is noted if it was left alone
@@ -80,17 +83,25 @@ class RegistryClient:
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None
     ) -> ManifestHead | None:
-        """Return what the upstream says of a manifest; None if it is still the one of the ETag."""
+        """Return what the upstream says of a manifest; None if it is still the one of the ETag.
+
+        One that answers no HEAD is asked by GET.
+        """
         headers = dict(_ACCEPT_MANIFESTS)
         is_conditional = known_etag is not None and answers.is_etag(known_etag)
         if known_etag is not None and is_conditional:
             headers["If-None-Match"] = known_etag
         expected = _OK_OR_SAME if is_conditional else _OK
         path = _path(remote, "manifests", reference)
+        expected |= {_NOT_ALLOWED}
         async with self._asked(remote, "HEAD", path, headers, expected) as answer:
-            if answer.head.status != 200:
-                return None
-            return ManifestHead(answers.content_digest(answer.head), answers.etag(answer.head))
+            status = answer.head.status
+            if status == 200:
+                return ManifestHead(answers.content_digest(answer.head), answers.etag(answer.head))
+        if status != _NOT_ALLOWED:
+            return None
+        fetched = await self.get_manifest(remote, reference)
+        return ManifestHead(digest_of(fetched.body), fetched.etag)
 
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
@@ -194,6 +205,7 @@ class RegistryClient:
 
         What the block finds wrong with the answer is told too.
         """
+        await self._check_lock(remote)
         await self._watch.check(remote)
         scope = f"repository:{remote.repository}:pull"
         opened = self._exchange.ask(remote, Request(method, path, headers, scope, expected))
@@ -213,6 +225,15 @@ class RegistryClient:
             raise
         finally:
             await opened.__aexit__(None, None, None)
+
+    async def _check_lock(self, remote: Remote) -> None:
+        """Raise UpstreamRefused, and tell the watch, if the credential cannot be opened."""
+        if remote.is_locked:
+            failure = UpstreamRefused(
+                "the rule's secret was sealed under another root key; give it again"
+            )
+            await self._watch.failed(remote, failure)
+            raise failure
 
     async def _body(self, remote: Remote, answer: Answer) -> bytes:
         try:

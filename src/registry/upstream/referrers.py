@@ -49,7 +49,7 @@ def join_pages(pages: Sequence[bytes]) -> bytes:
         read = [msgspec.json.decode(page, type=dict[str, Any]) for page in pages]
     except (ValueError, RecursionError):
         raise RefusedPage("sent a page of referrers that is no index") from None
-    lists = [page.get("manifests") for page in read]
+    lists = [[] if page.get("manifests") is None else page["manifests"] for page in read]
     if not all(isinstance(each, list) for each in lists):
         raise RefusedPage("sent a page of referrers that is no index")
     manifests = [each for found in lists if isinstance(found, list) for each in found]

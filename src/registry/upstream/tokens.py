@@ -52,8 +52,8 @@ class _Kept(NamedTuple):
 class _Told(msgspec.Struct):
     """The answer of a realm."""
 
-    token: str = ""
-    access_token: str = ""
+    token: str | None = None
+    access_token: str | None = None
     expires_in: int | float | None = None
 
 
@@ -164,7 +164,7 @@ def _read(body: bytes, host: str, now: int) -> _Kept:
         answer = msgspec.json.decode(body, type=_Told)
     except (ValueError, RecursionError):
         raise _auth(UpstreamBroken(f"{host} answered with no token")) from None
-    token = answer.token or answer.access_token
+    token = answer.token or answer.access_token or ""
     if not _TOKEN.fullmatch(token):
         raise _auth(UpstreamBroken(f"{host} answered with no token that a header can hold"))
     given = _DEFAULT_SECONDS if answer.expires_in is None else answer.expires_in

@@ -6,7 +6,7 @@ does not give access to its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, or_, select, text, union_all
@@ -269,25 +269,22 @@ _UNLINK: Final = Statement(
         _l.manifest_refs == text("0"),
     )
 )
-_HOLDERS: Final = Statement(
-    page(
-        select(
-            repositories.c.name,
-            *_LINK_COLUMNS,
-        )
-        .select_from(blob_objects)
-        .join(repository_blobs, _l.object_id == _o.id)
-        .join(repositories, repositories.c.id == _l.repository_id)
-        .outerjoin(blob_object_keys, _WRAP_OF_LINK)
-        .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-        .where(
-            _o.account_id == bindparam("account_id"),
-            _o.digest == bindparam("digest"),
-            _CURRENT,
-            repositories.c.deleted_at.is_(None),
-        )
+OF_ACCOUNT: Final = (
+    select(repositories.c.name, *_LINK_COLUMNS)
+    .select_from(blob_objects)
+    .join(repository_blobs, _l.object_id == _o.id)
+    .join(repositories, repositories.c.id == _l.repository_id)
+    .outerjoin(blob_object_keys, _WRAP_OF_LINK)
+    .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
+    .where(
+        _o.account_id == bindparam("account_id"),
+        _o.digest == bindparam("digest"),
+        _CURRENT,
+        repositories.c.deleted_at.is_(None),
     )
 )
+"""The links of an account's current object with a digest, each after its repository's name."""
+_HOLDERS: Final = Statement(page(OF_ACCOUNT))
 _ADD_ALIAS: Final = Statement(
     insert(digest_aliases)
     .values(
@@ -431,15 +428,16 @@ def link_object(
     size: int,
     now: int,
     kms_key_id: str | None = None,
+    seen: Target | None = None,
 ) -> Target | None:
     """Insert the link of an object in a live repository, or let the existing link name it.
 
     It reads a sealed object through a wrap under `kms_key_id`; a plain one through none. Return
-    what the link named before, of which it is moved, or None if the repository is not live.
+    what the link named before, of which it is moved, or None if the repository is not live. If the
+    caller has just `seen` what it names, that is not read again.
     """
     of = {"repository_id": repository_id, "digest": digest}
-    while (row := tx.row(_TARGET, **of)) is not None:
-        before = Target(*row)
+    while (before := seen or _target(tx, of)) is not None:
         if before.object_id is None:
             to = {"account_id": account_id, "object_id": object_id, "kms_key_id": kms_key_id}
             count = tx.execute(_ADD_LINK, **of, **to, size=size, now=now)
@@ -456,8 +454,13 @@ def link_object(
             )
         if count:
             return before
-        # Another transaction has added, moved or removed the link since it was read.
+        seen = None  # another transaction has added, moved or removed the link since it was read
     return None
+
+
+def _target(tx: Connection, of: Mapping[str, str]) -> Target | None:
+    row = tx.row(_TARGET, **of)
+    return None if row is None else Target(*row)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:

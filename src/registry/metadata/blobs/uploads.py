@@ -124,6 +124,14 @@ class Ending(NamedTuple):
     """When its id expires, or a moment that has passed."""
 
 
+class FullParameters(NamedTuple):
+    """The parameters of `FULL` besides the ids."""
+
+    now: int
+    of_repository: int
+    of_account: int
+
+
 def lease_of(upload: Upload) -> Lease:
     """Return the lease of a session as it was found."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
@@ -157,20 +165,12 @@ def _has_open(column: str, beyond: str) -> Exists:
     return exists(found.limit(literal_column("1")).offset(allowed))
 
 
-_FIND_FULL: Final = Statement(
-    select(
-        case(
-            (
-                _has_open("repository_id", "of_repository"),
-                literal_column("'repository'"),
-            ),
-            (
-                _has_open("account_id", "of_account"),
-                literal_column("'account'"),
-            ),
-        )
-    )
+FULL: Final = case(
+    (_has_open("repository_id", "of_repository"), literal_column("'repository'")),
+    (_has_open("account_id", "of_account"), literal_column("'account'")),
 )
+"""Which of ``:repository_id`` and ``:account_id`` has its maximum of open sessions, or null."""
+_FIND_FULL: Final = Statement(select(FULL))
 COLUMNS: Final = (
     _u.id,
     _u.repository_id,
@@ -237,6 +237,8 @@ _HAS_ADVANCED: Final = Statement(
 _REMOVE: Final = Statement(uploads.delete().where(*FENCED))
 _id: Final[ColumnElement[str]] = bindparam("upload_id", type_=String())
 _has_ended: Final = exists().where(ended_uploads.c.id == _id)
+IS_UNWRITTEN: Final = and_(~_has_ended, ~exists().where(_u.id == _id))
+"""The session ``:upload_id`` has no row, and has not ended."""
 _MARK_ENDED: Final = Statement(insert(ended_uploads).values(id=_id).on_conflict_do_nothing())
 _END_UNWRITTEN: Final = Statement(
     insert(ended_uploads)

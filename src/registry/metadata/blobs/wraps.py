@@ -137,6 +137,14 @@ def put_wrap(
     """
     if hold_key(tx, account_id, kms_key_id) != "enabled":
         return False
+    put_held_wrap(tx, account_id, object_id, kms_key_id, wrapped)
+    return True
+
+
+def put_held_wrap(
+    tx: Connection, account_id: str, object_id: str, kms_key_id: str, wrapped: bytes
+) -> None:
+    """Insert or replace a wrap like `put_wrap`, under a key that `tx` holds enabled already."""
     tx.execute(
         _PUT,
         account_id=account_id,
@@ -144,7 +152,6 @@ def put_wrap(
         kms_key_id=kms_key_id,
         wrapped_data_key=wrapped,
     )
-    return True
 
 
 def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) -> bool:

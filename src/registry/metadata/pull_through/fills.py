@@ -1,7 +1,8 @@
 """The blobs that are being fetched from an upstream, and what of them is staged.
 
 A fill is an upload session of the platform with a row in `blob_fills`, which there is once per
-account and digest: who inserts it fetches, and all others follow. The row ends with the session.
+account and key: who inserts it fetches, and all others follow. The row ends with the session. The
+key, in the column `digest`, is a hash of the blob's digest and of where it comes from.
 """
 
 from __future__ import annotations
@@ -63,15 +64,15 @@ _SET_SIZE: Final = Statement(
 )
 
 
-def add_fill(tx: Connection, account_id: str, digest: str, upload_id: str) -> bool:
-    """Insert the row of a fill; return False if the account has one of this digest."""
-    added = tx.execute(_ADD, account_id=account_id, digest=digest, upload_id=upload_id)
+def add_fill(tx: Connection, account_id: str, key: str, upload_id: str) -> bool:
+    """Insert the row of a fill; return False if the account has one of this key."""
+    added = tx.execute(_ADD, account_id=account_id, digest=key, upload_id=upload_id)
     return added == 1
 
 
-def find_fill(tx: Connection, account_id: str, digest: str) -> Fill | None:
-    """Return the fill of a digest in an account, or None; also one that has expired."""
-    row = tx.row(_FIND, account_id=account_id, digest=digest)
+def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
+    """Return the fill of a key in an account, or None; also one that has expired."""
+    row = tx.row(_FIND, account_id=account_id, digest=key)
     if row is None:
         return None
     upload = upload_of(row[2:])

@@ -45,11 +45,12 @@ pull_through_cache_rules = Table(
     CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
 )
 
-# The blobs that are being fetched from an upstream: one fetch per account and digest.
+# The blobs that are being fetched from upstreams: one fetch per account, upstream and digest.
 blob_fills = Table(
     "blob_fills",
     metadata,
     Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    # Of the rule, its upstream and the blob's digest (`services.pull_through.fill_source`).
     Column("digest", DigestText, primary_key=True),
     # That stages the bytes; its end is the end of the fill.
     Column("upload_id", ForeignKey(uploads.c.id, ondelete="CASCADE"), nullable=False),

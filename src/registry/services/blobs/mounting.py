@@ -8,6 +8,7 @@ still has the bytes that the wrap belongs to.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
@@ -18,6 +19,8 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, Target
 from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
+from registry.metadata.pull_through import cached_blobs
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -33,6 +36,10 @@ _TRIES: Final = 3
 """Attempts to wrap the data key of bytes that others replace meanwhile."""
 _MOUNT_CANDIDATES: Final = 100
 """Limit of the repositories searched when a mount names no source."""
+
+
+_FindLink = Callable[[Connection, str, Name, str], Link | None]
+"""Finds the link to mount from, in an account, for a repository and a sha256 digest."""
 
 
 class _Rewrapped(NamedTuple):
@@ -83,27 +90,24 @@ async def mount_blob(
     """
     may_pull = await rights.sources(name, source)
     await repository_and_key(ctx, name, rights)
-    return await _mount_checked(ctx, name, digest, source, may_pull)
+    find_link = partial(_source_link, source=source, may_pull=may_pull)
+    return await _mount_checked(ctx, name, digest, find_link)
 
 
 async def link_held_blob(ctx: ServiceContext, name: Name, digest: Digest) -> Link | None:
-    """Link a blob that any repository of the account has into a repository that exists.
+    """Link a blob that another repository under the same rule has into a repository that exists.
 
-    For the pull-through cache, which has found that this repository may have the blob. Return None
-    if no repository has it, or it is damaged, or no KMS key opens it.
+    For the pull-through cache, which has found that the upstream has the blob. Return None if no
+    such repository has it, or it is damaged, or no KMS key opens it.
     """
-    return await _mount_checked(ctx, name, digest, None, lambda _: True)
+    return await _mount_checked(ctx, name, digest, _cached_link)
 
 
 async def _mount_checked(
-    ctx: ServiceContext,
-    name: Name,
-    digest: Digest,
-    source: Name | None,
-    may_pull: Callable[[Name], bool],
+    ctx: ServiceContext, name: Name, digest: Digest, find_link: _FindLink
 ) -> Link | None:
     """Link a blob and check its bytes; return None if that is not possible."""
-    link = await _mount_wrapped(ctx, name, digest, source, may_pull)
+    link = await _mount_wrapped(ctx, name, digest, find_link)
     if link is None:
         return None
     try:
@@ -114,13 +118,9 @@ async def _mount_checked(
 
 
 async def _mount_wrapped(
-    ctx: ServiceContext,
-    name: Name,
-    digest: Digest,
-    source: Name | None,
-    may_pull: Callable[[Name], bool],
+    ctx: ServiceContext, name: Name, digest: Digest, find_link: _FindLink
 ) -> Link | None:
-    found = await ctx.database.read(_find_source, name, digest, source, may_pull)
+    found = await ctx.database.read(_find_source, name, digest, find_link)
     for _ in range(_TRIES):
         if found is None:
             return None
@@ -130,9 +130,7 @@ async def _mount_wrapped(
             if made is None:
                 return None
         try:
-            return await ctx.database.write(
-                _mount, name, digest, source, may_pull, made, ctx.clock()
-            )
+            return await ctx.database.write(_mount, name, digest, find_link, made, ctx.clock())
         except _NotWrappedError as error:
             found = error.source
     return None
@@ -152,18 +150,14 @@ async def _wrap(ctx: ServiceContext, source: _Source) -> _Rewrapped | None:
 
 
 def _find_source(
-    tx: Connection,
-    name: Name,
-    digest: Digest,
-    source: Name | None,
-    may_pull: Callable[[Name], bool],
+    tx: Connection, name: Name, digest: Digest, find_link: _FindLink
 ) -> _Source | None:
     """Return the blob to mount, or None if there is none."""
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if target is None or canonical is None:
         return None
-    link = _source_link(tx, target.account_id, name, canonical, source, may_pull)
+    link = find_link(tx, target.account_id, name, canonical)
     if link is None or link.encoding == PLAIN:
         return link and _Source(link)
     return _to_wrap(tx, target.id, link)
@@ -178,8 +172,7 @@ def _mount(
     tx: Connection,
     name: Name,
     digest: Digest,
-    source: Name | None,
-    may_pull: Callable[[Name], bool],
+    find_link: _FindLink,
     made: _Rewrapped | None,
     now: int,
 ) -> Link | None:
@@ -195,7 +188,7 @@ def _mount(
         return None
     if target.is_cached and repositories.lock_repository(tx, target.id) is None:
         return None
-    found = _source_link(tx, target.account_id, name, canonical, source, may_pull)
+    found = find_link(tx, target.account_id, name, canonical)
     if found is None or not blobs.undelete_object(tx, found.object_id, found.stored_id):
         return None
     kms_key_id = None
@@ -253,6 +246,18 @@ def _source_link(
         if _is_open(link) and may_pull(Name(name.handle, repository)):
             return link
     return None
+
+
+def _cached_link(tx: Connection, account_id: str, name: Name, digest: str) -> Link | None:
+    """Return the link to give a cached repository: its own, or one of its rule."""
+    own = blobs.find_link_alone(tx, name.handle, name.repository, digest)
+    if own is not None and _is_open(own):
+        return own
+    rule = find_rule_for(tx, name.handle, name.repository)
+    if rule is None or rule.account_id != account_id:
+        return None
+    held = cached_blobs.links_of_rule(tx, rule, digest, _MOUNT_CANDIDATES)
+    return next((link for link in held if _is_open(link)), None)
 
 
 def _is_open(link: Link) -> bool:

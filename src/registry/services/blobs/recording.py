@@ -38,7 +38,8 @@ from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wrap_removal import drop_unused_wraps
-from registry.metadata.blobs.wraps import put_wrap
+from registry.metadata.blobs.wraps import put_held_wrap, put_wrap
+from registry.metadata.blobs.writing_places import Place, hold_place
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.metadata.repositories.live import lock_repository
@@ -66,6 +67,8 @@ class NewBytes(NamedTuple):
     """Only the wrap if the data key was not opened; None if they are plain."""
     is_cached: bool = False
     """True if the pull-through cache fetched them: manifests may list them already."""
+    place: Place | None = None
+    """Where they go, if that is still to be proved by the transaction that writes their rows."""
 
 
 class _Kept(NamedTuple):
@@ -91,13 +94,36 @@ class _NotSeenError(Exception):
     """The account keeps bytes that were not checked."""
 
 
+class PlaceChangedError(Exception):
+    """The place that was to be proved is not as it was: nothing is written."""
+
+
 class _NoRepositoryError(Exception):
     """The repository was deleted meanwhile."""
+
+
+_REFUSALS: Final = (
+    *(_NoRepositoryError, PlaceChangedError, UploadLeaseLost),
+    *(KmsKeyDeleted, KmsKeyDisabled),
+)
 
 
 async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
+    Raises:
+        UploadLeaseLost, OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown, NotWrapped,
+            StoreUnavailable: see `record_new`.
+
+    """
+    if not await record_new(ctx, new, ending):
+        await drop_stored(ctx, new.stored)
+
+
+async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> bool:
+    """Write the rows that make stored bytes a blob.
+
+    Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
     With `ending`, end that upload session in the same transaction.
 
     Raises:
@@ -107,6 +133,7 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
         NameUnknown: the repository was deleted meanwhile.
+        PlaceChangedError: `NewBytes.place` is not so. Inline bytes only may have one.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
 
@@ -124,8 +151,8 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    if kept.stored_id != stored.object_id and (kept.is_certain or not await _is_owned(ctx, stored)):
-        await drop_stored(ctx, stored)
+    is_new = kept.stored_id == stored.object_id
+    return is_new or (not kept.is_certain and await _is_owned(ctx, stored))
 
 
 async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
@@ -161,7 +188,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
             if lost is not None:
                 raise
             lost = error  # all that it writes may be written twice, but the end of a session
-        except (_NoRepositoryError, KmsKeyDeleted, KmsKeyDisabled, UploadLeaseLost) as error:
+        except _REFUSALS as error:
             if lost is not None:
                 return await _after_loss(ctx, new, looked.seen, lost, error)
             raise
@@ -261,6 +288,7 @@ def _record_rows(
         _NotSeenError: the kept bytes were not looked at; look at them and repeat.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
+        PlaceChangedError: the place is not as it was.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the session is not as it was seen, or its lease is held by another.
 
@@ -268,14 +296,16 @@ def _record_rows(
     account_id, stored = new.account_id, new.stored
     if new.is_cached and lock_repository(tx, new.repository_id) is None:
         raise _NoRepositoryError
+    seen = None if new.place is None else hold_place(tx, new.place, stored.digest)
+    if new.place is not None and seen is None:
+        raise PlaceChangedError
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
     result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
     if stored.body is not None and result.stored_id == made.stored_id:
         add_body(tx, made.stored_id, stored.body)
-    before = blobs.link_object(
-        tx, new.repository_id, account_id, stored.digest, object_id, stored.size, now, kms_key_id
-    )
+    link = new.repository_id, account_id, stored.digest, object_id, stored.size
+    before = blobs.link_object(tx, *link, now, kms_key_id, seen)
     if before is None:
         raise _NoRepositoryError
     leave(tx, account_id, before, Target(object_id, kms_key_id), now)
@@ -342,7 +372,9 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     wrap = wrap_for_row(new.seal) if isinstance(new.seal, Seal) else new.seal
     if wrap is None:
         return None
-    if not put_wrap(tx, new.account_id, object_id, *wrap):
+    if new.place is not None and new.place.kms_key_id == wrap.kms_key_id:
+        put_held_wrap(tx, new.account_id, object_id, *wrap)
+    elif not put_wrap(tx, new.account_id, object_id, *wrap):
         if hold_key(tx, new.account_id, wrap.kms_key_id) == "deleted":
             raise KmsKeyDeleted
         raise KmsKeyDisabled

@@ -49,25 +49,14 @@ class UploadKeys(NamedTuple):
     """
 
 
-def check_writable(ctx: ServiceContext, tx: Connection, repository: Repository) -> None:
-    """Check that new bytes can be sealed in a repository, or need not.
-
-    Raises:
-        KmsKeyDeleted: the KMS key that the repository writes under was deleted.
-        KmsKeyDisabled: it is disabled, or its deletion is pending.
-
-    """
-    if ctx.seals:
-        _check_usable(effective_key(tx, repository.account_id, repository.id))
-
-
 def find_writing_key(
     ctx: ServiceContext, tx: Connection, account_id: str, repository_id: str
 ) -> WritingKey:
     """Return the KMS key that a repository writes under.
 
     Raises:
-        KmsKeyDeleted, KmsKeyDisabled: see `check_writable`.
+        KmsKeyDeleted: the KMS key that the repository writes under was deleted.
+        KmsKeyDisabled: it is disabled, or its deletion is pending.
 
     """
     assert ctx.data_keys is not None
@@ -85,7 +74,7 @@ async def repository_and_key(
     """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
 
     Raises:
-        KmsKeyDeleted, KmsKeyDisabled: see `check_writable`.
+        KmsKeyDeleted, KmsKeyDisabled: see `find_writing_key`.
         NameUnknown: see `repository_for_push`.
 
     """
@@ -93,7 +82,7 @@ async def repository_and_key(
     if found is not None:
         return found
     repository = await repository_for_push(ctx, name, rights)
-    return repository, await ctx.database.read(_key_of, ctx, repository)
+    return repository, await ctx.database.read(key_for, ctx, repository)
 
 
 def find_upload_keys(
@@ -194,10 +183,16 @@ def _find(
     if repository is None:
         return None
     refuse_push(tx, repository)
-    return repository, _key_of(tx, ctx, repository)
+    return repository, key_for(tx, ctx, repository)
 
 
-def _key_of(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
+def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
+    """Return the KMS key that a repository writes under, or None if blobs are stored plain.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled: see `find_writing_key`.
+
+    """
     if not ctx.seals:
         return None
     return find_writing_key(ctx, tx, repository.account_id, repository.id)

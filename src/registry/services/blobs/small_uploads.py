@@ -27,9 +27,10 @@ from registry.metadata.blobs.uploads import (
     UploadWrap,
     lease_of,
 )
+from registry.metadata.blobs.writing_places import Place
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.recording import NewBytes, record_blob
+from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
 from registry.services.blobs.replacing import NotWrapped
 from registry.services.blobs.sealing import (
     Seal,
@@ -105,11 +106,13 @@ async def finish_as_it_is(
     session: Session,
     writing: WritingKey | None,
     expected: Digest,
+    place: Place | None = None,
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
     Return False if they must be opened for that: to verify another digest, to wrap their data key
-    under another KMS key, or because they are damaged.
+    under another KMS key, or because they are damaged; or if a `place` that is still to be proved
+    is not as it was.
 
     Raises:
         UploadUnknown, UploadBusy.
@@ -124,8 +127,9 @@ async def finish_as_it_is(
     if stored is None:
         return False
     try:
-        await _record(ctx, name, session, NewBytes(*_place(upload), stored, wrap))
-    except NotWrapped:
+        new = NewBytes(*_place(upload), stored, wrap, place=place)
+        await _record(ctx, name, session, new)
+    except (NotWrapped, PlaceChangedError):
         return False
     return True
 

@@ -26,7 +26,7 @@ from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import Received
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.recording import NewBytes, drop_stored, record_blob
+from registry.services.blobs.recording import NewBytes, drop_stored, record_new
 from registry.services.blobs.sealing import find_upload_keys, seal_under, wrap_for_row
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
@@ -103,7 +103,8 @@ async def finish_staged(
                 await end_staged(ctx, hold, staged)
                 raise
             if progress.stored is not None:
-                await record_staged(ctx, hold, progress.stored)
+                if not await record_staged(ctx, hold, progress.stored):
+                    await drop_stored(ctx, progress.stored)
                 return
         await _advance(ctx, hold, progress)
     raise cut_short()
@@ -234,12 +235,14 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 
 async def record_staged(
     ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
-) -> None:
+) -> bool:
     """Record the blob of a hold and end its session; `is_cached`: see `NewBytes`.
+
+    Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
 
     Raises:
         UploadUnknown, UploadBusy: another request has the session now, or it has ended.
-        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled: see `record_blob`; the session stays.
+        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled: see `record_new`; the session stays.
 
     """
     upload = hold.upload
@@ -248,7 +251,7 @@ async def record_staged(
     new = NewBytes(upload.repository_id, upload.account_id, stored, seal, is_cached)
     hold.is_over = True
     try:
-        await record_blob(ctx, new, ending_of(ctx, upload.id, hold.lease))
+        is_new = await record_new(ctx, new, ending_of(ctx, upload.id, hold.lease))
     except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled):
         hold.is_over = False
         raise
@@ -258,6 +261,7 @@ async def record_staged(
         raise await _lost(ctx, hold) from None
     if hold.has_copy:
         await drop_received(ctx, hold)
+    return is_new
 
 
 async def _lost(ctx: ServiceContext, hold: UploadHold) -> Exception:

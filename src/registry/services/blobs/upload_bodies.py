@@ -49,6 +49,8 @@ class Chunk(NamedTuple):
     read: ReadFew | None = None
     """Reads the same body into memory. If it has more bytes than the given number, it returns None,
     and `body` has all of them still. None if the body can only be moved."""
+    give_back: Callable[[FewBytes], None] | None = None
+    """Takes back what `read` has returned, so that the body can be received once more."""
 
     async def few(self, limit: int) -> FewBytes | None:
         """Return the body if it has at most `limit` bytes, else None; `body` has it then.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import TooManyUploads, UploadBusy, UploadUnknown
-from registry.metadata.blobs import uploads
+from registry.metadata.blobs import uploads, writing_places
 from registry.metadata.blobs.uploads import Ending, Lease, Upload
+from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.blobs.upload_ids import Place, started_at
 
@@ -41,9 +42,22 @@ def get_session(
     if found.upload is not None:
         return Session(found.upload, is_written=True)
     place = Place(found.repository_id, found.account_id)
-    given = None if found.has_ended else ctx.upload_ids.read(upload_id, place)
-    if given is None or given.started_at + ctx.limits.upload_idle <= now:
+    session = None if found.has_ended else unwritten_session(ctx, place, upload_id, now)
+    if session is None:
         raise unknown(upload_id)
+    return session
+
+
+def unwritten_session(
+    ctx: ServiceContext, place: Place, upload_id: str, now: int
+) -> Session | None:
+    """Return a session of this id as it is without a row; None if it was not given out, or expired.
+
+    It may have a row, or have ended.
+    """
+    given = ctx.upload_ids.read(upload_id, place)
+    if given is None or given.started_at + ctx.limits.upload_idle <= now:
+        return None
     upload = Upload(
         id=upload_id,
         repository_id=place.repository_id,
@@ -81,6 +95,31 @@ def check_room(
             " some, cancel some, or wait until they expire",
             retry_after=_RETRY_SECONDS,
         )
+
+
+def has_room(
+    tx: Connection,
+    ctx: ServiceContext,
+    place: writing_places.Place,
+    now: int,
+    upload_id: str | None = None,
+) -> bool:
+    """Return True if a place is as it was, and `check_room` finds nothing to refuse.
+
+    With `upload_id`, also that the session has no row and has not ended.
+    """
+    limits = ctx.limits
+    most = limits.max_open_uploads_per_repository, limits.max_open_uploads
+    if min(most) <= 0:
+        return False
+    room = uploads.FullParameters(now, *(each - 1 for each in most))
+    return writing_places.takes_more(tx, place, room, upload_id)
+
+
+def place_of(found: Repository | writing_places.Place) -> Place:
+    """Return the place that the ids of sessions are bound to."""
+    repository_id = found.id if isinstance(found, Repository) else found.repository_id
+    return Place(repository_id, found.account_id)
 
 
 def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Ending:

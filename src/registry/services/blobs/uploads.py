@@ -23,12 +23,14 @@ from registry.services.access import Rights
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.blobs.sealing import (
     UploadKeys,
-    check_writable,
+    WritingKey,
     find_upload_keys,
+    key_for,
     key_of,
     new_seal,
     repository_and_key,
 )
+from registry.services.blobs.small_pushes import place_for, push_there, unwritten_there
 from registry.services.blobs.small_uploads import (
     end_small,
     finish_as_it_is,
@@ -39,9 +41,17 @@ from registry.services.blobs.small_uploads import (
 )
 from registry.services.blobs.staged_uploads import cancel_staged, finish_staged, stage_chunk
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
-from registry.services.blobs.upload_ids import Place
-from registry.services.blobs.upload_sessions import Session, check_room, get_session
+from registry.services.blobs.upload_sessions import (
+    Session,
+    check_room,
+    ending_of,
+    get_session,
+    has_room,
+    place_of,
+    unwritten_session,
+)
 from registry.services.blobs.upload_stages import discard_stage
+from registry.services.blobs.writing_places import KnownPlace
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import refuse_push, repository_for_push
 
@@ -60,25 +70,32 @@ async def start_upload(
 
     """
     now = ctx.clock()
-    repository = await ctx.database.read(_may_start, ctx, name, now)
-    if repository is None:
+    known = ctx.places.find(ctx, name)
+    if known is not None and await ctx.database.read(has_room, ctx, known.place, now):
+        return ctx.upload_ids.new(place_of(known.place), algorithm, now)
+    found = await ctx.database.read(_may_start, ctx, name, now)
+    if found is None:
         repository = await repository_for_push(ctx, name, rights)
-        await ctx.database.read(_check_may_start, ctx, repository, now)
-    return ctx.upload_ids.new(Place(repository.id, repository.account_id), algorithm, now)
+        found = await ctx.database.read(_check_may_start, ctx, repository, now)
+    ctx.places.keep(name, *found)
+    return ctx.upload_ids.new(place_of(found[0]), algorithm, now)
 
 
-def _may_start(tx: Connection, ctx: ServiceContext, name: Name, now: int) -> Repository | None:
+def _may_start(
+    tx: Connection, ctx: ServiceContext, name: Name, now: int
+) -> tuple[Repository, WritingKey | None] | None:
     repository = repositories.find_repository(tx, name.handle, name.repository)
-    if repository is not None:
-        _check_may_start(tx, ctx, repository, now)
-    return repository
+    return None if repository is None else _check_may_start(tx, ctx, repository, now)
 
 
-def _check_may_start(tx: Connection, ctx: ServiceContext, repository: Repository, now: int) -> None:
+def _check_may_start(
+    tx: Connection, ctx: ServiceContext, repository: Repository, now: int
+) -> tuple[Repository, WritingKey | None]:
     """Check that a repository takes pushes, and that it may have one more open session."""
     refuse_push(tx, repository)
-    check_writable(ctx, tx, repository)
+    writing = key_for(tx, ctx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
+    return repository, writing
 
 
 async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk) -> int:
@@ -90,8 +107,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             disconnected, and what arrived counts.
 
     """
-    found = await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), may_count=True)
-    session, keys = found
+    session, keys = await _find_to_append(ctx, name, upload_id, chunk)
     if keys is not None:
         _check_place(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
@@ -101,6 +117,19 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
                 raise cut_short()
             return received
     return await stage_chunk(ctx, name, session, chunk)
+
+
+async def _find_to_append(
+    ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk
+) -> tuple[Session, UploadKeys | None]:
+    now = ctx.clock()
+    if chunk.span is None or not chunk.span.first:
+        there = unwritten_there(ctx, name, upload_id, now)
+        if there is not None:
+            (place, writing), session = there
+            if await ctx.database.read(has_room, ctx, place, now, upload_id):
+                return session, UploadKeys(writing, None)
+    return await ctx.database.read(_find, ctx, name, upload_id, now, may_count=True)
 
 
 async def finish_upload(
@@ -114,15 +143,25 @@ async def finish_upload(
         UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
 
     """
-    brings = chunk.declared_bytes != 0
-    found = await ctx.database.read(_find, ctx, name, upload_id, ctx.clock(), brings_bytes=brings)
+    brings, now = chunk.declared_bytes != 0, ctx.clock()
+    known = place_for(ctx, name, chunk)
+    unwritten = known and unwritten_session(ctx, place_of(known.place), upload_id, now)
+    if known and unwritten and (chunk.span is None or not chunk.span.first):
+        ending = ending_of(ctx, upload_id, None)
+        if await push_there(ctx, name, known, chunk, expected, ending):
+            return
+    known = None if brings else ctx.places.find(ctx, name)
+    found = await ctx.database.read(
+        _find, ctx, name, upload_id, now, known=known, brings_bytes=brings
+    )
     session, keys = found
     if keys is not None:
         _check_place(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
         if few is not None:
             if not brings and has_digests(session):
-                if await finish_as_it_is(ctx, name, session, keys.writing, expected):
+                proved = None if known is None else known.place
+                if await finish_as_it_is(ctx, name, session, keys.writing, expected, proved):
                     return
                 keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
             if few.is_complete:
@@ -146,11 +185,13 @@ def _find(
     *,
     may_count: bool = False,
     brings_bytes: bool = True,
+    known: KnownPlace | None = None,
 ) -> tuple[Session, UploadKeys | None]:
     """Return a session, and if it is small, the keys to continue it with.
 
     If `may_count`, check that there is room for the row of one that has none. If the request brings
-    no bytes, what was received need not be opened (`finish_as_it_is`).
+    no bytes, what was received need not be opened (`finish_as_it_is`), and the place may be `known`
+    and proved later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
@@ -159,6 +200,8 @@ def _find(
     if room_for_few(ctx, session) < 0:
         return session, None
     opens = brings_bytes or not has_digests(session)
+    if known is not None and not opens:
+        return session, UploadKeys(known.writing, None)
     return session, find_upload_keys(ctx, tx, upload, opens=opens)
 
 
@@ -180,7 +223,11 @@ async def push_blob(
 
     """
     check_limit(ctx, chunk.declared_bytes or 0)
+    known = place_for(ctx, name, chunk)
+    if known is not None and await push_there(ctx, name, known, chunk, expected):
+        return
     repository, writing = await repository_and_key(ctx, name, rights)
+    ctx.places.keep(name, repository, writing)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
     few = await chunk.few(ctx.limits.inline_max_bytes or -1)

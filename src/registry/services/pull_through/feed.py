@@ -10,6 +10,7 @@ import asyncio
 from bisect import bisect_right
 from typing import Final
 
+from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobReader
 from registry.services.pull_through.staged_parts import Stage, StagedParts
 
@@ -20,7 +21,7 @@ _PAUSE_SECONDS: Final = 0.005
 """How long small chunks are collected, so that readers are not woken for each."""
 
 
-class Rewound(Exception):
+class Rewound(Unavailable):
     """Bytes that a reader had were fetched again; it cannot tell whether they are the same."""
 
 

@@ -126,7 +126,7 @@ class FeedReader(OpenObject):
         if feed.failure is not None:
             raise feed.failure
         if any(max(start, rewound) < offset for rewound in feed.rewinds[self._seen_rewinds :]):
-            raise Rewound("bytes that were sent are fetched again")
+            raise Rewound("bytes that were sent are fetched again", retry_after=1)
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:

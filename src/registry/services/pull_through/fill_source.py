@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from registry.oci.digest import Digest
+from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
 from registry.upstream.base import Remote
 
@@ -22,5 +22,19 @@ class Source(NamedTuple):
     is_known: bool = False
     """True if the upstream is known to have it, by a manifest or since it was asked.
 
-    If not, the repository gets only what comes from its own upstream.
+    If not, the repository gets only what is fetched for itself.
     """
+
+    @property
+    def key(self) -> str:
+        """Return the key of its fill."""
+        return fill_key(self.remote.rule_id, self.remote.origin, self.digest)
+
+
+def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
+    """Return the key under which the repositories of a rule share the fill of a blob.
+
+    Another rule has another one, and so has the same rule with another upstream: what one upstream
+    sends, the other may not have.
+    """
+    return digest_of(f"{rule_id} {origin} {digest}".encode())

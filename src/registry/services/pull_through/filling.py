@@ -22,6 +22,7 @@ from registry.metadata.blobs import objects
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
+from registry.services.blobs.recording import drop_stored
 from registry.services.blobs.sealing import UploadKeys, find_upload_keys, key_of
 from registry.services.blobs.staged_uploads import end_staged, record_staged
 from registry.services.blobs.upload_leases import UploadHold
@@ -43,6 +44,9 @@ from registry.upstream.base import (
 _TRIES: Final = 3
 """Requests to an upstream, one after the other, that may break off without new bytes."""
 _PAUSE_SECONDS: Final = 0.2
+_DUPLICATE_SECONDS: Final = 1
+"""How long bytes stay that the account has already: other workers are reading them, and find them
+right if they become an object."""
 
 
 class FillTaken(Exception):
@@ -118,7 +122,7 @@ def _claim(
     The row comes before the look for the blob: a fill that ends between them has ended with its
     blob, and is seen.
     """
-    if is_new and not fills.add_fill(tx, source.account_id, source.digest, upload.id):
+    if is_new and not fills.add_fill(tx, source.account_id, source.key, upload.id):
         raise FillTaken
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical and objects.whole_blobs(tx, source.repository_id, [str(canonical)]):
@@ -266,8 +270,13 @@ class _Fetch:
         except DigestMismatch:
             await end_staged(self._ctx, hold, stage.staged)
             raise
-        await record_staged(self._ctx, hold, stored, is_cached=True)
+        is_new = await record_staged(self._ctx, hold, stored, is_cached=True)
         self._feed.finish()
+        if not is_new:
+            try:
+                await asyncio.sleep(_DUPLICATE_SECONDS)
+            finally:
+                await drop_stored(self._ctx, stored)
 
     async def _record_small(self, whole: bytes) -> None:
         ctx, hold = self._ctx, self._hold

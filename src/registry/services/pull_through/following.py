@@ -68,7 +68,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
     """Return the fill, if another worker fetches it now, and may for this repository."""
-    found = await ctx.database.read(fills.find_fill, source.account_id, source.digest)
+    found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
     if found is None or is_free(ctx, found) or not may_follow(source, found):
         return None
     return found

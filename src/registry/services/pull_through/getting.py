@@ -14,7 +14,9 @@ from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable, Uploa
 from registry.metadata.blobs import objects, uploads
 from registry.metadata.blobs.uploads import Ending
 from registry.metadata.pull_through import fills as rows
+from registry.metadata.pull_through.cached_blobs import links_of_rule
 from registry.metadata.pull_through.fills import Fill
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
@@ -73,7 +75,7 @@ async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) ->
 async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     """Return True once the bytes are there and right; False if workers take turns without end."""
     for _ in range(_ROUNDS):
-        found = await ctx.database.read(rows.find_fill, source.account_id, source.digest)
+        found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
         try:
             if found is not None and not is_free(ctx, found):
                 if not may_follow(source, found):
@@ -124,15 +126,16 @@ async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 def _held_as(tx: Connection, source: Source) -> str | None:
     """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
 
-    It may if it has them, or if any of the account has and its upstream is known to have the blob.
+    It may if it has them, or if another one of its rule has and the upstream is known to have it.
     """
     canonical = objects.canonical_digest(tx, source.name.handle, source.digest)
     if canonical is None:
         return None
     own = objects.find_link_alone(tx, source.name.handle, source.name.repository, canonical)
     held = [own] if own else []
-    if source.is_known:
-        held += [link for _, link in objects.holders(tx, source.account_id, canonical, 1)]
+    rule = find_rule_for(tx, source.name.handle, source.name.repository)
+    if source.is_known and rule is not None and rule.id == source.remote.rule_id:
+        held += links_of_rule(tx, rule, canonical, 1)
     return next((link.stored_id for link in held if link.damage is None), None)
 
 

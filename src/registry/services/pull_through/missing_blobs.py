@@ -1,8 +1,9 @@
 """Get a blob that a cached repository does not have from its upstream.
 
-A repository gets a blob if its upstream has it: by the manifests that were fetched from there, or
-because the upstream says so when it is asked. That somebody knows a digest grants nothing, even if
-the account has the bytes.
+What came from an upstream, for any repository under its rule, is given to others under that rule:
+to those whose manifests list it, or if the upstream says so when it is asked. All else is fetched,
+even if the account has the bytes. Neither a digest that somebody knows nor the word of an upstream
+makes pushed blobs, or those of other upstreams, visible in a cached repository.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown, NameUnknown
 from registry.metadata.blobs import objects
 from registry.metadata.pull_through import fills
+from registry.metadata.pull_through.cached_blobs import links_of_rule
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
@@ -26,7 +28,7 @@ from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed_reader import FeedReader
-from registry.services.pull_through.fill_source import Source
+from registry.services.pull_through.fill_source import Source, fill_key
 from registry.services.pull_through.getting import bring_blob
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import remote_of
@@ -51,7 +53,7 @@ class _Place(NamedTuple):
     rule: CacheRule
     repository_id: str | None
     is_held: bool
-    """The account has the blob, or another repository of it is about to get it."""
+    """Another repository of the rule has the blob, or is about to get it."""
     size: int | None
     """As a manifest of the repository says; None if none refers to the digest."""
 
@@ -84,7 +86,7 @@ async def get_missing_blob(
             return await reading.stat_blob(ctx, name, digest)
         of, account_id = place.repository_id, place.rule.account_id
         source = Source(name, of, account_id, digest, remote, place.size, is_known)
-        feed = ctx.fills.join(account_id, (of, digest), partial(bring_blob, ctx, source))
+        feed = ctx.fills.join(account_id, (of, source.key), partial(bring_blob, ctx, source))
         await feed.opened()
         if feed.size is not None:
             stored = partial(_open_stored, ctx, name, digest)
@@ -92,7 +94,7 @@ async def get_missing_blob(
         try:
             return await reading.stat_blob(ctx, name, digest)
         except BlobUnknown:
-            continue  # it is in another repository of the account
+            continue  # it is in another repository of the rule
     raise Unavailable("the blob changes while it is being read; try again", retry_after=1)
 
 
@@ -149,9 +151,10 @@ def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
         return None
     repository_id = None if repository is None else repository.id
     canonical = objects.canonical_digest(tx, name.handle, digest)
-    is_held = bool(canonical and objects.holders(tx, rule.account_id, canonical, 1))
+    is_held = bool(canonical and links_of_rule(tx, rule, canonical, 1))
     if not is_held:
-        fill = fills.find_fill(tx, rule.account_id, digest)
+        key = fill_key(rule.id, rule.upstream_url, digest)
+        fill = fills.find_fill(tx, rule.account_id, key)
         is_held = fill is not None and fill.upload.repository_id != repository_id
     size = None if repository is None else size_in_manifests(tx, repository.id, digest)
     return _Place(rule, repository_id, is_held, size)

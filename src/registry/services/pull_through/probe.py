@@ -6,7 +6,6 @@ import asyncio
 from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
-from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import OpenCredential, remote_of
@@ -52,10 +51,7 @@ async def ask_upstream(
     if upstream is None:
         return ended("dns", None, "this server asks no upstreams")
     name = wanted.repository if wanted else Name("", f"{rule.prefix}/")
-    try:
-        remote = remote_of(rule, name, open_credential)
-    except KeyringError:
-        return ended("auth", None, "the secret was sealed under another root key; give it again")
+    remote = remote_of(rule, name, open_credential)
     try:
         async with asyncio.timeout(_MOST_SECONDS):
             if wanted is None:

@@ -15,6 +15,8 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from registry.errors import DigestInvalid, ManifestUnknown, NameUnknown
+from registry.metadata.blobs.objects import canonical_digests
+from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import referrers as rows
 from registry.metadata.pull_through.referrers import CachedReferrers
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
@@ -40,7 +42,8 @@ class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_default
 
 
 class _Index(msgspec.Struct, frozen=True):
-    manifests: list[UpstreamReferrer] = []
+    manifests: list[UpstreamReferrer] | None = []
+    """None, which some registries send, is an empty list."""
 
 
 class UpstreamReferrers(NamedTuple):
@@ -103,7 +106,7 @@ def _find(tx: Connection, name: Name, subject: Digest) -> _Known:
 async def _ask(
     ctx: ServiceContext, way: Way, name: Name, subject: Digest, repository: Repository | None
 ) -> bytes:
-    """Return the index that the upstream tells, and keep it if there is a repository."""
+    """Return the index that the upstream tells, and keep it if the manifest is here."""
     try:
         told = await way.upstream.get_referrers(way.remote, subject)
     except HiddenUpstream:
@@ -116,9 +119,7 @@ async def _ask(
     if repository is not None:
         now = ctx.clock()
         until = now + way.rule.tag_ttl_seconds * MICROSECONDS
-        await ctx.database.write(
-            _keep, repository.id, str(subject), CachedReferrers(body, now, until)
-        )
+        await ctx.database.write(_keep, repository, str(subject), CachedReferrers(body, now, until))
     return body
 
 
@@ -131,9 +132,13 @@ async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
         return b"{}"
 
 
-def _keep(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:
-    if lock_repository(tx, repository_id) is not None:
-        rows.put_referrers(tx, repository_id, subject, told)
+def _keep(tx: Connection, repository: Repository, subject: str, told: CachedReferrers) -> None:
+    """Keep what was told of a manifest that is here: whoever asks for others makes no rows."""
+    if lock_repository(tx, repository.id) is None:
+        return
+    digest = canonical_digests(tx, repository.account_id, [subject]).get(subject, subject)
+    if find_manifests(tx, repository.id, [digest]):
+        rows.put_referrers(tx, repository.id, subject, told)
 
 
 def _checked(told: bytes) -> list[UpstreamReferrer]:
@@ -144,7 +149,7 @@ def _checked(told: bytes) -> list[UpstreamReferrer]:
 
     """
     try:
-        listed = _decoder.decode(told).manifests
+        listed = _decoder.decode(told).manifests or []
         for each in listed:
             Digest.parse(each.digest)
     except (msgspec.MsgspecError, DigestInvalid):
@@ -153,4 +158,4 @@ def _checked(told: bytes) -> list[UpstreamReferrer]:
 
 
 def _read(body: bytes) -> Sequence[UpstreamReferrer]:
-    return _decoder.decode(body).manifests
+    return _decoder.decode(body).manifests or []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
 from registry.upstream.base import Credential, Remote
@@ -25,6 +26,9 @@ def no_credential(_rule: CacheRule) -> Credential | None:
 def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> Remote:
     """Return the upstream repository of a name under the rule's prefix.
 
+    It is locked if the rule's secret was sealed under another root key: it fails when it is asked,
+    as one does that refuses the credential.
+
     Docker Hub keeps its official images, which people name by one component, under ``library/``.
     """
     rest = name.repository.removeprefix(f"{rule.prefix}/")
@@ -32,7 +36,11 @@ def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> R
         rest = f"{rule.upstream_prefix}/{rest}"
     elif "/" not in rest and is_docker_hub(rule.upstream_url):
         rest = f"library/{rest}"
-    return Remote(rule.id, rule.upstream_url, rest, open_credential(rule))
+    remote = Remote(rule.id, rule.upstream_url, rest, None)
+    try:
+        return remote._replace(credential=open_credential(rule))
+    except KeyringError:
+        return remote._replace(is_locked=True)
 
 
 def is_docker_hub(origin: str) -> bool:

@@ -1,0 +1,1 @@
+"""Certificates of TLS: made by an authority of this install, or uploaded."""

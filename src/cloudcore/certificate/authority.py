@@ -1,0 +1,197 @@
+"""The authority of an install: a root, an issuing certificate below it, and what that signs.
+
+The profiles are those of RFC 5280 as public authorities apply it: `openssl verify -x509_strict`
+accepts them. The root signs issuing certificates only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
+
+from cloudcore.certificate.keys import PublicKey
+from cloudcore.clock import MICROSECONDS
+
+ROOT_LIFE: Final = timedelta(days=20 * 365)
+ISSUING_LIFE: Final = timedelta(days=5 * 365)
+LEAF_LIFE: Final = timedelta(days=90)
+CRL_LIFE: Final = timedelta(days=7)
+BACKDATED: Final = timedelta(minutes=5)
+"""How far clocks of clients may be behind."""
+_MOST_COMMON_NAME: Final = 64
+"""Characters that a common name may have (RFC 5280, upper bounds)."""
+_AuthorityKey = ec.EllipticCurvePrivateKey
+
+
+class Places(NamedTuple):
+    """Where clients find what belongs to a certificate."""
+
+    issuer: str
+    """URL of the issuing certificate, in DER."""
+    crl: str
+    """URL of the revocation list, in DER."""
+
+
+class Signer(NamedTuple):
+    """A certificate that signs others, and its key."""
+
+    certificate: x509.Certificate
+    key: _AuthorityKey
+
+
+class Revoked(NamedTuple):
+    """A certificate in a revocation list."""
+
+    serial: int
+    revoked_at: int
+    """Microseconds since the epoch."""
+
+
+def new_root(install: str, now: int) -> Signer:
+    """Make a root; `install` is a word for this install, `now` in microseconds."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = _name(f"Entrepot root of {install}")
+    builder = _authority(name, name, key.public_key(), now, ROOT_LIFE, path_length=1)
+    return Signer(builder.sign(key, hashes.SHA384()), key)
+
+
+def new_issuing(root: Signer, install: str, places: Places, now: int) -> Signer:
+    """Make an issuing certificate below a root; `places` are those of the root's files."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    issuer = root.certificate.subject
+    name = _name(f"Entrepot issuing of {install}")
+    builder = _authority(name, issuer, key.public_key(), now, ISSUING_LIFE, path_length=0)
+    builder = _below(builder, root, places)
+    return Signer(builder.sign(root.key, hashes.SHA384()), key)
+
+
+def issue(
+    issuing: Signer, domains: Sequence[str], key: PublicKey, places: Places, now: int
+) -> x509.Certificate:
+    """Return a certificate of a server for `domains`, which are as `check_domains` returns them."""
+    fits = len(domains[0]) <= _MOST_COMMON_NAME
+    subject = _name(domains[0]) if fits else x509.Name([])
+    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
+    builder = (
+        _started(subject, issuing.certificate.subject, key, now, LEAF_LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(names, critical=not fits)
+    )
+    return _below(builder, issuing, places).sign(issuing.key, hashes.SHA384())
+
+
+def revocation_list(issuing: Signer, revoked: Iterable[Revoked], number: int, now: int) -> bytes:
+    """Return the list in DER; `number` is higher than that of each list before."""
+    begins = _moment(now)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuing.certificate.subject)
+        .last_update(begins)
+        .next_update(begins + CRL_LIFE)
+        .add_extension(x509.CRLNumber(number), critical=False)
+        .add_extension(_issuer_key(issuing), critical=False)
+    )
+    for each in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(each.serial)
+        builder = builder.add_revoked_certificate(
+            entry.revocation_date(_moment(each.revoked_at)).build()
+        )
+    return builder.sign(issuing.key, hashes.SHA384()).public_bytes(Encoding.DER)
+
+
+def pem(certificate: x509.Certificate) -> str:
+    """Return a certificate in PEM."""
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 of the certificate's DER in lower-case hex."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a moment of a certificate in microseconds since the epoch."""
+    return int(moment.timestamp()) * MICROSECONDS
+
+
+def _authority(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: int,
+    life: timedelta,
+    *,
+    path_length: int,
+) -> x509.CertificateBuilder:
+    return (
+        _started(subject, issuer, key, now, life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+
+
+def _started(
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, now: int, life: timedelta
+) -> x509.CertificateBuilder:
+    begins = _moment(now)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins - BACKDATED)
+        .not_valid_after(begins + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _below(
+    builder: x509.CertificateBuilder, issuer: Signer, places: Places
+) -> x509.CertificateBuilder:
+    """Say who signs, and where its certificate and its revocation list are."""
+    access = x509.AccessDescription(
+        AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(places.issuer)
+    )
+    point = x509.DistributionPoint([x509.UniformResourceIdentifier(places.crl)], None, None, None)
+    return (
+        builder.add_extension(_issuer_key(issuer), critical=False)
+        .add_extension(x509.AuthorityInformationAccess([access]), critical=False)
+        .add_extension(x509.CRLDistributionPoints([point]), critical=False)
+    )
+
+
+def _issuer_key(issuer: Signer) -> x509.AuthorityKeyIdentifier:
+    own = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own.value)
+
+
+def _usage(*, signs: bool = False, digital_signature: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_MOST_COMMON_NAME])])
+
+
+def _moment(microseconds_: int) -> datetime:
+    return datetime.fromtimestamp(microseconds_ // MICROSECONDS, UTC)

@@ -1,0 +1,149 @@
+"""``entrepot topics`` and ``entrepot subscriptions``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Noun, Option
+
+_RETRIES: Final = (
+    Option("delivery_policy.max_retries", "attempts after the first (3)", "number"),
+    Option("delivery_policy.min_delay_seconds", "before the first retry (20)", "number"),
+    Option("delivery_policy.max_delay_seconds", "the longest pause (20)", "number"),
+    Option(
+        "delivery_policy.backoff",
+        "how pauses grow (constant)",
+        choices=("constant", "linear", "exponential"),
+    ),
+    Option("delivery_policy.timeout_seconds", "to wait for an answer (10)", "number"),
+)
+_TOPIC_FIELDS: Final = (
+    Option("description", 'for persons; "" takes it away'),
+    *_RETRIES,
+    Option("tags", "a tag of the topic", "tags"),
+)
+TOPICS: Final = Noun(
+    noun="topics",
+    words="topics, to which messages and events are published",
+    path="/v1/topics",
+    one="topic",
+    many="topics",
+    columns=(
+        Cell("NAME", "name"),
+        Cell("DESCRIPTION", "description"),
+        Cell("CREATED", "created_at", "time"),
+        Cell("ID", "id", "whole"),
+    ),
+    create=(
+        Option("name", "1 to 256 of a-z A-Z 0-9 . _ -; fixed", metavar="NAME", is_argument=True),
+        *_TOPIC_FIELDS,
+    ),
+    created="Created {name}; 'entrepot subscriptions create {name}' says who is told",
+    update=(
+        *_TOPIC_FIELDS,
+        Option("delivery_policy", "retry as the platform does", "null", "no-delivery-policy"),
+    ),
+    delete=Deletion(
+        words="delete a topic and its subscriptions",
+        question="Delete the topic {name} and its subscriptions?",
+    ),
+    acts=(
+        Act(
+            verb="publish",
+            words="publish a message",
+            path="messages",
+            takes_key=True,
+            options=(
+                Option(
+                    "message",
+                    "its text; - reads the standard input",
+                    "body",
+                    metavar="TEXT",
+                    is_argument=True,
+                ),
+                Option("subject", "of mail"),
+                Option("attributes", "what filters look at", "tags", metavar="NAME=VALUE"),
+            ),
+            said="Published {message_id}",
+        ),
+    ),
+)
+_SETTINGS: Final = (
+    Option("filter_policy", "a file of accepted values by attribute", "document", "filter"),
+    Option(
+        "redrive_policy.dead_letter_queue",
+        "queue of messages whose last attempt has failed",
+        metavar="QUEUE",
+    ),
+    Option("raw_message_delivery", "post the message itself; webhooks only", "boolean", "raw"),
+    *_RETRIES,
+)
+SUBSCRIPTIONS: Final = Noun(
+    noun="subscriptions",
+    words="who is sent what is published to a topic",
+    path="subscriptions",
+    parent=TOPICS,
+    one="subscription",
+    many="subscriptions",
+    name="id",
+    columns=(
+        Cell("ID", "id", "whole"),
+        Cell("PROTOCOL", "protocol"),
+        Cell("ENDPOINT", "endpoint"),
+        Cell("STATUS", "status"),
+        Cell("CREATED", "created_at", "time"),
+    ),
+    create=(
+        Option(
+            "protocol",
+            "how it is told",
+            choices=("email", "http", "https", "queue"),
+            is_required=True,
+        ),
+        Option(
+            "endpoint",
+            "an address, a URL that begins with the protocol, or a queue",
+            is_required=True,
+        ),
+        *_SETTINGS,
+    ),
+    created="Created the subscription {id}",
+    update=(
+        *_SETTINGS,
+        Option("redrive_policy", "drop what cannot be delivered", "null", "no-redrive-policy"),
+        Option("delivery_policy", "retry as the topic says", "null", "no-delivery-policy"),
+    ),
+    delete=Deletion(
+        words="delete a subscription",
+        question="Delete the subscription of {endpoint}?",
+        said="Deleted the subscription {id}",
+    ),
+    acts=(
+        Act(
+            verb="secret",
+            words="show what signs the deliveries to a webhook",
+            path="signing-secret",
+            method="GET",
+        ),
+        Act(
+            verb="rotate-secret",
+            words="make a new secret; the one before signs for 24 hours too",
+            path="signing-secret/rotate",
+            takes_key=True,
+        ),
+        Act(
+            verb="resend",
+            words="ask the endpoint again to confirm",
+            path="resend-confirmation",
+            takes_key=True,
+            answer="subscription",
+            said="Asked {endpoint} to confirm",
+        ),
+    ),
+)
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``topics`` and ``subscriptions`` and their commands."""
+    commands.add_described(TOPICS)
+    commands.add_described(SUBSCRIPTIONS)

@@ -1,0 +1,69 @@
+"""When a failed delivery is tried again: a topic's settings, overridden field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cloudcore.wire import RequestBody
+
+MAX_RETRIES: Final = 100
+LONGEST_DELAY_SECONDS: Final = 3600
+LONGEST_TIMEOUT_SECONDS: Final = 30
+_LARGEST_DOUBLING: Final = 20
+
+Backoff = Literal["constant", "linear", "exponential"]
+Delay = Annotated[int, Meta(ge=1, le=LONGEST_DELAY_SECONDS)]
+
+
+class DeliveryPolicy(RequestBody):
+    """Retry settings; a field that is absent is the topic's, or the platform's."""
+
+    max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | UnsetType = UNSET
+    """Attempts after the first one; 3 by default."""
+    min_delay_seconds: Delay | UnsetType = UNSET
+    """Before the first retry; 20 by default."""
+    max_delay_seconds: Delay | UnsetType = UNSET
+    """The longest pause; 20 by default. It is never shorter than `min_delay_seconds`."""
+    backoff: Backoff | UnsetType = UNSET
+    """How pauses grow from the shortest to the longest; `constant` by default."""
+    timeout_seconds: Annotated[int, Meta(ge=1, le=LONGEST_TIMEOUT_SECONDS)] | UnsetType = UNSET
+    """How long an endpoint may take to answer; 10 by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The settings that hold for a subscription."""
+
+    max_retries: int = 3
+    min_delay_seconds: int = 20
+    max_delay_seconds: int = 20
+    backoff: Backoff = "constant"
+    timeout_seconds: int = 10
+
+    def delay_seconds(self, attempts: int) -> int:
+        """Return the pause after the `attempts`-th failed attempt, in seconds."""
+        longest = max(self.min_delay_seconds, self.max_delay_seconds)
+        factor = 1
+        if self.backoff == "linear":
+            factor = attempts
+        elif self.backoff == "exponential":
+            factor = 2 ** min(attempts - 1, _LARGEST_DOUBLING)
+        return min(self.min_delay_seconds * factor, longest)
+
+
+def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
+    """Return the fields of a policy that are set."""
+    if policy is None:
+        return {}
+    fields = msgspec.structs.asdict(policy)
+    return {name: value for name, value in fields.items() if value is not UNSET}
+
+
+def merged(topic: Mapping[str, Any], subscription: Mapping[str, Any]) -> Retries:
+    """Return the settings of a subscription: its own fields, over those of its topic."""
+    return Retries(**{**topic, **subscription})

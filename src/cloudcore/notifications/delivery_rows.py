@@ -1,0 +1,170 @@
+"""Queries of publications, and of their deliveries to endpoints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from sqlalchemy import bindparam, delete, exists, func, literal_column, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.deletion import deletion
+from cloudcore.db.statement import Statement, page
+from cloudcore.notifications.records import Delivery, Publication, encoded
+from cloudcore.notifications.tables import deliveries, publications
+
+KEPT_SECONDS: Final = 3600
+"""Seconds for which a publication without deliveries is kept."""
+_d = deliveries.c
+_p = publications.c
+_IS_OURS: Final = (_d.id == bindparam("id"), _d.account_id == bindparam("account_id"))
+_OF_SUBSCRIPTION: Final = (
+    _d.account_id == bindparam("account_id"),
+    _d.subscription_id == bindparam("subscription_id"),
+)
+
+_ADD_PUBLICATION: Final = Statement(
+    insert(publications)
+    .values({name: bindparam(name) for name in Publication._fields})
+    .on_conflict_do_nothing()
+)
+_IS_ENDED: Final = Statement(
+    select(_p.ended_at).where(_p.id == bindparam("id"), _p.account_id == bindparam("account_id"))
+)
+_END: Final = Statement(
+    update(publications)
+    .where(_p.id == bindparam("id"), _p.account_id == bindparam("account_id"))
+    .values(ended_at=bindparam("now"))
+)
+_ADD: Final = Statement(
+    insert(deliveries)
+    .values(
+        id=bindparam("id"),
+        account_id=bindparam("account_id"),
+        subscription_id=bindparam("subscription_id"),
+        publication_id=bindparam("publication_id"),
+        attempts=literal_column("0"),
+        due_at=bindparam("now"),
+        created_at=bindparam("now"),
+    )
+    .on_conflict_do_nothing()
+)
+_LIST_DUE: Final = Statement(
+    page(
+        select(
+            *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
+            *(_p[name] for name in Publication._fields),
+        )
+        .outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
+        .where(*_OF_SUBSCRIPTION, _d.due_at <= bindparam("now"))
+        .order_by(_d.due_at, _d.id)
+    )
+)
+_FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(*_OF_SUBSCRIPTION))
+_COUNT: Final = Statement(select(func.count()).select_from(deliveries).where(*_OF_SUBSCRIPTION))
+_POSTPONE: Final = Statement(
+    update(deliveries)
+    .where(*_IS_OURS)
+    .values(attempts=bindparam("attempts"), due_at=bindparam("due_at"))
+)
+_REMOVE: Final = Statement(delete(deliveries).where(*_IS_OURS))
+_REMOVE_REQUESTS: Final = Statement(
+    delete(deliveries).where(*_OF_SUBSCRIPTION, _d.publication_id.is_(None))
+)
+_FORGET: Final = deletion(
+    _p.ended_at,
+    ~exists(
+        select(literal_column("1"))
+        .select_from(deliveries)
+        .where(_d.publication_id == _p.id)
+        .correlate(publications)
+    ),
+)
+
+
+def add_publication(tx: Connection, publication: Publication) -> bool:
+    """Insert a publication; return False if all deliveries of it were inserted already."""
+    values = publication._asdict() | {"attributes": encoded(publication.attributes)}
+    if tx.execute(_ADD_PUBLICATION, **values):
+        return True
+    row = tx.row(_IS_ENDED, id=publication.id, account_id=publication.account_id)
+    return row is not None and row[0] is None
+
+
+def end_publication(tx: Connection, account_id: str, publication_id: str, now: int) -> None:
+    """Note that all deliveries of a publication were inserted."""
+    tx.execute(_END, account_id=account_id, id=publication_id, now=now)
+
+
+def add_delivery(
+    tx: Connection, account_id: str, subscription_id: str, publication_id: str | None, now: int
+) -> None:
+    """Insert a delivery, due now; without a publication, a request to confirm."""
+    tx.execute(
+        _ADD,
+        id=uuid7(now),
+        account_id=account_id,
+        subscription_id=subscription_id,
+        publication_id=publication_id,
+        now=now,
+    )
+
+
+def list_due(
+    tx: Connection, account_id: str, subscription_id: str, now: int, limit: int
+) -> list[Delivery]:
+    """Return the deliveries to a subscription that are due, those due first first."""
+    rows = tx.rows(
+        _LIST_DUE, account_id=account_id, subscription_id=subscription_id, now=now, limit=limit
+    )
+    return [_delivery(row) for row in rows]
+
+
+def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | None:
+    """Return when the next delivery to a subscription is due, or None if there is none."""
+    row = tx.row(_FIRST_DUE, account_id=account_id, subscription_id=subscription_id)
+    return row[0] if row else None
+
+
+def count_deliveries(tx: Connection, account_id: str, subscription_id: str) -> int:
+    """Count the deliveries to a subscription that have not ended."""
+    row = tx.row(_COUNT, account_id=account_id, subscription_id=subscription_id)
+    return row[0] if row else 0
+
+
+def postpone(tx: Connection, delivery: Delivery, attempts: int, due_at: int) -> None:
+    """Let a delivery be tried again."""
+    tx.execute(
+        _POSTPONE,
+        id=delivery.id,
+        account_id=delivery.account_id,
+        attempts=attempts,
+        due_at=due_at,
+    )
+
+
+def remove_delivery(tx: Connection, delivery: Delivery) -> bool:
+    """End a delivery; return False if it has ended, or its subscription is gone."""
+    return tx.execute(_REMOVE, id=delivery.id, account_id=delivery.account_id) == 1
+
+
+def remove_requests(tx: Connection, account_id: str, subscription_id: str) -> None:
+    """End the requests to confirm a subscription."""
+    tx.execute(_REMOVE_REQUESTS, account_id=account_id, subscription_id=subscription_id)
+
+
+def forget_publications(tx: Connection, now: int) -> int:
+    """Delete a batch of the publications without deliveries; return how many."""
+    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
+
+
+def _delivery(row: Row) -> Delivery:
+    publication = None
+    if row[5] is not None:
+        found = dict(zip(Publication._fields, row[5:], strict=True))
+        found["attributes"] = msgspec.json.decode(found["attributes"])
+        publication = Publication(**found)
+    delivery_id, subscription_id, account_id, attempts, created_at = row[:5]
+    return Delivery(delivery_id, subscription_id, account_id, attempts, created_at, publication)

@@ -1,0 +1,159 @@
+"""The family of notifications: topics, subscriptions, and deliveries that survive crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import CommandGroup, Family
+from cloudcore.iam.vocabulary import ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.types import ControllerRouterHandler
+    from sqlalchemy import Table
+
+    from cloudcore.clock import Clock
+    from cloudcore.db.base import Database
+    from cloudcore.db.deletion import Forget
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.keyring import Keyring
+    from cloudcore.notifications.ports import Mail, Queues
+    from cloudcore.outbound.http_client import HttpClient
+
+SEND_MESSAGE: Final = "queue:SendMessage"
+"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
+STEP_SECONDS: Final = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationNeeds:
+    """The dependencies of the routes and the jobs of notifications."""
+
+    database: Database
+    clock: Clock
+    new_id: Callable[[], str]
+    keyring: Keyring
+    region: str
+    url: str
+    """Base URL in the links that recipients get."""
+    client: HttpClient
+    """Asks webhooks."""
+    queues: Queues
+    mail: Mail | None = None
+    """None: this install sends no mail, and nobody can subscribe by it."""
+
+
+def _routes() -> Sequence[ControllerRouterHandler]:
+    from cloudcore.notifications import (  # noqa: PLC0415 - the web framework
+        recipient_routes,
+        secret_routes,
+        subscription_routes,
+        topic_routes,
+    )
+
+    return (
+        *topic_routes.HANDLERS,
+        *subscription_routes.HANDLERS,
+        *secret_routes.HANDLERS,
+        *recipient_routes.HANDLERS,
+    )
+
+
+def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
+    from functools import partial  # noqa: PLC0415
+
+    from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.kinds import JobKind  # noqa: PLC0415
+    from cloudcore.notifications import waking  # noqa: PLC0415
+    from cloudcore.notifications.delivering import Deliverer  # noqa: PLC0415
+    from cloudcore.notifications.envelope import Links  # noqa: PLC0415
+    from cloudcore.notifications.fan_out import FanOut, release  # noqa: PLC0415
+    from cloudcore.notifications.webhooks import Webhooks  # noqa: PLC0415
+
+    deliverer = Deliverer(
+        database=needs.database,
+        clock=needs.clock,
+        links=Links(needs.keyring, needs.url),
+        webhooks=Webhooks(needs.client, needs.keyring),
+        queues=needs.queues,
+        mail=needs.mail,
+    )
+    return (
+        outbox.delivery(
+            needs.database, needs.clock, [FanOut(needs.database, needs.clock, needs.region)]
+        ),
+        JobKind(
+            name=waking.RELEASE,
+            step=partial(release, needs.database, needs.clock),
+            max_attempts=None,
+        ),
+        JobKind(
+            name=waking.DELIVER,
+            step=deliverer.step,
+            max_attempts=None,
+            step_seconds=STEP_SECONDS,
+            waits_for_others=True,
+        ),
+    )
+
+
+def _expiry() -> Sequence[Forget]:
+    from cloudcore.notifications import delivery_rows, topic_rows  # noqa: PLC0415 - SQLAlchemy
+
+    return (
+        delivery_rows.forget_publications,
+        topic_rows.forget_waiting,
+        topic_rows.forget_old_missing,
+    )
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.notifications import tables  # noqa: PLC0415 - SQLAlchemy
+
+    return tables.TABLES
+
+
+NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
+    name="notifications",
+    routes=_routes,
+    job_kinds=_job_kinds,
+    expiry=_expiry,
+    tables=_tables,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:notifications:<region>:<account>:topic/<name>",
+            actions=(
+                "notifications:CreateTopic",
+                "notifications:DeleteSubscription",
+                "notifications:DeleteTopic",
+                "notifications:GetSigningSecret",
+                "notifications:GetSubscription",
+                "notifications:GetTopic",
+                "notifications:ListSubscriptions",
+                "notifications:ListTopics",
+                "notifications:Publish",
+                "notifications:ResendConfirmation",
+                "notifications:RotateSigningSecret",
+                "notifications:Subscribe",
+                "notifications:UpdateSubscription",
+                "notifications:UpdateTopic",
+            ),
+            summaries={
+                "notifications:Publish": "Publish to a topic; also to create an event rule for it."
+            },
+        ),
+    ),
+    foreign_kinds=(
+        ResourceKind(
+            crn="crn:queue:<region>:<account>:queue/<name>",
+            actions=(SEND_MESSAGE,),
+            summaries={
+                SEND_MESSAGE: "Send to a queue; also to subscribe it, or have it for dead letters."
+            },
+        ),
+    ),
+    commands=(CommandGroup("use the platform's services", ("cloudcore.notifications.commands",)),),
+    events=("notifications.message.published",),
+    quotas=("subscriptions", "topics"),
+)

@@ -1,0 +1,193 @@
+"""From the outbox to deliveries: who is sent an event, and what waits for a topic.
+
+An event that is told to a topic waits if the topic does not exist, or others wait for it already.
+What waits is released when the topic has a subscription that is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid5
+
+import msgspec
+
+from cloudcore.clock import Clock
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection, Database
+from cloudcore.errors import InvalidInput
+from cloudcore.jobs.kinds import Done, Next
+from cloudcore.jobs.outbox import OutboxEvent
+from cloudcore.jobs.queue import Job
+from cloudcore.notifications import delivery_rows, subscription_rows, topic_rows
+from cloudcore.notifications.records import Publication, Topic
+from cloudcore.notifications.rules import matches, strings_of
+from cloudcore.notifications.topics import PUBLISHED
+from cloudcore.notifications.waking import enqueue_release, wake
+from cloudcore.wire import rfc3339
+
+PAGE: Final = 200
+"""Subscriptions that one transaction looks at."""
+_RELEASED: Final = 20
+
+
+class FanOut(NamedTuple):
+    """A subscriber of the outbox: turns events into deliveries."""
+
+    database: Database
+    clock: Clock
+    region: str
+
+    async def receive(self, event: OutboxEvent) -> None:
+        """Insert the deliveries of an event; done again, it inserts none twice."""
+        payload = event.payload
+        if event.type == PUBLISHED:
+            await self._publish(event)
+        elif isinstance(payload, Mapping) and isinstance(payload.get("topics"), list):
+            for crn in payload["topics"]:
+                await self._tell(event, crn)
+
+    async def _publish(self, event: OutboxEvent) -> None:
+        """Deliver a message; if its topic is gone, nobody is to have it."""
+        topic_id = event.payload["topic_id"]
+        topic = await self.database.read(topic_rows.find_topic, event.account_id, topic_id)
+        if topic is not None:
+            message = Publication(
+                id=event.id,
+                topic_id=topic.id,
+                account_id=event.account_id,
+                subject=event.payload["subject"],
+                message=event.payload["message"],
+                attributes=event.payload["attributes"],
+                published_at=event.created_at,
+            )
+            await insert_deliveries(self.database, self.clock, topic, message, event.created_at)
+
+    async def _tell(self, event: OutboxEvent, crn: str) -> None:
+        """Deliver an event to a topic, or let it wait."""
+        try:
+            name = Crn.parse(crn).name
+        except InvalidInput:
+            return
+        topic = await self.database.read(find_ready_topic, event.account_id, self.region, name, crn)
+        if topic is None:
+            now = self.clock()
+            topic = await self.database.write(wait_unless_ready, event, crn, self.region, name, now)
+        if topic is not None:
+            message = event_message(event, topic)
+            await insert_deliveries(self.database, self.clock, topic, message, event.created_at)
+
+
+def find_ready_topic(
+    tx: Connection, account_id: str, region: str, name: str, crn: str
+) -> Topic | None:
+    """Return a topic, or None if it does not exist, or events wait for it."""
+    topic = topic_rows.find_topic_named(tx, account_id, region, name)
+    if topic is None or topic_rows.list_waiting(tx, account_id, crn, 1):
+        return None
+    return topic
+
+
+def wait_unless_ready(
+    tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
+) -> Topic | None:
+    """Let an event wait for its topic, or return the topic if it is ready by now."""
+    topic_rows.lock_account(tx, event.account_id)
+    topic = find_ready_topic(tx, event.account_id, region, name, crn)
+    if topic is not None:
+        return topic
+    is_new = topic_rows.add_waiting(tx, event, crn)
+    there = topic_rows.find_topic_named(tx, event.account_id, region, name)
+    if there is None:
+        if is_new:
+            topic_rows.note_missing(tx, event.account_id, crn, 1, now)
+    else:
+        release_waiting(tx, there, now)
+    return None
+
+
+def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
+    """Let what waits for a topic be delivered, if anything does and somebody would get it."""
+    if topic_rows.list_waiting(tx, topic.account_id, topic.crn, 1) and subscription_rows.is_heard(
+        tx, topic.account_id, topic.id
+    ):
+        enqueue_release(tx, topic.account_id, topic.id, now)
+
+
+async def release(database: Database, clock: Clock, job: Job) -> Next | Done:
+    """Deliver some of the events that wait for a topic; the step of `RELEASE`."""
+    assert job.account_id is not None
+    topic = await database.read(topic_rows.find_topic, job.account_id, job.arguments["topic_id"])
+    if topic is None or not await database.read(
+        subscription_rows.is_heard, topic.account_id, topic.id
+    ):
+        return Done()
+    waiting = await database.read(topic_rows.list_waiting, topic.account_id, topic.crn, _RELEASED)
+    for event in waiting:
+        # Active by now is enough: these were told to a topic that nobody could subscribe to.
+        await insert_deliveries(database, clock, topic, event_message(event, topic), clock())
+    end = partial(_end_release, topic, [event.id for event in waiting], clock())
+    return Next(None, end) if len(waiting) == _RELEASED else Done(end)
+
+
+def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None:
+    topic_rows.lock_account(tx, topic.account_id)
+    topic_rows.remove_waiting(tx, topic.account_id, topic.crn, ids)
+    release_waiting(tx, topic, now)
+
+
+def event_message(event: OutboxEvent, topic: Topic) -> Publication:
+    """Return the message that tells an event to a topic.
+
+    One event may go to several topics; each message has an id of its own, the same every time.
+    """
+    data: Any = event.payload.get("data")
+    message = {
+        "id": event.id,
+        "type": event.type,
+        "occurred_at": rfc3339(event.created_at),
+        "account_id": event.account_id,
+        "data": data,
+    }
+    return Publication(
+        id=str(uuid5(UUID(event.id), topic.id)),
+        topic_id=topic.id,
+        account_id=event.account_id,
+        subject=event.type,
+        message=msgspec.json.encode(message).decode(),
+        attributes={
+            "event_type": event.type,
+            **(strings_of(data) if isinstance(data, Mapping) else {}),
+        },
+        published_at=event.created_at,
+    )
+
+
+async def insert_deliveries(
+    database: Database, clock: Clock, topic: Topic, message: Publication, active_at: int
+) -> None:
+    """Insert the deliveries of a message to the subscriptions active at `active_at` that match."""
+    after: str | None = ""
+    while after is not None:
+        after = await database.write(_insert_page, topic, message, active_at, after, clock())
+
+
+def _insert_page(
+    tx: Connection, topic: Topic, message: Publication, active_at: int, after: str, now: int
+) -> str | None:
+    """Insert the deliveries to some subscriptions; return the last one's id, or None at the end."""
+    if not topic_rows.hold_topic(tx, topic.account_id, topic.id):
+        return None  # deleted meanwhile, with its subscriptions
+    found = subscription_rows.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
+    if not after and (not found or not delivery_rows.add_publication(tx, message)):
+        return None
+    for subscription_id, policy in found:
+        if matches(policy, message.attributes):
+            ids = (topic.account_id, subscription_id)
+            delivery_rows.add_delivery(tx, *ids, message.id, now)
+            wake(tx, *ids, now)
+    if len(found) == PAGE:
+        return found[-1][0]
+    delivery_rows.end_publication(tx, topic.account_id, message.id, now)
+    return None

@@ -1,0 +1,51 @@
+"""The e-mails to subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from typing import Any, Final
+
+import msgspec
+
+from cloudcore.notifications.records import Subscription
+
+_SUBJECT: Final = 150
+_REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo end it: {url}\n"
+
+
+def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str) -> EmailMessage:
+    """Return the e-mail of an envelope: text for the reader, and the envelope as an attachment."""
+    is_request = envelope["type"] == "subscription_confirmation"
+    topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
+    subject = envelope["subject"] or f"Notification from {topic}"
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = sender
+    mail["To"] = subscription.endpoint
+    mail["Subject"] = f"Confirm your subscription to {topic}" if is_request else subject[:_SUBJECT]
+    mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    mail["Message-ID"] = f"<{envelope['message_id']}.{subscription.id}@{domain}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    if is_request:
+        text = (
+            f"{subscription.endpoint} is to be sent what is published to {envelope['topic_crn']}."
+            f"\n\nTo confirm, open this page within 72 hours:\n{envelope['confirmation_url']}\n\n"
+            "If you do not know what this is, do nothing.\n"
+        )
+    else:
+        mail["List-Unsubscribe"] = f"<{url}>"
+        mail["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+        why = _REASON.format(address=subscription.endpoint, topic=topic, url=url)
+        text = f"{envelope['message']}\n\n-- \n{why}"
+    mail.set_content(text)
+    mail.add_attachment(
+        msgspec.json.encode(envelope),
+        maintype="application",
+        subtype="json",
+        filename="notification.json",
+    )
+    return mail

@@ -1,0 +1,275 @@
+"""``/v1/topics/{topic_id}/subscriptions``: who is sent what is published to a topic."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET
+
+from cloudcore.db.base import Connection
+from cloudcore.notifications import signing, subscribing
+from cloudcore.notifications.delivery_policy import stored
+from cloudcore.notifications.family import SEND_MESSAGE, NotificationNeeds
+from cloudcore.notifications.ports import QueueRef
+from cloudcore.notifications.records import WEBHOOKS, Subscription, Topic
+from cloudcore.notifications.rules import (
+    bad_endpoint,
+    check_filter,
+    check_raw,
+    mailbox,
+    webhook_url,
+)
+from cloudcore.notifications.subscription_rows import count_subscriptions, list_subscriptions
+from cloudcore.notifications.subscription_shapes import (
+    DeadLetters,
+    ManySubscriptions,
+    NewSubscription,
+    OneSubscription,
+    Subscribe,
+    UpdateSubscription,
+    subscription_record,
+)
+from cloudcore.notifications.topic_routes import ONE as TOPIC
+from cloudcore.notifications.topic_routes import authorized_topic
+from cloudcore.outbound.destinations import NotAllowed
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageQuery
+from cloudcore.wire import changes_of
+
+PATH: Final = TOPIC + "/subscriptions"
+ONE: Final = PATH + "/{subscription_id:str}"
+
+
+class _Made(NamedTuple):
+    subscription: Subscription
+    secret: str | None
+    """None if it is no webhook, or was there before."""
+
+
+async def authorized_subscription(
+    ctx: RequestContext, topic_id: str, subscription_id: str
+) -> Subscription:
+    """Return a subscription to a topic of the caller's account, on which the action is allowed."""
+    topic = await authorized_topic(ctx, topic_id)
+    return await ctx.database.read(
+        subscribing.get_subscription, topic.account_id, topic.id, subscription_id
+    )
+
+
+def one_subscription(ctx: RequestContext, found: Subscription) -> OneSubscription:
+    """Return the record of a subscription, wrapped."""
+    record = subscription_record(found, ctx.settings.region, ctx.clock())
+    return OneSubscription(subscription=record)
+
+
+@post(
+    PATH,
+    status_code=201,
+    opt={"action": "notifications:Subscribe", "idempotent": True},
+)
+async def subscribe(
+    topic_id: FromPath[str],
+    data: JSONBody[Subscribe],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NotificationNeeds],
+) -> Reply[NewSubscription]:
+    """Subscribe an endpoint to a topic; its owner must confirm it, unless it is a queue.
+
+    A queue needs `queue:SendMessage` too, and so does one for dead letters. If the topic has a
+    subscription to this endpoint, that one is returned as it is, without its secret. A topic has at
+    most 1,000 subscriptions.
+    """
+    check_raw(data.protocol, is_raw=data.raw_message_delivery)
+    check_filter(data.filter_policy)
+    topic = await authorized_topic(ctx, topic_id)
+    endpoint = await _endpoint(needs, data)
+    subscription_id, now = ctx.new_id(), ctx.clock()
+    secret = signing.new_secret() if data.protocol in WEBHOOKS else None
+    nonce = signing.new_nonce()
+    token = signing.confirmation_token(ctx.keyring, subscription_id, nonce)
+    wanted = Subscription(
+        id=subscription_id,
+        topic_id=topic.id,
+        account_id=topic.account_id,
+        protocol=data.protocol,
+        endpoint=endpoint,
+        status="confirmed",
+        filter_policy=data.filter_policy,
+        dead_letter_queue=None,
+        raw_message_delivery=data.raw_message_delivery,
+        delivery_policy=stored(data.delivery_policy),
+        signing_secret=None
+        if secret is None
+        else signing.seal_secret(ctx.keyring, subscription_id, secret),
+        previous_secret=None,
+        previous_until=None,
+        confirmation_nonce=None,
+        confirmation_hash=None,
+        confirmation_until=None,
+        active_since=now,
+        faults=[],
+        created_at=now,
+        updated_at=now,
+    )
+    if data.protocol != "queue":
+        wanted = subscribing.pending(wanted, nonce, token, now)
+
+    def create(tx: Connection) -> _Made:
+        of_endpoint = wanted
+        if data.protocol == "queue":
+            queue = _queue(tx, ctx, needs, topic, data.endpoint, "endpoint")
+            of_endpoint = wanted._replace(endpoint=queue.crn)
+        finish = partial(_with_dead_letters, ctx, needs, topic, data.redrive_policy)
+        found, is_new = subscribing.find_or_create(tx, topic, of_endpoint, finish, now)
+        return _Made(found, secret if is_new else None)
+
+    def wrap(made: _Made) -> NewSubscription:
+        record = subscription_record(made.subscription, ctx.settings.region, ctx.clock())
+        return NewSubscription(subscription=record, signing_secret=made.secret or UNSET)
+
+    path = PATH.replace("{topic_id:str}", topic.id)
+    return await ctx.commit(
+        create, wrap=wrap, location=lambda made: f"{path}/{made.subscription.id}"
+    )
+
+
+@get(PATH, opt={"action": "notifications:ListSubscriptions", "query": PageQuery})
+async def list_topic_subscriptions(
+    topic_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManySubscriptions:
+    """List the subscriptions to a topic, oldest first."""
+    topic = await authorized_topic(ctx, topic_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_subscriptions,
+        count_subscriptions,
+        topic.account_id,
+        topic.id,
+        key=lambda each: each.id,
+    )
+    region, now = ctx.settings.region, ctx.clock()
+    return ManySubscriptions(
+        subscriptions=[subscription_record(each, region, now) for each in found], meta=meta
+    )
+
+
+@get(ONE, opt={"action": "notifications:GetSubscription"})
+async def get_subscription(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> OneSubscription:
+    """Return a subscription, with the faults of its deliveries."""
+    return one_subscription(ctx, await authorized_subscription(ctx, topic_id, subscription_id))
+
+
+@patch(ONE, opt={"action": "notifications:UpdateSubscription"})
+async def update_subscription(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    data: JSONBody[UpdateSubscription],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NotificationNeeds],
+) -> Reply[OneSubscription]:
+    """Change the settings of a subscription; protocol and endpoint are fixed."""
+    topic = await authorized_topic(ctx, topic_id)
+    ids = (topic.account_id, topic.id, subscription_id)
+    found = await ctx.database.read(subscribing.get_subscription, *ids)
+    changes = changes_of(data)
+    if data.filter_policy is not UNSET:
+        check_filter(data.filter_policy)
+    if data.delivery_policy is not UNSET:
+        changes["delivery_policy"] = stored(data.delivery_policy)
+    redrive = changes.pop("redrive_policy", UNSET)
+    now = ctx.clock()
+
+    def update(tx: Connection) -> Subscription:
+        queues: dict[str, str | None] = {}
+        if redrive is None:
+            queues = {"dead_letter_queue": None}
+        elif data.redrive_policy:
+            reference = data.redrive_policy.dead_letter_queue
+            queues = {"dead_letter_queue": _dead_letters(tx, ctx, needs, topic, reference).crn}
+        return subscribing.update_subscription(tx, found, changes | queues, now)
+
+    return await ctx.commit(update, wrap=lambda made: one_subscription(ctx, made))
+
+
+@delete(ONE, opt={"action": "notifications:DeleteSubscription"})
+async def delete_subscription(
+    topic_id: FromPath[str],
+    subscription_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+) -> None:
+    """Delete a subscription: nothing more is delivered, also of what was published before."""
+    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    await ctx.database.write(subscribing.delete_subscription, found)
+
+
+async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
+    """Return the normalized endpoint; of a queue, as it was sent.
+
+    Raises:
+        InvalidInput: it is malformed, or may not be asked.
+
+    """
+    if data.protocol == "queue":
+        return data.endpoint
+    if data.protocol == "email":
+        if needs.mail is None:
+            raise bad_endpoint("this install sends no mail", "not_available")
+        return mailbox(data.endpoint)
+    try:
+        return webhook_url(data.protocol, await needs.client.vet(data.endpoint))
+    except NotAllowed as error:
+        raise bad_endpoint(str(error), "not_allowed") from None
+
+
+def _with_dead_letters(
+    ctx: RequestContext,
+    needs: NotificationNeeds,
+    topic: Topic,
+    policy: DeadLetters | None,
+    tx: Connection,
+    wanted: Subscription,
+) -> Subscription:
+    if policy is None:
+        return wanted
+    queue = _dead_letters(tx, ctx, needs, topic, policy.dead_letter_queue)
+    return wanted._replace(dead_letter_queue=queue.crn)
+
+
+def _dead_letters(
+    tx: Connection, ctx: RequestContext, needs: NotificationNeeds, topic: Topic, reference: str
+) -> QueueRef:
+    return _queue(tx, ctx, needs, topic, reference, "redrive_policy.dead_letter_queue")
+
+
+def _queue(
+    tx: Connection,
+    ctx: RequestContext,
+    needs: NotificationNeeds,
+    topic: Topic,
+    reference: str,
+    field: str,
+) -> QueueRef:
+    """Return a queue to which the caller itself may send."""
+    found = needs.queues.resolve(tx, topic.account_id, reference, field=field)
+    ctx.authorize(found.crn, action=SEND_MESSAGE)
+    return found
+
+
+HANDLERS: Final = (
+    subscribe,
+    list_topic_subscriptions,
+    get_subscription,
+    update_subscription,
+    delete_subscription,
+)

@@ -1,0 +1,123 @@
+"""Topics of an account: changes with their rules, and publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.jobs.outbox import emit
+from cloudcore.notifications import topic_rows
+from cloudcore.notifications.records import Topic
+from cloudcore.notifications.rules import TopicMissing
+from cloudcore.notifications.topic_rows import MissingTopic
+
+MAX_TOPICS: Final = 1000
+"""Maximum number of topics of an account."""
+PUBLISHED: Final = "notifications.message.published"
+"""Type of the event of a message that somebody publishes."""
+
+
+class TopicState(NamedTuple):
+    """Whether a topic exists that something names."""
+
+    id: str | None
+    """None if there is no such topic."""
+    missing: MissingTopic | None = None
+    """What is known of its absence, if anything is."""
+
+
+def create_topic(tx: Connection, topic: Topic) -> Topic:
+    """Insert a topic.
+
+    Raises:
+        Conflict: the account has a topic of this name.
+        QuotaExceeded: the account has `MAX_TOPICS`.
+
+    """
+    topic_rows.lock_account(tx, topic.account_id)
+    used = topic_rows.count_topics(tx, topic.account_id, topic.region)
+    if used >= MAX_TOPICS:
+        raise QuotaExceeded(
+            f"an account has at most {MAX_TOPICS} topics",
+            quota="topics",
+            limit=MAX_TOPICS,
+            used=used,
+        )
+    if not topic_rows.add_topic(tx, topic):
+        raise Conflict("there is a topic of this name", name=topic.name)
+    topic_rows.forget_missing(tx, topic.account_id, topic.crn)
+    return topic
+
+
+def get_topic(tx: Connection, account_id: str, region: str, topic_id: str) -> Topic:
+    """Return a topic of an account, or raise `TopicMissing`."""
+    found = topic_rows.find_topic(tx, account_id, topic_id)
+    if found is None or found.region != region:
+        raise TopicMissing
+    return found
+
+
+def update_topic(tx: Connection, topic: Topic, changes: Mapping[str, Any], now: int) -> Topic:
+    """Change the description, the tags or the delivery policy of a topic."""
+    found = topic_rows.lock_topic(tx, topic.account_id, topic.id)
+    if found is None:
+        raise TopicMissing
+    if not changes:
+        return found
+    changed = found._replace(**changes, updated_at=now)
+    topic_rows.save_topic(tx, changed)
+    return changed
+
+
+def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
+    """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
+
+    Raises:
+        TopicMissing
+
+    """
+    topic_rows.lock_account(tx, topic.account_id)
+    if not topic_rows.remove_topic(tx, topic.account_id, topic.id):
+        raise TopicMissing
+    topic_rows.note_missing(tx, topic.account_id, topic.crn, 0, now)
+
+
+def publish(
+    tx: Connection,
+    topic: Topic,
+    message: str,
+    subject: str | None,
+    attributes: Mapping[str, str],
+    now: int,
+) -> str:
+    """Publish a message to a topic; return its id.
+
+    Raises:
+        TopicMissing: it was deleted.
+
+    """
+    if not topic_rows.hold_topic(tx, topic.account_id, topic.id):
+        raise TopicMissing
+    payload = {
+        "topic_id": topic.id,
+        "subject": subject,
+        "message": message,
+        "attributes": attributes,
+    }
+    return emit(tx, PUBLISHED, topic.account_id, payload, now)
+
+
+def states_of(
+    tx: Connection, account_id: str, region: str, crns: Sequence[str]
+) -> dict[str, TopicState]:
+    """Return by CRN whether these topics of an account exist."""
+    if not crns:
+        return {}
+    names = {crn: Crn.parse(crn).name for crn in crns}
+    ids = topic_rows.ids_of_topics(tx, account_id, region, list(names.values()))
+    absent = [crn for crn in crns if names[crn] not in ids]
+    known = topic_rows.list_missing(tx, account_id, absent) if absent else {}
+    return {crn: TopicState(ids.get(name), known.get(crn)) for crn, name in names.items()}

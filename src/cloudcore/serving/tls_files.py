@@ -1,0 +1,144 @@
+"""Read a certificate and its key from files, and say what is wrong with them."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from cloudcore.serving.tls_paths import TlsFiles
+
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+
+
+class TlsFilesError(Exception):
+    """A certificate cannot be served; the message says why, and what to do."""
+
+
+class TlsIdentity(NamedTuple):
+    """A certificate that is ready to be served."""
+
+    context: ssl.SSLContext
+    begins_at: float
+    """Unix time in seconds."""
+    expires_at: float
+    """Unix time in seconds."""
+
+
+def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
+    """Return the certificate in `files` for new connections; `now` is the Unix time in seconds.
+
+    Raises:
+        TlsFilesError: a file cannot be read, the two do not belong together, or the certificate is
+            not valid now.
+
+    """
+    certificates = _certificates(files.certificate)
+    _check_key(files, certificates)
+    first = certificates[0]
+    expires_at = first.not_valid_after_utc.timestamp()
+    begins_at = first.not_valid_before_utc.timestamp()
+    if now >= expires_at:
+        raise TlsFilesError(
+            f"the certificate in {files.certificate} expired at {_shown(expires_at)}; put a renewed"
+            " one there, with its key"
+        )
+    if now < begins_at:
+        raise TlsFilesError(
+            f"the certificate in {files.certificate} is valid from {_shown(begins_at)} on, and now"
+            f" it is {_shown(now)}; set this machine's clock, or wait"
+        )
+    try:
+        context = server_context()
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (OSError, ValueError) as error:  # changed since, or a key too short for OpenSSL
+        reason = getattr(error, "reason", None) or str(error)
+        raise TlsFilesError(
+            f"{files.certificate} and {files.key} cannot be served: {reason}"
+        ) from None
+    return TlsIdentity(context, begins_at, expires_at)
+
+
+def server_context() -> ssl.SSLContext:
+    """Return the settings of a server's connections, without a certificate.
+
+    TLS 1.2 and 1.3, HTTP/1.1 by ALPN; clients are not asked for certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    # Who shuts only its own side down still gets its answer; HTTP tells whether a body is whole.
+    context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_read(file, "certificate"))
+    except ValueError:
+        raise TlsFilesError(
+            f"{file} holds no certificate in PEM: its first line is -----BEGIN CERTIFICATE-----"
+        ) from None
+
+
+def _check_key(files: TlsFiles, certificates: list[x509.Certificate]) -> None:
+    data = _read(files.key, "key")
+    try:
+        key = load_pem_private_key(data, None)
+    except TypeError:  # so says cryptography of a key under a password
+        raise TlsFilesError(
+            f"the key in {files.key} is under a password, and nobody is there to type it; write it"
+            " without: openssl pkey -in FILE -out OTHER"
+        ) from None
+    except ValueError:
+        raise TlsFilesError(
+            f"{files.key} holds no private key in PEM: its first line is"
+            " -----BEGIN PRIVATE KEY-----"
+        ) from None
+    own = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    matches = [
+        each.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) == own
+        for each in certificates
+    ]
+    if matches[0]:
+        return
+    if any(matches):
+        raise TlsFilesError(
+            f"the key in {files.key} belongs to certificate {matches.index(True) + 1} of"
+            f" {files.certificate}; the server's own must be the first, then its issuer's"
+        )
+    raise TlsFilesError(
+        f"the key in {files.key} is not that of the certificate in {files.certificate}; name the"
+        " two that were made together"
+    )
+
+
+def _read(file: Path, what: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise TlsFilesError(
+            f"the {what} {file} cannot be read: {error.strerror or error}; it must exist, and be"
+            " readable for the user that serves"
+        ) from None
+
+
+def _no_password() -> str:
+    """Answer OpenSSL, which would otherwise ask the terminal."""
+    return ""
+
+
+def _shown(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

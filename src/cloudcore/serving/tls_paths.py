@@ -1,0 +1,23 @@
+"""Where the certificate of a server is. Cheap to import, as settings are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class TlsFiles(NamedTuple):
+    """Where a certificate is, in PEM: the server's own first, then those of its issuers."""
+
+    certificate: Path
+    key: Path
+
+    def version(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what differs once a file has changed.
+
+        Raises:
+            OSError: a file cannot be found.
+
+        """
+        found = (file.stat() for file in self)
+        return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)

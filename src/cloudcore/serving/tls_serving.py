@@ -1,0 +1,111 @@
+"""The certificate that a worker serves: replaced while it runs, and told of before it expires."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cloudcore.serving.tls_files import TlsFilesError, TlsIdentity, load_tls
+from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.watched import Count, CountedEvent, Gauge, count_nothing
+
+logger = logging.getLogger("cloudcore.serving")
+
+DAY: Final = 24 * 3600
+WARNING_SECONDS: Final = 14 * DAY
+WARNING_SHARE: Final = 4
+"""A certificate is told of in the last quarter of its life, and not before `WARNING_SECONDS`."""
+FAILED_HANDSHAKE: Final = "tls.handshake_failed"
+HANDSHAKE_EVENT: Final = CountedEvent(
+    FAILED_HANDSHAKE,
+    "entrepot_tls_failed_handshakes",
+    "TLS handshakes that failed: the client does not trust the certificate, or is too old.",
+)
+
+
+class ServedTls:
+    """The certificate for new connections. Those that are open keep theirs."""
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        identity: TlsIdentity,
+        count: Count = count_nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds."""
+        self._files = files
+        self._identity = identity
+        self._count = count
+        self._clock = clock
+        self._version = self._find_version()
+        self._told_at = 0.0
+        self.is_asked = False
+        """Set to load the files again at the next check, changed or not."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return the certificate for a new connection."""
+        return self._identity.context
+
+    def note_failure(self, reason: str) -> None:
+        """Count a handshake that failed."""
+        self._count(FAILED_HANDSHAKE, 1)
+        logger.debug("a TLS handshake failed: %s", reason)
+
+    def check(self) -> None:
+        """Load the files again if they have changed; warn of a certificate that expires soon.
+
+        What cannot be served is logged, and the certificate before it stays.
+        """
+        version = self._find_version()
+        if self.is_asked or version != self._version:
+            self._version, self.is_asked = version, False
+            self._load()
+        self._warn()
+
+    def gauge(self) -> Gauge:
+        """Return the time until the certificate expires."""
+        return Gauge(
+            "entrepot_tls_certificate_expiry_seconds",
+            "Time until the certificate that is served expires; below 0: it has expired.",
+            round(self._identity.expires_at - self._clock()),
+        )
+
+    def _load(self) -> None:
+        try:
+            self._identity = load_tls(self._files, self._clock())
+        except TlsFilesError as error:
+            logger.error("the certificate served so far stays: %s", error)  # noqa: TRY400 - it says all
+            return
+        self._told_at = 0.0
+        logger.info("serving the certificate in %s to new connections", self._files.certificate)
+
+    def _warn(self) -> None:
+        now, identity = self._clock(), self._identity
+        left = identity.expires_at - now
+        life = identity.expires_at - identity.begins_at
+        if left > min(WARNING_SECONDS, life / WARNING_SHARE) or now - self._told_at < DAY:
+            return
+        self._told_at = now
+        file = self._files.certificate
+        if left <= 0:
+            logger.error("the certificate in %s has expired: clients refuse it; renew it", file)
+        else:
+            logger.warning(
+                "the certificate in %s expires in %d days and %d hours; renew it, it is then"
+                " served without a restart",
+                file,
+                left // DAY,
+                left % DAY // 3600,
+            )
+
+    def _find_version(self) -> object:
+        """Return what differs once a file has changed; None while one is missing."""
+        try:
+            return self._files.version()
+        except OSError:
+            return None

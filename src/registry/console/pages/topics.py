@@ -1,0 +1,134 @@
+"""Topics: who is told what is published to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import get, post
+
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.paths import TOPICS
+
+_API: Final = "/v1/topics"
+_ONE: Final = f"{TOPICS}/{{topic:str}}"
+_SUBSCRIPTION: Final = f"{_ONE}/subscriptions/{{subscription:str}}"
+_PAGE: Final = 50
+
+
+@get(TOPICS)
+async def list_topics(page: InjectedPage) -> PageResponse:
+    """List the topics, the oldest first."""
+    return await _list(page)
+
+
+@post(TOPICS)
+async def create_topic(page: InjectedPage) -> PageResponse:
+    """Create a topic."""
+    form = page.form
+    body = {
+        "name": form.get("name", "").strip(),
+        "description": form.get("description", "").strip(),
+    }
+    try:
+        made = await page.api.post(_API, body, once=form.get("once", ""))
+    except Refused as error:
+        return await _list(page, complaint_of(error))
+    return page.go(f"{TOPICS}/{made['topic']['id']}", "topic-created")
+
+
+@get(_ONE)
+async def show_topic(page: InjectedPage) -> PageResponse:
+    """Show a topic with its subscriptions."""
+    return await _show(page)
+
+
+@post(f"{_ONE}/delete")
+async def delete_topic(page: InjectedPage) -> PageResponse:
+    """Delete a topic."""
+    await page.api.change("DELETE", _api(page))
+    return page.go(TOPICS, "topic-deleted")
+
+
+@post(f"{_ONE}/subscriptions")
+async def subscribe(page: InjectedPage) -> PageResponse:
+    """Subscribe an endpoint."""
+    form = page.form
+    body = {
+        "protocol": form.get("protocol", ""),
+        "endpoint": form.get("endpoint", "").strip(),
+    }
+    try:
+        await page.api.post(f"{_api(page)}/subscriptions", body, once=form.get("once", ""))
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(_path(page), "subscribed")
+
+
+@post(f"{_SUBSCRIPTION}/delete")
+async def unsubscribe(page: InjectedPage) -> PageResponse:
+    """Delete a subscription."""
+    await page.api.change("DELETE", _subscription(page))
+    return page.go(_path(page), "unsubscribed")
+
+
+@post(f"{_SUBSCRIPTION}/resend-confirmation")
+async def resend_confirmation(page: InjectedPage) -> PageResponse:
+    """Ask the endpoint again to confirm."""
+    try:
+        await page.api.post(f"{_subscription(page)}/resend-confirmation")
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.go(_path(page), "confirmation-sent")
+
+
+async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    return page.show(
+        "topics.html",
+        complaint.status,
+        topics=found["topics"],
+        meta=found["meta"],
+        complaint=complaint,
+    )
+
+
+async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    topic = (await page.api.get(_api(page)))["topic"]
+    found = await page.api.get(
+        f"{_api(page)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
+    )
+    page.asks_about(topic["crn"])
+    return page.show(
+        "topic.html",
+        complaint.status,
+        topic=topic,
+        subscriptions=found["subscriptions"],
+        meta=found["meta"],
+        base=_path(page),
+        complaint=complaint,
+    )
+
+
+def _api(page: PageRequest) -> str:
+    return f"{_API}/{page.parameters['topic']}"
+
+
+def _subscription(page: PageRequest) -> str:
+    return f"{_api(page)}/subscriptions/{page.parameters['subscription']}"
+
+
+def _path(page: PageRequest) -> str:
+    return f"{TOPICS}/{page.parameters['topic']}"
+
+
+HANDLERS: Final = (
+    list_topics,
+    create_topic,
+    show_topic,
+    delete_topic,
+    subscribe,
+    unsubscribe,
+    resend_confirmation,
+)

@@ -1,0 +1,64 @@
+"""Where pushes have just written: small ones need not look that up again, only prove it.
+
+The transaction that writes a push's rows finds a place as it was, or writes nothing
+(`registry.metadata.blobs.writing_places`). Then the push takes the long way, and is refused or
+goes on as if nothing had been kept here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cloudcore.kms.vault import LookedAt
+from registry.metadata.blobs.writing_places import Place
+from registry.metadata.repositories.live import Repository
+from registry.oci.reference import Name
+
+if TYPE_CHECKING:
+    from registry.services.blobs.sealing import WritingKey
+    from registry.services.context import ServiceContext
+
+MOST_PLACES: Final = 1000
+"""Of one process; the one that was kept first goes first."""
+
+
+class KnownPlace(NamedTuple):
+    """A place, and its KMS key for use."""
+
+    place: Place
+    writing: WritingKey | None
+
+
+class WritingPlaces:
+    """The places of one process, by repository name."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Name, KnownPlace] = OrderedDict()
+
+    def keep(self, name: Name, repository: Repository, writing: WritingKey | None) -> None:
+        """Keep a place that was just found to take pushes."""
+        key_id, version, kept = None, 0, None
+        if writing is not None:
+            (ref,) = writing.looked_at.refs
+            key_id, version = writing.kms_key_id, ref.version
+            kept = writing._replace(looked_at=LookedAt([ref], {ref: None}))
+        at = Place(repository.id, repository.account_id, *name, key_id, version)
+        self._known[name] = KnownPlace(at, kept)
+        if len(self._known) > MOST_PLACES:
+            self._known.popitem(last=False)
+
+    def find(self, ctx: ServiceContext, name: Name) -> KnownPlace | None:
+        """Return the place of a repository, if its KMS key is open in this process; or None."""
+        known = self._known.get(name)
+        if known is None or (known.writing is not None) != ctx.seals:
+            return None
+        if known.writing is None:
+            return known
+        assert ctx.data_keys is not None
+        is_open = ctx.data_keys.opened_until(known.writing.looked_at) >= ctx.clock()
+        return known if is_open else None
+
+    def forget(self, name: Name) -> None:
+        """Forget a place that has changed."""
+        self._known.pop(name, None)

@@ -1,0 +1,29 @@
+"""What event rules need to know of topics, which are another family's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from cloudcore.db.base import Connection
+
+
+class NamedTopic(NamedTuple):
+    """Whether a topic exists that a rule names."""
+
+    id: str | None
+    """None if there is no such topic; then the moments may be known."""
+    missing_since: int | None = None
+    missing_at: int | None = None
+    """When an event was last told to it, or it was deleted."""
+    waiting: int = 0
+    """Events that were told to it since; they are delivered when it exists."""
+
+
+FindTopics = Callable[[Connection, str, Sequence[str]], Mapping[str, NamedTopic]]
+"""Returns the topics of an account, by CRN; of each that is asked for."""
+
+
+def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping[str, NamedTopic]:
+    """Return that there are none, as in an install without the family."""
+    return {crn: NamedTopic(None) for crn in crns}

@@ -1,0 +1,22 @@
+"""Part of the composition root: event rules learn of the topics of the notifications family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cloudcore.db.base import Connection
+from cloudcore.notifications.topics import states_of
+from registry.services.event_topics import NamedTopic
+
+
+def topic_states(
+    region: str, tx: Connection, account_id: str, crns: Sequence[str]
+) -> Mapping[str, NamedTopic]:
+    """Return by CRN whether topics of an account exist."""
+    found = states_of(tx, account_id, region, crns)
+    return {
+        crn: NamedTopic(state.id)
+        if state.missing is None
+        else NamedTopic(None, state.missing.first_at, state.missing.last_at, state.missing.events)
+        for crn, state in found.items()
+    }

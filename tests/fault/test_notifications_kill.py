@@ -1,0 +1,126 @@
+"""Workers killed at each step of a delivery: no message is delivered zero times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from cloudcore.clock import system_clock, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.notifications import subscription_rows, topics
+from cloudcore.notifications.records import Subscription, Topic
+from cloudcore.notifications.signing import new_secret, seal_secret
+from tests.databases import on_both_databases, program, program_environment
+from tests.fault.notification_worker import KEYRING, worker
+from tests.jobs import running, until
+from tests.kms_world import ACME, add_account
+from tests.webhook_receiver import OK, Receiver, webhook_receiver
+
+WRITES: Final = 5
+"""Lease the event, insert its deliveries, end it; lease the delivery, record what it came to."""
+
+
+def furnish(tx: Connection, hook: str) -> Topic:
+    """Add an account with a topic, and a confirmed webhook."""
+    now = system_clock()
+    add_account(tx, ACME)
+    topic = Topic(uuid7(), ACME, "local", "t", "", {}, {}, now, now)
+    topics.create_topic(tx, topic)
+    subscription_id = uuid7()
+    subscription_rows.add_subscription(
+        tx,
+        Subscription(
+            id=subscription_id,
+            topic_id=topic.id,
+            account_id=ACME,
+            protocol="http",
+            endpoint=hook,
+            status="confirmed",
+            filter_policy={},
+            dead_letter_queue=None,
+            raw_message_delivery=False,
+            delivery_policy={},
+            signing_secret=seal_secret(KEYRING, subscription_id, new_secret()),
+            previous_secret=None,
+            previous_until=None,
+            confirmation_nonce=None,
+            confirmation_hash=None,
+            confirmation_until=None,
+            active_since=now,
+            faults=[],
+            created_at=now,
+            updated_at=now,
+        ),
+    )
+    return topic
+
+
+@asynccontextmanager
+async def worker_to_be_killed(
+    url: str, hook: Receiver, writes: int
+) -> AsyncIterator[asyncio.Task[bytes]]:
+    """Start a worker; yield what ends when it waits to be killed. It is killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *program("tests.fault.notification_worker", url, hook.url, str(writes)),
+        env=program_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    said = asyncio.create_task(process.stdout.readline())
+    try:
+        yield said
+    finally:
+        process.kill()
+        await process.wait()
+        said.cancel()
+
+
+@on_both_databases
+@pytest.mark.timeout(90)
+async def test_a_worker_killed_at_any_step_delivers_nothing_zero_times(
+    database: Database, metadata_url: str
+) -> None:
+    async with webhook_receiver() as hook:
+        topic = await database.write(furnish, f"{hook.url}/hook")
+
+        async def publish() -> str:
+            return await database.write(topics.publish, topic, "x", None, {}, system_clock())
+
+        def times(message_id: str) -> int:
+            return sum(each.headers["webhook-id"] == message_id for each in hook.got)
+
+        async def all_have_come() -> bool:
+            return all(map(times, published))
+
+        published = []
+        for number in range(1, WRITES + 1):
+            published.append(await publish())
+            async with worker_to_be_killed(metadata_url, hook, number) as waits:
+                assert await waits == b"waiting\n"
+            # Between the POST and its record, the endpoint has the message already.
+            assert number < WRITES or times(published[-1]) == 1
+            async with running(worker(database, hook.url)):
+                await until(all_have_come)
+        assert times(published[-1]) > 1  # again, under the same id
+
+        # In the middle of the POST: the endpoint has not answered yet.
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        def hang(_got: object) -> asyncio.Event:
+            asked.set()
+            return never
+
+        hook.answer = hang
+        published.append(await publish())
+        async with worker_to_be_killed(metadata_url, hook, 0):
+            await asked.wait()
+        hook.got.clear()
+        published = published[-1:]
+        hook.answer = lambda _got: OK
+        never.set()
+        async with running(worker(database, hook.url)):
+            await until(all_have_come)

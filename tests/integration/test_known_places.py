@@ -1,0 +1,170 @@
+"""Small pushes to where the process has just written: proved by one transaction, or looked at."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import httpx
+import pytest
+
+from cloudcore.db.base import Database
+from cloudcore.kms.vault import MAX_AGE_SECONDS
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
+from registry.metadata.repositories.live import find_repository
+from registry.oci.digest import digest_of
+from registry.services.repositories.details import delete_repository
+from registry.settings import Limits
+from tests.databases import on_both_databases
+from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
+from tests.tenants import URL, open_install
+
+pytestmark = on_both_databases
+
+LIMIT: Final = 4096
+Push = Callable[[SealedWorld, bytes], Awaitable[httpx.Response]]
+
+
+@pytest.fixture
+async def world(metadata_url: str) -> AsyncIterator[SealedWorld]:
+    """Return an install that seals blobs, and has pushed to ``red``."""
+    limits = Limits(inline_max_bytes=LIMIT)
+    async with open_install(metadata_url, limits=limits) as install, install.connect() as docker:
+        made = await make_sealed_world(install, docker)
+        assert (await made.push("red", b"the first")).status_code == 201
+        yield made
+
+
+async def in_one_request(world: SealedWorld, data: bytes) -> httpx.Response:
+    return await world.push("red", data)
+
+
+async def in_two_requests(world: SealedWorld, data: bytes) -> httpx.Response:
+    location = (await world.begin("red")).headers.get("location", "/v2/acme/red/blobs/uploads/0")
+    return await finish(world, location, data, data)
+
+
+async def finish(
+    world: SealedWorld, location: str, whole: bytes, body: bytes = b""
+) -> httpx.Response:
+    return await world.docker.put(f"{location}?digest={digest_of(whole)}", content=body)
+
+
+@pytest.fixture(params=[in_one_request, in_two_requests])
+def push(request: pytest.FixtureRequest) -> Push:
+    return cast("Push", request.param)
+
+
+class CountedDatabase:
+    """A database that counts the calls by kind."""
+
+    def __init__(self, database: Database, counted: Counter[str]) -> None:
+        self._database = database
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        self._counted[name] += 1
+        return getattr(self._database, name)
+
+
+@asynccontextmanager
+async def counting(world: SealedWorld) -> AsyncIterator[tuple[SealedWorld, Counter[str]]]:
+    """Yield the world seen through a database that counts its calls."""
+    counted = Counter[str]()
+    database = cast("Database", CountedDatabase(world.install.ctx.database, counted))
+    plane = DataPlane(replace(world.install.ctx, database=database), OpenAccess("acme"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
+        yield replace(world, docker=docker), counted
+
+
+async def test_a_known_place_is_read_in_the_transaction_that_writes(world: SealedWorld) -> None:
+    async with counting(world) as (seen, counted):
+        assert (await in_one_request(seen, b"one")).status_code == 201
+        assert counted == {"write": 1}
+        assert (await in_two_requests(seen, b"two")).status_code == 201
+        assert counted == {"write": 2, "read": 1}
+        location = (await seen.begin("red")).headers["location"]
+        assert (await seen.docker.patch(location, content=b"three")).status_code == 202
+        assert (await finish(seen, location, b"three")).status_code == 201
+        assert counted == {"write": 4, "read": 4}
+    for data in (b"one", b"two", b"three"):
+        assert (await world.pull("red", data)).content == data
+        assert (await world.link("red", data))[1] == (await world.platform_key()).id
+
+
+async def test_a_new_binding_seals_the_next_push(world: SealedWorld, push: Push) -> None:
+    key = await world.make_bound_key("mine", "red")
+    assert (await push(world, b"data")).status_code == 201
+    assert (await world.link("red", b"data"))[1] == key.id
+    await world.bind("red", None)
+    assert (await push(world, b"more")).status_code == 201
+    assert (await world.link("red", b"more"))[1] == (await world.platform_key()).id
+
+
+async def test_a_new_binding_between_two_requests_counts(world: SealedWorld) -> None:
+    whole, parted = [(await world.begin("red")).headers["location"] for _ in range(2)]
+    assert (await world.docker.patch(parted, content=b"parted")).status_code == 202
+    key = await world.make_bound_key("mine", "red")
+    assert (await finish(world, whole, b"whole", b"whole")).status_code == 201
+    assert (await finish(world, parted, b"parted")).status_code == 201
+    for data in (b"whole", b"parted"):
+        assert (await world.link("red", data))[1] == key.id
+        assert (await world.pull("red", data)).content == data
+
+
+async def test_a_deleted_repository_gets_nothing(world: SealedWorld, push: Push) -> None:
+    location = (await world.begin("red")).headers["location"]
+    change = world.install.ctx.change_by("someone")
+    of = world.account.id, world.ids["red"], change
+    await world.install.database.write(delete_repository, *of, force=True)
+    assert (await push(world, b"data")).status_code == 201  # to one that is created
+    found = await world.install.database.read(find_repository, "acme", "red")
+    assert found is not None
+    assert found.id != world.ids["red"]
+    created = replace(world, ids={"red": found.id})
+    assert (await created.link("red", b"data"))[1] is not None
+    assert error_of(await world.docker.patch(location, content=b"x"))[1] == "BLOB_UPLOAD_UNKNOWN"
+    late = await finish(world, location, b"data", b"data")
+    assert error_of(late)[1] == "BLOB_UPLOAD_UNKNOWN"
+
+
+async def test_wrong_bytes_are_refused_and_end_a_session(world: SealedWorld) -> None:
+    wrong = await world.docker.post(
+        f"{world.blobs('red')}/uploads/?digest={digest_of(b'data')}", content=b"other"
+    )
+    assert error_of(wrong)[1] == "DIGEST_INVALID"
+    location = (await world.begin("red")).headers["location"]
+    assert error_of(await finish(world, location, b"data", b"other"))[1] == "DIGEST_INVALID"
+    assert error_of(await finish(world, location, b"data", b"data"))[1] == "BLOB_UPLOAD_UNKNOWN"
+    assert (await world.pull("red", b"data")).status_code == 404
+
+
+@pytest.mark.parametrize("before", [1, LIMIT, LIMIT + 1])
+async def test_a_last_request_with_few_bytes_of_more(world: SealedWorld, before: int) -> None:
+    """The place is known, but the session is not as assumed: its body is received once more."""
+    first, last = os.urandom(before), os.urandom(LIMIT)
+    location = (await world.begin("red")).headers["location"]
+    assert (await world.docker.patch(location, content=first)).status_code == 202
+    assert (await finish(world, location, first + last, last)).status_code == 201
+    assert (await world.pull("red", first + last)).content == first + last
+
+
+async def test_a_session_ends_once(world: SealedWorld) -> None:
+    location = (await world.begin("red")).headers["location"]
+    assert (await finish(world, location, b"data", b"data")).status_code == 201
+    again = await finish(world, location, b"data", b"data")
+    assert error_of(again)[1] == "BLOB_UPLOAD_UNKNOWN"
+
+
+async def test_material_that_was_open_for_long_is_opened_anew(
+    world: SealedWorld, push: Push
+) -> None:
+    world.install.clock.advance(MAX_AGE_SECONDS + 1)
+    await world.sign_in()
+    assert (await push(world, b"data")).status_code == 201
+    assert (await world.pull("red", b"data")).content == b"data"

@@ -1,0 +1,598 @@
+"""Topics and subscriptions: rules W1 to W13, each under its own words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from tests.databases import on_both_databases
+from tests.integration.notifications_world import World
+from tests.webhook_receiver import status
+
+HOUR = 3600
+
+
+@on_both_databases
+async def test_w1_webhooks_and_mail_start_pending_and_a_200_to_the_handshake_never_confirms(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    hook = (await notified.subscribe(topic)).json()["subscription"]
+    mail = (await notified.subscribe(topic, protocol="email", endpoint="a@example.org")).json()
+    assert hook["status"] == mail["subscription"]["status"] == "pending_confirmation"
+    await notified.deliver()
+    (request,) = notified.hook.of("subscription_confirmation")  # which was answered by a success
+    assert (await notified.show(topic, hook))["status"] == "pending_confirmation"
+    # Publications made before the confirmation are not sent later.
+    early = await notified.publish(topic, "early")
+    await notified.deliver()
+    assert (await notified.confirm(request.envelope["token"])).json() == {
+        "subscription_id": hook["id"],
+        "endpoint": hook["endpoint"],
+        "status": "confirmed",
+        "topic_name": "t",
+    }
+    late = await notified.publish(topic, "late")
+    await notified.deliver()
+    assert [each.envelope["message_id"] for each in notified.hook.of("notification")] == [late]
+    assert early != late
+
+
+async def test_w1_what_was_published_before_the_confirmation_but_not_looked_at_is_not_sent(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    await notified.subscribe(topic)
+    await notified.deliver()
+    (request,) = notified.hook.got
+    await notified.publish(topic, "early")  # still in the outbox at the confirmation
+    notified.served.clock.now += 1
+    await notified.confirm(request.envelope["token"])
+    await notified.deliver()
+    assert not notified.hook.of("notification")
+
+
+@on_both_databases
+async def test_w1_a_queue_starts_delivering_at_once(notified: World) -> None:
+    queue_id = await notified.queue("orders")
+    topic = await notified.topic()
+    made = await notified.subscribe(topic, protocol="queue", endpoint="orders")
+    assert made.json()["subscription"]["status"] == "confirmed"
+    assert "signing_secret" not in made.json()
+    message_id = await notified.publish(topic, "hi", attributes={"kind": "a"})
+    await notified.deliver()
+    ((envelope, attributes),) = await notified.queued(queue_id)
+    assert attributes == {"kind": "a"}
+    assert (envelope["type"], envelope["message_id"]) == ("notification", message_id)
+
+
+async def test_w2_the_secret_is_only_in_the_first_creation_and_a_repeat_returns_the_existing_one(
+    notified: World,
+) -> None:
+    topic, url = await notified.topic(), notified.hook.url
+    first = await notified.subscribe(topic, filter_policy={"a": ["b"]})
+    assert first.status_code == 201
+    assert first.json()["signing_secret"].startswith("whsec_")
+    # Other fields of the body are ignored, also such as name nothing that there is.
+    for endpoint in (f"{url}/hook", f"{url.upper().replace('HTTP', 'http', 1)}/hook"):
+        fields = {"filter_policy": {}, "redrive_policy": {"dead_letter_queue": "none"}}
+        again = await notified.subscribe(topic, endpoint=endpoint, **fields)
+        assert again.status_code == 201
+        assert again.json() == {"subscription": first.json()["subscription"]}
+    literal = "https://192.0.32.8"
+    made = await notified.subscribe(topic, protocol="https", endpoint=literal)
+    assert made.json()["subscription"]["endpoint"] == f"{literal}/"
+    same = await notified.subscribe(topic, protocol="https", endpoint=f"{literal}:443/")
+    assert same.json() == {"subscription": made.json()["subscription"]}
+
+
+@on_both_databases
+async def test_w2_equal_subscriptions_at_once_make_one(notified: World) -> None:
+    topic = await notified.topic()
+    answers = await asyncio.gather(*(notified.subscribe(topic) for _ in range(8)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["subscription"]["id"] for answer in answers}) == 1
+    assert sum("signing_secret" in answer.json() for answer in answers) == 1
+
+
+async def test_w2_name_id_and_crn_of_a_queue_are_one_endpoint(notified: World) -> None:
+    queue_id = await notified.queue("orders")
+    topic = await notified.topic()
+    first = (await notified.subscribe(topic, protocol="queue", endpoint="orders")).json()
+    crn = first["subscription"]["endpoint"]
+    # W3: the endpoint of a queue is its CRN, and no answer has the topic.
+    assert crn == f"crn:queue:local:{notified.acme.account_id}:queue/orders"
+    assert topic["id"] not in str(first)
+    assert topic["crn"] not in str(first)
+    for reference in (crn, queue_id, queue_id.upper()):
+        again = await notified.subscribe(topic, protocol="queue", endpoint=reference)
+        assert again.json() == first
+
+
+HOSTILE = (
+    "http://localhost/",
+    "http://a.localhost/",
+    "http://127.0.0.1/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0x7f.1/",
+    "http://0/",
+    "http://0.0.0.0/",
+    "http://10.0.0.1/",
+    "http://172.16.0.1/",
+    "http://192.168.0.1/",
+    "http://169.254.169.254/latest",
+    "http://100.64.0.1/",
+    "http://224.0.0.1/",
+    "http://192.0.2.1/",
+    "http://[::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://[fe80::1]/",
+    "http://[fd00::1]/",
+    "http://[ff02::1]/",
+    "http://user:password@192.0.32.7/",
+    "http://192.0.32.7:22/",
+    "http://192.0.32.7:6379/",
+    "http:///nothing",
+    "gopher://192.0.32.7/",
+)
+
+
+async def test_w4_hostile_destinations_are_refused_at_creation(notified: World) -> None:
+    topic = await notified.topic()
+    for endpoint in HOSTILE:
+        answer = await notified.subscribe(topic, endpoint=endpoint)
+        assert answer.status_code == 400, endpoint
+        assert answer.json()["error"]["code"] == "INVALID_INPUT"
+        assert answer.json()["error"]["params"]["field"] == "endpoint"
+
+
+async def test_w4_the_scheme_must_match_the_protocol(notified: World) -> None:
+    topic = await notified.topic()
+    wrong = await notified.subscribe(topic, protocol="https", endpoint=f"{notified.hook.url}/hook")
+    assert (wrong.status_code, wrong.json()["error"]["params"]["reason"]) == (400, "wrong_scheme")
+    right = await notified.subscribe(topic, protocol="https", endpoint="https://192.0.32.7/")
+    assert right.status_code == 201
+
+
+async def test_w4_redirects_are_failures(notified: World) -> None:
+    dead = await notified.queue("dead")
+    topic = await notified.topic()
+    made = await notified.confirmed(topic, redrive_policy={"dead_letter_queue": "dead"})
+    there = f"Location: {notified.hook.url}/elsewhere"
+    notified.hook.answer = lambda _got: status(302, there)
+    await notified.publish(topic)
+    await notified.deliver()
+    assert {each.path for each in notified.hook.got} == {"/hook"}
+    ((_, attributes),) = await notified.queued(dead)  # at once: no retry would help
+    assert attributes["error_code"] == "ENDPOINT_REFUSED"
+    assert attributes["http_status"] == "302"
+    faults = (await notified.show(topic, made))["faults"]
+    assert [each["code"] for each in faults] == ["ENDPOINT_REFUSED"]
+
+
+async def test_w5_confirmation_works_with_no_valid_or_garbage_authorization_alike(
+    notified: World,
+) -> None:
+    for number, authorization in enumerate(
+        ("", f"Bearer {notified.acme.program_token}", "Bearer garbage", "Basic !!")
+    ):
+        topic = await notified.topic(f"t{number}")
+        await notified.subscribe(topic)
+        await notified.deliver()
+        token = notified.hook.of("subscription_confirmation")[-1].envelope["token"]
+        headers = {"Authorization": authorization} if authorization else {}
+        assert (await notified.confirm(token, **headers)).status_code == 200
+
+
+@on_both_databases
+async def test_w5_any_other_token_gets_the_same_400(notified: World) -> None:
+    topic = await notified.topic()
+    made = (await notified.subscribe(topic)).json()["subscription"]
+    await notified.deliver()
+    path = f"/v1/topics/{topic['id']}/subscriptions/{made['id']}/resend-confirmation"
+    assert (await notified.ask("POST", path)).status_code == 202
+    await notified.deliver()
+    superseded, current = (
+        each.envelope["token"] for each in notified.hook.of("subscription_confirmation")
+    )
+    refusals = [await notified.confirm(each) for each in (superseded, "x" * 43, "", "ü" * 99)]
+    notified.served.clock.now += 72 * HOUR * 1_000_000
+    refusals.append(await notified.confirm(current))  # expired
+
+    def said(answer: Any) -> Any:  # noqa: ANN401
+        error = answer.json()["error"]
+        del error["request_id"]
+        return answer.status_code, error
+
+    assert {str(said(each)) for each in refusals} == {str(said(refusals[0]))}
+    assert said(refusals[0])[0] == 400
+    assert said(refusals[0])[1]["code"] == "INVALID_INPUT"
+    # An expired link leaves it pending, and it can be asked for again.
+    assert (await notified.show(topic, made))["status"] == "pending_confirmation"
+    assert (await notified.ask("POST", path)).status_code == 202
+    await notified.deliver()
+    token = notified.hook.of("subscription_confirmation")[-1].envelope["token"]
+    assert (await notified.confirm(token)).status_code == 200
+    assert (await notified.ask("POST", path)).status_code == 409
+
+
+async def test_w5_head_and_the_prefetch_of_a_scanner_do_not_confirm(notified: World) -> None:
+    topic = await notified.topic()
+    made = (await notified.subscribe(topic, protocol="email", endpoint="a@Example.ORG")).json()
+    assert made["subscription"]["endpoint"] == "a@example.org"
+    await notified.deliver()
+    (mail,) = notified.mailbox.mails
+    assert mail["To"] == "a@example.org"
+    assert mail["From"] == "news@registry.test"
+    text = mail.get_body()
+    assert text is not None
+    (link,) = [word for word in text.get_content().split() if "/page?token=" in word]
+    path = link.removeprefix("http://registry.test")
+    for method in ("HEAD", "GET", "GET"):
+        answer = await notified.served.ask(method, path)
+        assert answer.status_code == 200
+        assert "text/html" in answer.headers["content-type"]
+    assert (await notified.show(topic, made["subscription"]))["status"] == "pending_confirmation"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    query = path.partition("?")[2].encode()
+    clicked = await notified.served.ask("POST", path.partition("?")[0], query, headers=form)
+    assert clicked.status_code == 200, clicked.text
+    assert (await notified.show(topic, made["subscription"]))["status"] == "confirmed"
+    again = await notified.served.ask("POST", path.partition("?")[0], query, headers=form)
+    assert again.status_code == 400
+
+
+async def test_w6_patch_keeps_replaces_and_removes(notified: World) -> None:
+    await notified.queue("dead")
+    topic = await notified.topic()
+    policy = {"kind": ["a", "b"]}
+    fields = {"filter_policy": policy, "redrive_policy": {"dead_letter_queue": "dead"}}
+    made = (await notified.subscribe(topic, **fields)).json()["subscription"]
+    path = f"/v1/topics/{topic['id']}/subscriptions/{made['id']}"
+
+    async def patched(body: object) -> Any:  # noqa: ANN401
+        answer = await notified.ask("PATCH", path, body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["subscription"]
+
+    kept = await patched({"raw_message_delivery": True})
+    assert (kept["filter_policy"], kept["raw_message_delivery"]) == (policy, True)
+    assert kept["redrive_policy"] == made["redrive_policy"]
+    assert (await patched({"filter_policy": {}}))["filter_policy"] == {}
+    assert (await patched({"redrive_policy": None}))["redrive_policy"] is None
+    crn = made["redrive_policy"]["dead_letter_queue"]
+    again = await patched({"redrive_policy": {"dead_letter_queue": crn}})
+    assert again["redrive_policy"] == {"dead_letter_queue": crn}
+    assert await patched({}) == again
+    refusals: tuple[dict[str, Any], ...] = (
+        {"filter_policy": None},
+        {"protocol": "https"},
+        {"endpoint": "http://192.0.32.7/"},
+        {"delivery_policy": {"max_retries": 101}},
+        {"filter_policy": {"a": []}},
+    )
+    for refused in refusals:
+        assert (await notified.ask("PATCH", path, refused)).status_code == 400, refused
+
+
+@on_both_databases
+async def test_w7_filters_and_across_names_or_within_values_and_never_look_into_the_body(
+    notified: World,
+) -> None:
+    orders = await notified.queue("orders")
+    topic = await notified.topic()
+    policy = {"kind": ["a", "b"], "size": ["big"]}
+    await notified.confirmed(topic, filter_policy=policy)
+    fields = {"protocol": "queue", "endpoint": "orders", "filter_policy": policy}
+    assert (await notified.subscribe(topic, **fields)).status_code == 201
+    wanted = [
+        await notified.publish(topic, attributes={"kind": kind, "size": "big", "more": "x"})
+        for kind in ("a", "b")
+    ]
+    for attributes in ({"kind": "a"}, {"kind": "c", "size": "big"}, {"size": "big"}, {}):
+        body = '{"kind":"a","size":"big"}'
+        await notified.publish(topic, body, attributes=attributes)
+    await notified.deliver()
+    got = notified.hook.of("notification")
+    assert sorted(each.envelope["message_id"] for each in got) == sorted(wanted)
+    assert len(await notified.queued(orders)) == len(wanted)  # the same for all protocols
+
+
+async def test_w8_raw_delivery_is_refused_to_mail_and_queues_and_exact_to_webhooks(
+    notified: World,
+) -> None:
+    await notified.queue("orders")
+    topic = await notified.topic()
+    for protocol, endpoint in (("email", "a@example.org"), ("queue", "orders")):
+        fields = {"protocol": protocol, "endpoint": endpoint}
+        answer = await notified.subscribe(topic, **fields, raw_message_delivery=True)
+        assert answer.status_code == 400
+        made = (await notified.subscribe(topic, **fields)).json()["subscription"]
+        path = f"/v1/topics/{topic['id']}/subscriptions/{made['id']}"
+        patched = await notified.ask("PATCH", path, {"raw_message_delivery": True})
+        assert patched.status_code == 400
+    made = await notified.confirmed(topic, raw_message_delivery=True)
+    body = '{ "a" :\r\n 1,\t"é": "\u2028"}  '
+    await notified.publish(topic, body)
+    await notified.publish(topic, "plain")
+    await notified.deliver()
+    by_type = {each.headers["content-type"]: each for each in notified.hook.got[1:]}
+    assert by_type["application/json"].body == body.encode()
+    assert by_type["text/plain; charset=utf-8"].body == b"plain"
+    # The library checks the time too, so the signature is compared at the time that was signed.
+    _verify(made["secret"], by_type["application/json"])
+
+
+def _verify(secret: str, got: Any) -> None:  # noqa: ANN401
+    webhook = Webhook(secret)
+    sent = int(got.headers["webhook-timestamp"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(webhook, "_Webhook__verify_timestamp", lambda _header: _moment(sent))
+        webhook.verify(got.body, dict(got.headers))
+
+
+def _moment(seconds: int) -> Any:  # noqa: ANN401
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+async def test_w9_a_delivery_policy_overrides_the_topics_field_by_field(notified: World) -> None:
+    topic = await notified.topic(delivery_policy={"max_retries": 1, "min_delay_seconds": 5})
+    made = await notified.confirmed(topic, delivery_policy={"min_delay_seconds": 50})
+    notified.hook.answer = lambda _got: status(503)
+    await notified.publish(topic)
+    await notified.deliver()
+    await notified.deliver(after=49)
+    assert len(notified.hook.of("notification")) == 1  # its own pause, not the topic's
+    await notified.deliver(after=1)
+    assert len(notified.hook.of("notification")) == 2
+    await notified.deliver(after=HOUR)
+    assert len(notified.hook.of("notification")) == 2  # the topic's number of retries
+    # A later change of the topic shows through for fields that are not overridden.
+    changed = await notified.ask(
+        "PATCH", f"/v1/topics/{topic['id']}", {"delivery_policy": {"max_retries": 2}}
+    )
+    assert changed.json()["topic"]["delivery_policy"] == {"max_retries": 2}
+    await notified.publish(topic)
+    for _ in range(4):
+        await notified.deliver(after=50)
+    assert len(notified.hook.of("notification")) == 5
+    assert (await notified.show(topic, made))["delivery_policy"] == {"min_delay_seconds": 50}
+
+
+@on_both_databases
+async def test_w10_every_attempt_has_one_id_and_a_timestamp_and_signature_of_its_own(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    made = await notified.confirmed(topic)
+    answers = iter([status(500), status(429, "Retry-After: 90"), status(200)])
+    notified.hook.answer = lambda _got: next(answers)
+    message_id = await notified.publish(topic)
+    await notified.deliver()
+    await notified.deliver(after=20)
+    fault = (await notified.show(topic, made))["faults"][0]
+    assert (fault["code"], fault["occurrences"], fault["severity"]) == (
+        *("ENDPOINT_FAILED", 2),
+        "warning",
+    )
+    await notified.deliver(after=20)
+    assert len(notified.hook.of("notification")) == 2  # Retry-After is honoured
+    await notified.deliver(after=70)
+    got = notified.hook.of("notification")
+    assert {each.headers["webhook-id"] for each in got} == {message_id}
+    assert len({each.body for each in got}) == 1
+    assert len({each.headers["webhook-timestamp"] for each in got}) == 3
+    assert len({each.headers["webhook-signature"] for each in got}) == 3
+    for each in got:
+        _verify(made["secret"], each)
+    with pytest.raises(WebhookVerificationError):
+        _verify("whsec_" + "A" * 44, got[0])
+    assert (await notified.show(topic, made))["faults"] == []  # a success clears them
+
+
+async def test_w10_a_slow_endpoint_does_not_delay_others_and_answers_are_not_read_on(
+    notified: World,
+) -> None:
+    topic = await notified.topic(delivery_policy={"timeout_seconds": 1, "max_retries": 0})
+    slow = await notified.confirmed(topic, endpoint=f"{notified.hook.url}/slow")
+    fast = await notified.confirmed(topic, endpoint=f"{notified.hook.url}/fast")
+    never = asyncio.Event()
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    order: list[str] = []
+
+    def answer(got: Any) -> Any:  # noqa: ANN401
+        order.append(got.path)
+        return never if got.path == "/slow" else endless
+
+    notified.hook.answer = answer
+    for _ in range(3):
+        await notified.publish(topic)
+    await notified.deliver()
+    assert order.count("/fast") == order.count("/slow") == 3
+    codes = [each["code"] for each in (await notified.show(topic, slow))["faults"]]
+    assert codes == ["ENDPOINT_TIMEOUT", "MESSAGE_DROPPED"]
+    assert (await notified.show(topic, fast))["faults"] == []
+
+
+@on_both_databases
+async def test_w11_after_the_last_failure_the_envelope_goes_to_the_dead_letter_queue(
+    notified: World,
+) -> None:
+    dead = await notified.queue("dead")
+    topic = await notified.topic(delivery_policy={"max_retries": 1})
+    fields = {"redrive_policy": {"dead_letter_queue": "dead"}, "raw_message_delivery": True}
+    made = await notified.confirmed(topic, **fields)
+    notified.hook.answer = lambda _got: status(500)
+    message_id = await notified.publish(topic, "raw", attributes={"a": "b"})
+    await notified.deliver()
+    assert not await notified.queued(dead)
+    await notified.deliver(after=20)
+    ((envelope, attributes),) = await notified.queued(dead)
+    assert envelope["message_id"] == message_id
+    assert envelope["message"] == "raw"  # the envelope, even of a raw delivery
+    assert envelope["attributes"] == {"a": "b"}
+    assert attributes["error_code"] == "ENDPOINT_FAILED"
+    assert attributes["attempts"] == "2"
+    assert attributes["subscription_id"] == made["id"]
+    # A queue that has vanished is a fault, never silence.
+    assert (await notified.ask("DELETE", f"/v1/queues/{dead}")).status_code == 204
+    await notified.publish(topic)
+    await notified.deliver()
+    await notified.deliver(after=20)
+    codes = {each["code"]: each for each in (await notified.show(topic, made))["faults"]}
+    assert codes["DEAD_LETTER_QUEUE_MISSING"]["occurrences"] == 1
+    assert codes["DEAD_LETTER_QUEUE_MISSING"]["severity"] == "error"
+
+
+async def test_w12_subscribing_a_queue_needs_the_right_to_send_to_it(notified: World) -> None:
+    for name in ("orders", "dead"):
+        await notified.queue(name)
+    topic, acme = await notified.topic(), notified.acme
+    program, token = await _program(notified, "notifications:*")
+    path = f"/v1/topics/{topic['id']}/subscriptions"
+    queue = {"protocol": "queue", "endpoint": "orders"}
+    assert (await notified.ask("POST", path, queue, token)).status_code == 403
+    hook = {"protocol": "http", "endpoint": f"{notified.hook.url}/x"}
+    redrive = hook | {"redrive_policy": {"dead_letter_queue": "dead"}}
+    assert (await notified.ask("POST", path, redrive, token)).status_code == 403
+    assert (await notified.ask("POST", path, hook, token)).status_code == 201
+    assert program
+    for scope in (f"local:{notified.served.globex.account_id}", f"mars:{acme.account_id}"):
+        foreign = queue | {"endpoint": f"crn:queue:{scope}:queue/orders"}
+        answer = await notified.ask("POST", path, foreign)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+    assert (await notified.ask("POST", path, queue | {"endpoint": "none"})).status_code == 404
+
+
+async def _program(notified: World, *actions: str) -> tuple[str, str]:
+    """Return the id and token of a program that may do some actions."""
+    served, token = notified.served, notified.acme.program_token
+    statement = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
+    document = {"version": "1", "statements": [statement]}
+    made = await served.make("/v1/service-accounts", {"name": "limited"}, token=token)
+    policy = {"name": "limited", "document": document}
+    limited = await served.make("/v1/policies", policy, token=token)
+    attached = {"service_account": made["id"]}
+    await served.make(f"/v1/policies/{limited['id']}/attachments", attached, token=token)
+    path = f"/v1/service-accounts/{made['id']}/access-keys"
+    answer = (await served.ask("POST", path, {}, token=token)).json()
+    key = answer["access_key"]
+    secret = answer.get("secret_access_key") or key["secret_access_key"]
+    return made["id"], await served.program_token(key["access_key_id"], secret)
+
+
+@on_both_databases
+async def test_w13_deletion_stops_attempts_that_wait(notified: World) -> None:
+    topic = await notified.topic()
+    made = await notified.confirmed(topic)
+    notified.hook.answer = lambda _got: status(500)
+    await notified.publish(topic)
+    await notified.deliver()
+    path = f"/v1/topics/{topic['id']}/subscriptions/{made['id']}"
+    assert (await notified.ask("DELETE", path)).status_code == 204
+    assert (await notified.ask("DELETE", path)).status_code == 404
+    await notified.deliver(after=HOUR)
+    assert len(notified.hook.of("notification")) == 1
+
+
+async def test_w13_unsubscribing_is_one_click_and_its_page_changes_nothing(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    made = await notified.confirmed(topic)
+    await notified.publish(topic)
+    await notified.deliver()
+    (got,) = notified.hook.of("notification")
+    path = got.envelope["unsubscribe_url"].removeprefix("http://registry.test")
+    token = path.partition("token=")[2]
+    assert (await notified.confirm(token)).status_code == 400  # another token than to confirm
+    for method in ("GET", "HEAD"):
+        assert (await notified.served.ask(method, path)).status_code == 200
+    assert (await notified.show(topic, made))["status"] == "confirmed"
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    click = b"List-Unsubscribe=One-Click"
+    forged = path[:-1] + ("A" if path[-1] != "A" else "B")
+    refused = await notified.served.ask("POST", forged, click, headers=form)
+    assert refused.status_code == 400
+    for _ in range(2):
+        done = await notified.served.ask("POST", path, click, headers=form)
+        assert done.status_code == 200, done.text
+    listed = await notified.ask("GET", f"/v1/topics/{topic['id']}/subscriptions")
+    assert listed.json()["subscriptions"] == []
+
+
+async def test_a_rotated_secret_co_signs_for_a_day(notified: World) -> None:
+    topic = await notified.topic()
+    made = await notified.confirmed(topic)
+    path = f"/v1/topics/{topic['id']}/subscriptions/{made['id']}/signing-secret"
+    shown = (await notified.ask("GET", path)).json()
+    assert shown == {
+        "signing_secret": made["secret"],
+        "previous_signing_secret": None,
+        "previous_expires_at": None,
+    }
+    rotated = (await notified.ask("POST", f"{path}/rotate")).json()
+    assert rotated["previous_signing_secret"] == made["secret"]
+    assert rotated["signing_secret"] != made["secret"]
+    await notified.publish(topic)
+    await notified.deliver()
+    (got,) = notified.hook.of("notification")
+    for secret in (rotated["signing_secret"], made["secret"]):
+        _verify(secret, got)
+    await notified.publish(topic)
+    await notified.deliver(after=24 * HOUR)
+    _verify(rotated["signing_secret"], notified.hook.got[-1])
+    with pytest.raises(WebhookVerificationError):
+        _verify(made["secret"], notified.hook.got[-1])
+    mail = (await notified.subscribe(topic, protocol="email", endpoint="a@example.org")).json()
+    other = f"/v1/topics/{topic['id']}/subscriptions/{mail['subscription']['id']}/signing-secret"
+    assert (await notified.ask("GET", other)).status_code == 404
+
+
+async def test_mail_has_the_message_the_envelope_and_a_link_to_unsubscribe(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    made = (await notified.subscribe(topic, protocol="email", endpoint="a@example.org")).json()
+    await notified.deliver()
+    attached = next(notified.mailbox.mails[0].iter_attachments())
+    token = _json(attached)["token"]
+    assert (await notified.confirm(token)).status_code == 200
+    message_id = await notified.publish(topic, "Größe\n.\nend", subject="Grüße")
+    await notified.deliver()
+    mail = notified.mailbox.mails[1]
+    assert mail["Subject"] == "Grüße"
+    assert mail["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+    text = mail.get_body()
+    assert text is not None
+    assert text.get_content().splitlines()[:3] == ["Größe", ".", "end"]
+    envelope = _json(next(mail.iter_attachments()))
+    assert envelope["message_id"] == message_id
+    assert mail["List-Unsubscribe"] == f"<{envelope['unsubscribe_url']}>"
+    # What the mail server refuses for good is not tried again; what it delays is.
+    notified.mailbox.refusal = "451 later"
+    await notified.publish(topic, "later")
+    await notified.deliver()
+    fault = (await notified.show(topic, made["subscription"]))["faults"][0]
+    assert (fault["code"], fault["message"]) == ("MAIL_REFUSED", "the mail server answered 451")
+    notified.mailbox.refusal = ""
+    await notified.deliver(after=20)
+    assert len(notified.mailbox.mails) == 3
+    notified.mailbox.refusal = "554 never"
+    await notified.publish(topic, "never")
+    await notified.deliver()
+    codes = [each["code"] for each in (await notified.show(topic, made["subscription"]))["faults"]]
+    assert codes == ["MAIL_REFUSED", "MESSAGE_DROPPED"]
+
+
+def _json(part: Any) -> Any:  # noqa: ANN401
+    return json.loads(part.get_content())

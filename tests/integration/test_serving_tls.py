@@ -1,0 +1,171 @@
+"""TLS in process: versions, plain HTTP, handshakes that stall, and borrowed connections."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.record import PLAIN_HTTP
+from tests.integration.serving_app import (
+    Client,
+    RunningServer,
+    SampleApplication,
+    serving,
+    wait_until,
+)
+
+LIMITS = ServerLimits(
+    head_seconds=0.5, linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2
+)
+SIZE = 16 * MIB  # more than the buffers of a connection hold
+CONTENT = random.Random(5).randbytes(SIZE)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls") / "content"
+    path.write_bytes(CONTENT)
+    return path
+
+
+@pytest.fixture(params=["uvloop+tls", "asyncio+tls"])
+def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
+    with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
+        yield running
+
+
+def client_context(server: RunningServer) -> ssl.SSLContext:
+    """Return settings of a client that trusts anything, to be narrowed."""
+    assert server.trust is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_are_spoken_and_http_1_1_chosen(
+    server: RunningServer, version: ssl.TLSVersion
+) -> None:
+    context = client_context(server)
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with Client(context.wrap_socket(server.connect_plain(), server_hostname="other")) as client:
+        assert isinstance(client.sock, ssl.SSLSocket)
+        assert client.sock.selected_alpn_protocol() == "http/1.1"
+        cipher = client.sock.cipher()
+        assert cipher is not None
+        assert any(part in cipher[0] for part in ("GCM", "CHACHA20"))
+        assert client.ask(b"GET /v2/a HTTP/1.1\r\nHost: a\r\n\r\n")[0].status == 200
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_older_versions_and_weak_ciphers_are_refused(server: RunningServer) -> None:
+    old, weak = client_context(server), client_context(server)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    old.maximum_version = ssl.TLSVersion.TLSv1_1
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("AES128-SHA")
+    for context in (old, weak):
+        with contextlib.closing(server.connect_plain()) as sock, pytest.raises(ssl.SSLError):
+            context.wrap_socket(sock, server_hostname="localhost")
+
+
+def test_no_certificate_of_a_client_is_asked_for(server: RunningServer) -> None:
+    assert server.worker.tls is not None
+    assert server.worker.tls.context.verify_mode is ssl.CERT_NONE
+
+
+def test_plain_http_is_told_to_use_https(server: RunningServer) -> None:
+    for path, shape in ((b"/v2/", b'"errors"'), (b"/v1/x", b'"error"')):
+        with Client(server.connect_plain()) as client:
+            response, body = client.ask(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % path)
+            assert response.status == 400
+            assert PLAIN_HTTP.encode() in body
+            assert shape in body
+            assert client.is_closed()
+    assert [record.reason for record in server.records] == [PLAIN_HTTP, PLAIN_HTTP]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+def test_a_handshake_that_stalls_is_ended(server: RunningServer, sent: bytes) -> None:
+    stalled = [server.connect_plain() for _ in range(30)]
+    for sock in stalled:
+        sock.sendall(sent)
+    with server.connect() as client:  # who shakes hands meanwhile is served
+        assert client.ask(b"GET /v2/a HTTP/1.1\r\nHost: a\r\n\r\n")[0].status == 200
+    for sock in stalled:
+        with contextlib.closing(sock):
+            assert sock.recv(1) == b""
+    wait_until(lambda: server.server_connections == 0)
+
+
+def test_what_is_no_handshake_is_counted_and_ended(server: RunningServer) -> None:
+    with Client(server.connect_plain()) as client:
+        client.send(b"\x16" * 100)
+        client.rest()
+    wait_until(lambda: server.server_connections == 0)
+    assert not server.records
+
+
+def test_a_head_in_many_records_and_pipelined_requests(server: RunningServer) -> None:
+    request = b"GET /v2/%d HTTP/1.1\r\nHost: a\r\n\r\n"
+    with server.connect() as client:
+        for at in range(len(request % 1)):
+            client.send((request % 1)[at : at + 1])
+        assert client.response()[1] == b"/v2/1?"
+        client.send(b"".join(request % number for number in range(50)))
+        for number in range(50):
+            assert client.response()[1] == b"/v2/%d?" % number
+
+
+def test_a_request_behind_a_body_is_read_after_the_loan(server: RunningServer) -> None:
+    head = b"PUT /v2/sink HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % SIZE
+    with server.connect() as client:
+        for _ in range(2):
+            client.send(head)
+            # The next request arrives in the same records as the end of the body.
+            client.send(CONTENT + b"GET /v2/b HTTP/1.1\r\nHost: a\r\n\r\n")
+            answer = client.response()[1].decode().split()
+            assert answer[0] == hashlib.sha256(CONTENT).hexdigest()
+            assert answer[1].startswith("bulk-receive")
+            assert client.response()[1] == b"/v2/b?"
+
+
+def test_a_request_behind_a_slow_reader_is_answered_after_the_loan(server: RunningServer) -> None:
+    with server.connect() as client:
+        client.send(b"GET /v2/file HTTP/1.1\r\nHost: a\r\n\r\n")
+        wait_until(lambda: bool(server.worker.senders.jobs))
+        client.send(b"GET /v2/b HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert client.response()[1] == CONTENT
+        assert client.response()[1] == b"/v2/b?"
+
+
+def test_a_client_that_leaves_in_a_loan_leaves_nothing(server: RunningServer) -> None:
+    client = server.connect()
+    client.send(b"GET /v2/file HTTP/1.1\r\nHost: a\r\n\r\n")
+    client.sock.recv(1000)
+    client.close()
+    wait_until(lambda: not server.worker.senders.jobs and server.server_connections == 0)
+
+
+def test_the_end_is_told_before_the_connection_closes(server: RunningServer) -> None:
+    """Without the farewell, a client could not tell an end from a cut."""
+    context = client_context(server)
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    sock = context.wrap_socket(
+        server.connect_plain(), server_hostname="localhost", suppress_ragged_eofs=False
+    )
+    with contextlib.closing(sock):
+        sock.sendall(b"GET /v2/a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        got = b""
+        while part := sock.recv(4096):  # it raises SSLEOFError at a cut
+            got += part
+    assert got.endswith(b"/v2/a?")

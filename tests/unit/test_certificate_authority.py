@@ -1,0 +1,174 @@
+"""The embedded authority: openssl accepts what it makes, and sees what it revokes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from cloudcore.certificate.authority import (
+    Places,
+    Revoked,
+    Signer,
+    fingerprint,
+    issue,
+    new_issuing,
+    new_root,
+    pem,
+    revocation_list,
+)
+from cloudcore.certificate.domains import check_domains
+from cloudcore.certificate.keys import KeyAlgorithm, new_private_key, private_pem
+from cloudcore.certificate.uploads import check_upload
+from cloudcore.clock import MICROSECONDS, system_clock
+from cloudcore.errors import InvalidInput
+from tests.tools import require_tool
+
+PLACES = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")
+NOW = system_clock()
+DOMAINS = ("www.example.com", "*.shop.example.com")
+
+
+@pytest.fixture(scope="module")
+def root() -> Signer:
+    return new_root("tests", NOW)
+
+
+@pytest.fixture(scope="module")
+def issuing(root: Signer) -> Signer:
+    return new_issuing(root, "tests", PLACES, NOW)
+
+
+def made(issuing: Signer, algorithm: KeyAlgorithm = "ecdsa-p256") -> tuple[x509.Certificate, str]:
+    """Return a certificate for `DOMAINS`, and its key in PEM."""
+    key = new_private_key(algorithm)
+    return issue(issuing, DOMAINS, key.public_key(), PLACES, NOW), private_pem(key).decode()
+
+
+def verify(folder: Path, root: Signer, issuing: Signer, leaf: x509.Certificate, *more: str) -> str:
+    """Return what openssl says of a chain."""
+    files = {"root": pem(root.certificate), "chain": pem(issuing.certificate), "leaf": pem(leaf)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    ended = subprocess.run(
+        [
+            *(require_tool("openssl"), "verify", "-x509_strict", "-purpose", "sslserver"),
+            *("-CAfile", str(folder / "root"), "-untrusted", str(folder / "chain"), *more),
+            str(folder / "leaf"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("algorithm", ["ecdsa-p256", "ecdsa-p384", "rsa-2048"])
+def test_openssl_accepts_the_chain(
+    root: Signer, issuing: Signer, tmp_path: Path, algorithm: KeyAlgorithm
+) -> None:
+    leaf, _ = made(issuing, algorithm)
+    for host in ("www.example.com", "a.shop.example.com"):
+        shown = verify(tmp_path, root, issuing, leaf, "-verify_hostname", host)
+        assert shown.endswith(": OK\n"), shown
+    assert "OK" not in verify(tmp_path, root, issuing, leaf, "-verify_hostname", "example.com")
+
+
+def test_openssl_sees_a_revocation(root: Signer, issuing: Signer, tmp_path: Path) -> None:
+    leaf, _ = made(issuing)
+    other, _ = made(issuing)
+    listed = revocation_list(issuing, [Revoked(leaf.serial_number, NOW)], 7, NOW)
+    (tmp_path / "crl").write_bytes(x509.load_der_x509_crl(listed).public_bytes(Encoding.PEM))
+    check = ("-crl_check", "-CRLfile", str(tmp_path / "crl"))
+    assert "certificate revoked" in verify(tmp_path, root, issuing, leaf, *check)
+    assert verify(tmp_path, root, issuing, other, *check).endswith(": OK\n")
+
+
+def test_a_domain_too_long_for_a_common_name_is_a_name_all_the_same(
+    root: Signer, issuing: Signer, tmp_path: Path
+) -> None:
+    domain = f"{'a' * 60}.{'b' * 60}.example.com"
+    key = new_private_key("ecdsa-p256")
+    leaf = issue(issuing, (domain,), key.public_key(), PLACES, NOW)
+    shown = verify(tmp_path, root, issuing, leaf, "-verify_hostname", domain)
+    assert shown.endswith(": OK\n"), shown
+
+
+def test_c4_an_upload_is_kept_as_leaf_chain_without_root_and_fingerprint(
+    root: Signer, issuing: Signer
+) -> None:
+    leaf, key = made(issuing)
+    chain = pem(issuing.certificate) + pem(root.certificate)
+    checked = check_upload(pem(leaf), chain, key, NOW)
+    assert checked.certificate_pem == pem(leaf)
+    assert checked.chain_pem == pem(issuing.certificate)
+    assert checked.fingerprint == fingerprint(leaf)
+    assert len(checked.fingerprint) == 64
+    assert checked.fingerprint == checked.fingerprint.lower()
+    assert checked.domains == DOMAINS
+    assert checked.key_algorithm == "ecdsa-p256"
+    assert key.splitlines()[1] not in repr(checked)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda leaf, chain, key, other: (leaf, chain, other), "is not the key of certificate_pem"),
+        (lambda leaf, chain, key, other: (leaf, leaf, key), "chain_pem: it is out of order"),
+        (lambda leaf, chain, key, other: (leaf + leaf, chain, key), "it holds several"),
+        (lambda leaf, chain, key, other: (key, chain, key), "certificate_pem: it is no"),
+        (lambda leaf, chain, key, other: (leaf, "x", key), "chain_pem: it is no certificate"),
+        (lambda leaf, chain, key, other: (leaf, chain, leaf), "private_key_pem: it is no private"),
+        (lambda leaf, chain, key, other: ("", chain, key), "certificate_pem: it is no certificate"),
+    ],
+)  # fmt: skip
+def test_c5_an_upload_that_does_not_fit_is_refused_and_its_key_not_shown(
+    issuing: Signer, change: Callable[..., tuple[str, str, str]], words: str
+) -> None:
+    leaf, key = made(issuing)
+    _, other = made(issuing)
+    certificate, chain, key_pem = change(pem(leaf), pem(issuing.certificate), key, other)
+    with pytest.raises(InvalidInput) as raised:
+        check_upload(certificate, chain, key_pem, NOW)
+    assert words in str(raised.value)
+    assert key.splitlines()[1] not in str(raised.value)
+
+
+def test_c5_an_upload_out_of_its_time_is_refused(issuing: Signer) -> None:
+    leaf, key = made(issuing)
+    year = 365 * 24 * 3600 * MICROSECONDS
+    for now, words in ((NOW + year, "has expired"), (NOW - year, "is not valid yet")):
+        with pytest.raises(InvalidInput, match=words):
+            check_upload(pem(leaf), pem(issuing.certificate), key, now)
+
+
+def test_c6_domains_are_lower_case_and_each_once() -> None:
+    found = check_domains(
+        ["WWW.Example.com", "www.example.com.", "*.example.com", "xn--bcher-kva.de"]
+    )
+    assert found == ("www.example.com", "*.example.com", "xn--bcher-kva.de")
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        *("", "localhost", "a.*.example.com", "*.*.example.com", "w*.example.com", "*.com", "*"),
+        *("-a.example.com", "a-.example.com", "a_b.example.com", "127.0.0.1", "[::1]", "bücher.de"),
+        *("a..example.com", f"{'a' * 64}.example.com", ".".join(["a" * 50] * 6), "a.example.com\n"),
+    ],
+)
+def test_c6_what_is_no_domain_is_refused(domain: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_domains([domain])
+
+
+def test_c6_at_most_100_domains() -> None:
+    domains = [f"a{number}.example.com" for number in range(101)]
+    assert len(check_domains(domains[:100])) == 100
+    for count in ([], domains):
+        with pytest.raises(InvalidInput, match="1 to 100 domains"):
+            check_domains(count)

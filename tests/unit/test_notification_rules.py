@@ -1,0 +1,122 @@
+"""Rules of notifications that need no database: retries, filters, addresses, turns, tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudcore.errors import InvalidInput
+from cloudcore.keyring import Keyring
+from cloudcore.notifications.delivery_policy import Retries, merged
+from cloudcore.notifications.endpoint_turns import (
+    MOST_OF_ACCOUNT,
+    MOST_OF_ORIGIN,
+    EndpointTurns,
+)
+from cloudcore.notifications.rules import mailbox, matches
+from cloudcore.notifications.signing import read_unsubscribe_token, unsubscribe_token
+from cloudcore.notifications.webhooks import _retry_after
+
+ONE = "01890000-0000-7000-8000-000000000001"
+TWO = "01890000-0000-7000-8000-000000000002"
+
+
+@pytest.mark.parametrize(
+    ("retries", "pauses"),
+    [
+        (Retries(), [20, 20, 20]),
+        (Retries(min_delay_seconds=10, max_delay_seconds=25, backoff="linear"), [10, 20, 25]),
+        (Retries(min_delay_seconds=10, max_delay_seconds=90, backoff="exponential"), [10, 20, 40]),
+        (Retries(min_delay_seconds=60), [60, 60, 60]),  # above the longest of the topic
+    ],
+)
+def test_pauses_grow_as_the_policy_says(retries: Retries, pauses: list[int]) -> None:
+    assert [retries.delay_seconds(attempts) for attempts in (1, 2, 3)] == pauses
+
+
+def test_policies_are_merged_field_by_field() -> None:
+    found = merged({"max_retries": 1, "backoff": "linear"}, {"max_retries": 0})
+    assert found == Retries(max_retries=0, backoff="linear")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_match"),
+    [
+        ({"a": "1", "b": "3"}, True),
+        ({"a": "2", "b": "3", "c": "x"}, True),
+        ({"a": "1"}, False),
+        ({"a": "3", "b": "3"}, False),
+        ({}, False),
+    ],
+)
+def test_a_filter_is_and_across_names_and_or_within_values(
+    attributes: dict[str, str], is_match: bool
+) -> None:
+    assert matches({"a": ["1", "2"], "b": ["3"]}, attributes) == is_match
+    assert matches({}, attributes)
+
+
+def test_addresses_have_their_domain_in_lower_case() -> None:
+    assert mailbox("Jo.Doe+x@Example.ORG") == "Jo.Doe+x@example.org"
+    for wrong in (
+        "a",
+        "a@",
+        "@b",
+        "a@b c",
+        "a\r\nBcc: x@y",
+        "a@b\n",
+        ".a@b",
+        "a@-b",
+        "a" * 65 + "@b",
+    ):
+        with pytest.raises(InvalidInput):
+            mailbox(wrong)
+
+
+def test_a_slow_origin_and_an_account_with_slow_ones_leave_slots_to_others() -> None:
+    now = [0.0]
+    turns = EndpointTurns(lambda: now[0])
+    held = [turns.take("slow", ONE) for _ in range(MOST_OF_ORIGIN)]
+    assert all(turn.__enter__() for turn in held)
+    with turns.take("slow", ONE) as is_ours:
+        assert is_ours  # nobody is slow yet
+    now[0] = 2
+    with turns.take("slow", TWO) as is_ours:
+        assert not is_ours
+    with turns.take("fast", ONE) as is_ours:
+        assert is_ours
+    more = [turns.take(str(number), ONE) for number in range(MOST_OF_ACCOUNT - MOST_OF_ORIGIN)]
+    assert all(turn.__enter__() for turn in more)
+    now[0] = 4
+    with turns.take("fast", ONE) as is_ours:
+        assert not is_ours
+    with turns.take("fast", TWO) as is_ours:
+        assert is_ours
+    for turn in held:
+        turn.__exit__(None, None, None)
+    with turns.take("slow", ONE) as is_ours:
+        assert is_ours
+
+
+def test_tokens_to_unsubscribe_are_those_of_one_subscription() -> None:
+    keyring = Keyring(bytes(32))
+    token = unsubscribe_token(keyring, ONE, TWO)
+    assert read_unsubscribe_token(keyring, token) == (ONE, TWO)
+    for wrong in ("", token.replace(TWO, ONE), token + "A", token[:-1], token.upper()):
+        assert read_unsubscribe_token(keyring, wrong) is None
+    assert read_unsubscribe_token(Keyring(bytes([1]) * 32), token) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, 0),
+        ("7", 7),
+        ("-1", 0),
+        ("soon", 0),
+        ("9" * 50, 999_999_999),
+        ("Thu, 01 Jan 1970 00:01:00 GMT", 60),
+        ("Thu, 01 Jan 1969 00:01:00 GMT", 0),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: int) -> None:
+    assert _retry_after(text, 0) == seconds

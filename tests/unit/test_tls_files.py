@@ -1,0 +1,141 @@
+"""What is said of a certificate that cannot be served, and when one is told of."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from cloudcore.serving.tls_files import TlsFilesError, load_tls
+from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls_serving import ServedTls
+from tests.certificates import DAY, self_signed
+
+
+def made(folder: Path, name: str = "registry.example.com", ends: timedelta = DAY) -> TlsFiles:
+    """Write a certificate into a folder of its own."""
+    folder.mkdir()
+    return TlsFiles(*self_signed(folder, name, begins=-90 * DAY, ends=ends))
+
+
+def refusal(files: TlsFiles) -> str:
+    """Return why a certificate cannot be served."""
+    with pytest.raises(TlsFilesError) as raised:
+        load_tls(files, time.time())
+    return str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    files = made(tmp_path / "a")
+    assert "No such file" in refusal(files._replace(certificate=tmp_path / "gone"))
+    assert f"the key {tmp_path / 'gone'} cannot be read" in refusal(
+        files._replace(key=tmp_path / "gone")
+    )
+
+
+def test_what_is_no_pem_is_said_to_be_none(tmp_path: Path) -> None:
+    files = made(tmp_path / "a")
+    assert "holds no certificate in PEM" in refusal(files._replace(certificate=files.key))
+    assert "holds no private key in PEM" in refusal(files._replace(key=files.certificate))
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    files, other = made(tmp_path / "a"), made(tmp_path / "b")
+    assert "is not that of the certificate" in refusal(files._replace(key=other.key))
+
+
+def test_a_chain_in_the_wrong_order_is_told_how_to_mend(tmp_path: Path) -> None:
+    files, other = made(tmp_path / "a"), made(tmp_path / "b")
+    both = tmp_path / "both.pem"
+    both.write_bytes(other.certificate.read_bytes() + files.certificate.read_bytes())
+    assert "belongs to certificate 2 of" in refusal(files._replace(certificate=both))
+
+
+def test_a_key_under_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
+    files = made(tmp_path / "a")
+    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    files.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    assert "is under a password" in refusal(files)
+
+
+def test_a_certificate_out_of_its_time_is_refused(tmp_path: Path) -> None:
+    assert "expired at" in refusal(made(tmp_path / "a", ends=-DAY))
+    folder = tmp_path / "b"
+    folder.mkdir()
+    files = TlsFiles(*self_signed(folder, "a", begins=DAY, ends=2 * DAY))
+    assert "is valid from" in refusal(files)
+
+
+class Moving:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_renewed_files_are_served_and_broken_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, renewed = made(tmp_path / "a", ends=30 * DAY), made(tmp_path / "b", ends=90 * DAY)
+    served = ServedTls(files, load_tls(files, time.time()))
+    first = served.context
+    served.check()
+    assert served.context is first
+
+    # A renewal in two steps: between them the two do not belong together.
+    renewed.key.replace(files.key)
+    served.check()
+    assert served.context is first
+    assert "the certificate served so far stays" in caplog.text
+    renewed.certificate.replace(files.certificate)
+    served.check()
+    assert served.context is not first
+    assert served.gauge().value == pytest.approx(90 * 86400, abs=60)
+
+    files.certificate.unlink()
+    second = served.context
+    served.check()
+    assert served.context is second
+
+
+def test_files_are_loaded_again_when_asked(tmp_path: Path) -> None:
+    files = made(tmp_path / "a")
+    served = ServedTls(files, load_tls(files, time.time()))
+    first, served.is_asked = served.context, True
+    served.check()
+    assert served.context is not first
+    assert not served.is_asked
+
+
+def test_an_expiring_certificate_is_told_of_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, clock = made(tmp_path / "a", ends=90 * DAY), Moving()
+    served = ServedTls(files, load_tls(files, clock()), clock=clock)
+    clock.now += 75 * 86400
+    served.check()
+    assert not caplog.records
+    clock.now += 2 * 86400
+    served.check()
+    served.check()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "expires in 12 days" in caplog.text
+    clock.now += 86400
+    served.check()
+    assert len(caplog.records) == 2
+    clock.now += 13 * 86400
+    served.check()
+    assert caplog.records[-1].levelname == "ERROR"
+    assert served.gauge().value < 0
