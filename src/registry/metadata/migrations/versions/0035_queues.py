@@ -121,3 +121,8 @@ def upgrade() -> None:
         sqlite_where=_IS_HIDDEN,
         postgresql_where=_IS_HIDDEN,
     )
+
+
+def downgrade() -> None:
+    op.drop_table("queue_messages")
+    op.drop_table("queues")
