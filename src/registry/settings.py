@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from cloudcore.clock import MICROSECONDS
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
-from cloudcore.outbound.smtp import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smarthost
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.public_url import HOST, is_every_address, public_url_problem
 

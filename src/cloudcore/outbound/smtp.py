@@ -11,30 +11,13 @@ import smtplib
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
-from typing import Final, Literal, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import Final
+
+from cloudcore.outbound.smarthosts import Smarthost
 
 THREADS: Final = 4
 TIMEOUT_SECONDS: Final = 10
-_PORTS: Final = {"smtp": 25, "smtps": 465}
 _PERMANENT: Final = 500
-
-
-class SmtpUrlError(ValueError):
-    """A URL names no smarthost; the message says why, without the password."""
-
-
-class Smarthost(NamedTuple):
-    """Where mail is handed over."""
-
-    scheme: Literal["smtp", "smtps"]
-    host: str
-    port: int
-    user: str = ""
-    password: str = ""
-
-    def __repr__(self) -> str:
-        return f"Smarthost({self.scheme}://{self.host}:{self.port})"
 
 
 class SmtpRefused(Exception):
@@ -44,31 +27,6 @@ class SmtpRefused(Exception):
         super().__init__(message)
         self.is_permanent = is_permanent
         """True if the smarthost will not take it later either."""
-
-
-def parse_smarthost(url: str) -> Smarthost:
-    """Return the smarthost of ``smtp://[USER:PASSWORD@]HOST[:PORT]``, or ``smtps://…``.
-
-    Raises:
-        SmtpUrlError
-
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise SmtpUrlError("write it as smtp://USER:PASSWORD@HOST:PORT") from None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.path not in ("", "/"):
-        raise SmtpUrlError("write it as smtp://USER:PASSWORD@HOST:PORT, or smtps://…")
-    if parts.query or parts.fragment:
-        raise SmtpUrlError("it has a query or a fragment")
-    return Smarthost(
-        "smtps" if parts.scheme == "smtps" else "smtp",
-        parts.hostname,
-        port or _PORTS[parts.scheme],
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
-    )
 
 
 class SmtpClient:
