@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +15,12 @@ import pytest
 
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.record import PLAIN_HTTP
+from cloudcore.serving.tls_stream import TlsStream
 from tests.integration.serving_app import (
     Client,
     RunningServer,
     SampleApplication,
+    made_certificate,
     serving,
     wait_until,
 )
@@ -154,6 +158,26 @@ def test_a_client_that_leaves_in_a_loan_leaves_nothing(server: RunningServer) ->
     client.sock.recv(1000)
     client.close()
     wait_until(lambda: not server.worker.senders.jobs and server.server_connections == 0)
+
+
+def test_an_end_that_is_read_with_what_is_before_it_is_told_again() -> None:
+    """The event loop may tell of it once: uvloop stops to watch a socket that was reset."""
+    tls, trust = made_certificate()
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        raw = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    with contextlib.closing(TlsStream(accepted, tls.context)) as stream:
+        shaking = threading.Thread(target=stream.shake_hands)
+        shaking.start()
+        client = trust.wrap_socket(raw, server_hostname="localhost")
+        shaking.join()
+        client.sendall(b"request")
+        socket.socket.shutdown(client, socket.SHUT_WR)
+        buffer = bytearray(100)
+        assert stream.recv_into(buffer) == len(b"request")
+        assert stream.is_pending
+        assert stream.recv_into(buffer) == 0
+        client.close()
 
 
 def test_the_end_is_told_before_the_connection_closes(server: RunningServer) -> None:

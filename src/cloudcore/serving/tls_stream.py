@@ -22,11 +22,12 @@ MOST_PIECE_BYTES: Final = 128 * 1024
 class TlsStream:
     """A TLS connection of a server; its calls are those of a socket."""
 
-    __slots__ = ("_socket", "owed", "piece_bytes", "waits_to_write")
+    __slots__ = ("_ended", "_socket", "owed", "piece_bytes", "waits_to_write")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         """Take over a connected socket that does not block; the handshake is still to come."""
         self._socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        self._ended = False
         self.waits_to_write = False
         """Whether what raised BlockingIOError last waits for room in the socket, not for bytes."""
         self.piece_bytes = MOST_PIECE_BYTES
@@ -73,9 +74,13 @@ class TlsStream:
             raise ConnectionAbortedError(error.reason or str(error)) from None
 
     @property
-    def pending(self) -> int:
-        """Return the number of bytes that are decrypted and not read."""
-        return self._socket.pending()
+    def is_pending(self) -> bool:
+        """Return True if the next read has something, of which the socket may not tell (again).
+
+        That is decrypted bytes, or the end, seen by the read before: the event loop may tell of a
+        reset but once.
+        """
+        return self._ended or self._socket.pending() > 0
 
     def recv_into(self, buffer: memoryview | bytearray, count: int = 0) -> int:
         """Read up to `count` bytes, or a full buffer: of as many records as there are.
@@ -97,6 +102,7 @@ class TlsStream:
                 # With a buffer, it returns a number.
                 got = int(self._socket.read(len(room), room))
                 if not got:
+                    self._ended = True
                     break
                 done += got
         except ssl.SSLWantReadError:
@@ -106,6 +112,7 @@ class TlsStream:
         except ssl.SSLError as error:
             if not done:
                 raise ConnectionAbortedError(error.reason or str(error)) from None
+            self._ended = True
         else:
             return done
         if not done:

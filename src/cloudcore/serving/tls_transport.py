@@ -211,7 +211,7 @@ class TlsTransport(asyncio.Transport):
         """Read again soon if bytes are decrypted already: the socket does not tell of those."""
         if not self._wants_reading or self._lent or self._closing:
             return
-        if self._established and isinstance(self._stream, TlsStream) and self._stream.pending:
+        if self._established and isinstance(self._stream, TlsStream) and self._stream.is_pending:
             self._loop.call_soon(self._read)
 
     def _shake_hands(self) -> bool:
