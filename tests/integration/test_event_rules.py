@@ -71,9 +71,10 @@ async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
     assert answer.json()["error"]["params"]["reason"] == "not_found"
     (topic,) = await add_topics(install.database, "acme", "images")
     rule = await make(client)
-    await install.database.write(delete_topic, topic, install.clock())
+    now = install.clock()
+    await install.database.write(delete_topic, topic, now)
     shown = (await client.get(f"{PATH}/{rule['id']}")).json()["event_rule"]
-    at = rfc3339(install.clock())
+    at = rfc3339(now)
     fault = {
         "code": "TOPIC_MISSING",
         "severity": "error",
