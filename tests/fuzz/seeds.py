@@ -33,7 +33,9 @@ def plant(install: FuzzedInstall) -> None:
     _make(install, "/v1/queues", {"name": "dead"})
     redrive = {"dead_letter_queue": "dead", "max_leases": 2}
     queue = _make(install, "/v1/queues", {"name": "jobs", "redrive_policy": redrive})
-    _make(install, f"/v1/queues/{queue}/messages", {"messages": [{"body": "a"}, {"body": "b"}]})
+    messages = {"messages": [{"body": "a"}, {"body": "b"}]}
+    path = f"/v1/queues/{queue}/messages"
+    _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
     _plant_repository(install)
     install.keep()
 
