@@ -27,6 +27,8 @@ _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "repository": parse_uuid,
     "rule": parse_uuid,
+    "subscription": parse_uuid,
+    "topic": parse_uuid,
     "service_account": parse_uuid,
     "key": parse_uuid,
     "queue": parse_uuid,
