@@ -44,6 +44,7 @@ PAGES: Final = (
     "docs/encryption.md",
     "docs/sign-in.md",
     "docs/backup.md",
+    "docs/queues.md",
     "docs/tls.md",
 )
 """In the order in which they are run, over one install."""

@@ -16,7 +16,13 @@ from cloudcore.clock import system_clock
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from registry.oci.digest import Digest, digest_of
-from registry.upstream.base import Credential, NotUpstream, Remote, UpstreamRefused
+from registry.upstream.base import (
+    Credential,
+    HiddenUpstream,
+    NotUpstream,
+    Remote,
+    UpstreamRefused,
+)
 from registry.upstream.client import RegistryClient
 from tests.clients.debian_registry import running_registry
 from tests.live_signed_in import SignedIn, serving
@@ -121,6 +127,8 @@ async def test_one_of_ours_behind_tokens_as_upstream(signed_in: SignedIn) -> Non
         index = await client.get_referrers(remote, digest_of(DOCUMENT))
         assert index is not None
         assert json.loads(index)["manifests"] == []
-        for wrong in (None, login._replace(secret="wrong")):
-            with pytest.raises(UpstreamRefused):
-                await client.head_manifest(remote._replace(credential=wrong), "1")
+        wrong = login._replace(secret="wrong")
+        with pytest.raises(UpstreamRefused):
+            await client.head_manifest(remote._replace(credential=wrong), "1")
+        with pytest.raises(HiddenUpstream):  # it gives everybody a token
+            await client.head_manifest(remote._replace(credential=None), "1")
