@@ -178,6 +178,7 @@ def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
         expect(page.locator(".said p")).to_be_visible()
 
         page.get_by_role("link", name="Event rules").click()
+        world.pusher.call("POST", "/v1/topics", {"name": "by-mouse"})
         page.fill("#topic", "by-mouse")
         page.get_by_label("A tag was deleted").check()
         press(window, "Create the rule")
@@ -337,6 +338,7 @@ def test_a_keyboard_sets_an_account_up(world: World, browser: Browser) -> None:
         tab_to(window, "Event rules")
         keyboard.press("Enter")
         title(window, "Settings")
+        world.pusher.call("POST", "/v1/topics", {"name": "by-keyboard"})
         page.locator("#topic").focus()
         keyboard.type("by-keyboard")
         keyboard.press("Tab")
@@ -366,6 +368,7 @@ def test_no_script_is_needed(world: World, browser: Browser) -> None:
         press(window, "Restore no-script")
         title(window, "no-script")
         window.open("/console/settings/events")
+        world.pusher.call("POST", "/v1/topics", {"name": "no-script"})
         page.fill("#topic", "no-script")
         page.get_by_label("An image was pushed").check()
         press(window, "Create the rule")

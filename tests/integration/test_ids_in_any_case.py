@@ -144,8 +144,8 @@ async def test_ids_are_described_as_uuids(served: Served) -> None:
     assert _meta(described)["properties"]["marker"]["type"] == "string"
 
 
-OTHER_IDS: Final = {"access_key_id", "client_id"}
-"""Names of credentials and programs."""
+OTHER_IDS: Final = {"access_key_id", "client_id", "lease_id"}
+"""Names of credentials and programs, and tokens."""
 
 
 def _meta(described: dict[str, Any]) -> dict[str, Any]:
