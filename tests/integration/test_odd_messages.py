@@ -63,3 +63,16 @@ async def test_a_subject_of_several_lines_is_refused(notified: World) -> None:
     for subject in ("a\nb", "a\x85b", "a\u2028b", "a\u2029b"):
         answer = await notified.ask("POST", path, {"message": "m", "subject": subject})
         assert (answer.status_code, answer.json()["error"]["params"]["field"]) == (400, "subject")
+
+
+async def test_a_queue_takes_as_many_attributes_as_a_message_of_a_topic_has(
+    notified: World,
+) -> None:
+    queue_id = await notified.queue("orders")
+    topic = await notified.topic()
+    await notified.subscribe(topic, protocol="queue", endpoint="orders")
+    sent = {f"{'n' * 250}{number}": "v" * 1024 for number in range(20)}
+    await notified.publish(topic, "m" * 180_000, attributes=sent)
+    await notified.deliver()
+    ((_, attributes),) = await notified.queued(queue_id)
+    assert attributes == sent
