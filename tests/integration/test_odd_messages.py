@@ -76,3 +76,10 @@ async def test_a_queue_takes_as_many_attributes_as_a_message_of_a_topic_has(
     await notified.deliver()
     ((_, attributes),) = await notified.queued(queue_id)
     assert attributes == sent
+
+
+async def test_a_url_that_no_index_takes_is_refused(notified: World) -> None:
+    topic = await notified.topic()
+    for length, wanted in ((2048, 201), (2049, 400)):
+        url = f"{notified.hook.url}/".ljust(length, "a")
+        assert (await notified.subscribe(topic, endpoint=url)).status_code == wanted
