@@ -116,7 +116,8 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
         find_topics=partial(topic_states, settings.region),
     )
-    webhooks = HttpClient(settings.allowed_webhooks)
+    # A POST goes over a connection of its own; kept ones would only use up descriptors.
+    webhooks = HttpClient(settings.allowed_webhooks, max_idle=0)
     resources.callback(webhooks.close)
     return ServingProcess(
         settings=settings,

@@ -184,6 +184,19 @@ async def test_a_dead_letter_queue_stays_while_it_is_one(world: QueueWorld) -> N
     assert (await world.current(queue)).max_leases is None
 
 
+async def test_a_lease_beside_a_change_of_the_redrive_policy_fails_not(world: QueueWorld) -> None:
+    dead = await world.make("dead")
+    queue = await world.make("jobs", redrive=Redrive("dead", 1))
+    await world.send(queue, "a")
+    assert await world.bodies(queue) == ["a"]
+    world.clock.advance(30)
+    read_before = await world.current(queue)
+    await world.database.write(_set_redrive, world, read_before, None)
+    await world.database.write(services.delete_queue, dead, world.clock())
+    await world.database.write(messages.settle, read_before, world.clock())
+    assert await world.bodies(queue) == ["a"]
+
+
 async def test_what_is_due_is_moved_on_without_a_consumer(world: QueueWorld) -> None:
     dead = await world.make("dead")
     queue = await world.make("jobs", redrive=Redrive("dead", 1))

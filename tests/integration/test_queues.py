@@ -155,7 +155,7 @@ REFUSED: Final[tuple[tuple[object, str], ...]] = (
     ({"body": "x" * (MAX_MESSAGE_BYTES + 1)}, "body"),
     ({"body": "é" * (MAX_MESSAGE_BYTES // 2), "attributes": {"a": "b"}}, "body"),
     ({"messages": [{"body": "x"}, {"body": "x" * (MAX_MESSAGE_BYTES + 1)}]}, "messages[1].body"),
-    ({"body": "x", "attributes": {f"a{n}": "" for n in range(11)}}, "attributes"),
+    ({"body": "x", "attributes": {f"a{n}": "" for n in range(21)}}, "attributes"),
     ({"body": "x", "attributes": {"a b": ""}}, "attributes"),
     ({"body": "x", "delay_seconds": 901}, "delay_seconds"),
     ({"body": "x", "messages": [{"body": "x"}]}, "messages"),

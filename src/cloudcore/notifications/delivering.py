@@ -8,6 +8,7 @@ message twice, with one ``webhook-id``, but never not at all.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,7 @@ _IDLE_SECONDS: Final = 3600
 _NOW_SECONDS: Final = 1e-9
 """A pause that gives up the worker's slot to others that are due."""
 _BUSY_SECONDS: Final = 1.0
+_log = logging.getLogger(__name__)
 
 
 class Due(NamedTuple):
@@ -108,6 +110,9 @@ class Deliverer:
         except TimeoutError:
             seconds = due.retries.timeout_seconds
             return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
+        except Exception:  # noqa: BLE001 - else it would hold up all others of the subscription
+            _log.exception("an attempt to deliver %s failed", delivery.id)
+            return Outcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
 
     async def _send_webhook(self, due: Due, delivery: Delivery, body: dict[str, Any]) -> Outcome:
         is_raw = due.subscription.raw_message_delivery

@@ -185,8 +185,8 @@ def _insert_page(
     for subscription_id, policy in found:
         if matches(policy, message.attributes):
             ids = (topic.account_id, subscription_id)
+            wake(tx, *ids, now)  # first: a step too locks its job, and then the subscription
             delivery_rows.add_delivery(tx, *ids, message.id, now)
-            wake(tx, *ids, now)
     if len(found) == PAGE:
         return found[-1][0]
     delivery_rows.end_publication(tx, topic.account_id, message.id, now)

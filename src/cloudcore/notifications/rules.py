@@ -20,7 +20,8 @@ MAX_ATTRIBUTE_BYTES: Final = 1024
 MAX_FILTER_VALUES: Final = 150
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Also the separators of lines and paragraphs: no header of a mail can hold them."""
 _MAILBOX: Final = re.compile(
     r"(?P<local>[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*)"
     r"@(?P<domain>[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -70,7 +71,9 @@ def check_message(message: str, subject: str | None, attributes: Mapping[str, st
             reason="out_of_range",
         )
     if subject is not None and _CONTROL.search(subject):
-        raise InvalidInput("subject: no control characters", field="subject", reason="malformed")
+        raise InvalidInput(
+            "subject: one line without control characters", field="subject", reason="malformed"
+        )
     if len(attributes) > MAX_ATTRIBUTES:
         raise InvalidInput(
             f"attributes: at most {MAX_ATTRIBUTES}", field="attributes", reason="out_of_range"

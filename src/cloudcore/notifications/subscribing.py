@@ -148,6 +148,8 @@ def resend_confirmation(
         Conflict: the subscription is confirmed.
 
     """
+    # First: a step too locks its job, and then the subscription.
+    wake(tx, subscription.account_id, subscription.id, now)
     found = _locked(tx, subscription)
     if found.status == "confirmed":
         raise Conflict("the subscription is confirmed", status=found.status)
@@ -195,9 +197,10 @@ def unsubscribe(tx: Connection, account_id: str, subscription_id: str) -> bool:
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
     """Let the endpoint be asked to confirm."""
-    delivery_rows.remove_requests(tx, subscription.account_id, subscription.id)
-    delivery_rows.add_delivery(tx, subscription.account_id, subscription.id, None, now)
-    wake(tx, subscription.account_id, subscription.id, now)
+    ids = (subscription.account_id, subscription.id)
+    wake(tx, *ids, now)
+    delivery_rows.remove_requests(tx, *ids)
+    delivery_rows.add_delivery(tx, *ids, None, now)
 
 
 def _locked(tx: Connection, subscription: Subscription) -> Subscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -16,6 +16,8 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
+MAX_ENDPOINT: Final = 2048
+"""PostgreSQL indexes no text of more than 2,704 bytes, and an endpoint is in a unique index."""
 _Value = Annotated[str, Meta(max_length=1024)]
 FilterPolicy = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=150)]]
 
@@ -31,7 +33,7 @@ class Subscribe(RequestBody):
     """A new subscription; its protocol and endpoint are fixed."""
 
     protocol: Protocol
-    endpoint: Annotated[str, Meta(min_length=1, max_length=8000)]
+    endpoint: Annotated[str, Meta(min_length=1, max_length=MAX_ENDPOINT)]
     """An e-mail address; a URL that begins with the protocol; or the name, id or CRN of a queue."""
     filter_policy: FilterPolicy = field(default_factory=dict)
     """Accepted values by the name of an attribute; all names must match. Empty: every message."""

@@ -79,6 +79,6 @@ def _retry_after(text: str | None, now: int) -> int:
 def _is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # nested too deep for this parser
         return False
     return True

@@ -125,7 +125,7 @@ class GivenMessage(RequestBody):
     body: str
     """At least one character; with the attributes at most 262,144 bytes of UTF-8."""
     attributes: dict[str, str] = field(default_factory=dict)
-    """At most 10."""
+    """At most 20."""
     delay_seconds: Delay | None = None
     """Seconds until it can be leased; without it, as the queue says."""
 

@@ -20,7 +20,8 @@ MAX_BATCH: Final = 100
 """Most messages of one request."""
 MAX_LEASED_BYTES: Final = 4 << 20
 """Bytes after which a lease takes no further message."""
-MAX_ATTRIBUTES: Final = 10
+MAX_ATTRIBUTES: Final = 20
+"""As many as a message of a topic has: a queue that is subscribed to one gets them all."""
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
 

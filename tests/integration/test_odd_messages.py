@@ -1,0 +1,85 @@
+"""Odd messages: each is delivered or refused, and holds up no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from email.message import EmailMessage
+
+import pytest
+
+from tests.integration.notifications_world import World
+
+
+class FaultyMail:
+    """Sends all mail but one, at which it fails in a way that nobody foresaw."""
+
+    sender = "news@registry.test"
+
+    def __init__(self) -> None:
+        self.subjects: list[str] = []
+
+    async def send(self, message: EmailMessage) -> None:
+        """Keep a subject, or fail."""
+        if message["Subject"] == "bad":
+            raise RuntimeError("unforeseen")
+        self.subjects.append(message["Subject"])
+
+
+async def test_raw_json_that_no_parser_takes_is_delivered_and_holds_up_no_other(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    await notified.confirmed(topic, raw_message_delivery=True)
+    for message in ("[" * 5000, "next"):
+        await notified.publish(topic, message)
+    await notified.deliver()
+    assert sorted(each.body for each in notified.hook.got[1:]) == [b"[" * 5000, b"next"]
+
+
+async def test_an_attempt_that_fails_unforeseen_counts_as_one_and_holds_up_no_other(
+    notified: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = await notified.topic(delivery_policy={"max_retries": 1})
+    made = await notified.subscribe(topic, protocol="email", endpoint="a@example.org")
+    await notified.deliver()
+    attached = next(notified.mailbox.mails[0].iter_attachments())
+    assert (await notified.confirm(json.loads(attached.get_content())["token"])).is_success
+    mail = FaultyMail()
+    notified.served.notifications = replace(notified.served.notifications, mail=mail)
+    for subject in ("bad", "good"):
+        await notified.publish(topic, subject=subject)
+    await notified.deliver()
+    await notified.deliver(after=20)
+    assert mail.subjects == ["good"]
+    shown = await notified.show(topic, made.json()["subscription"])
+    assert [each["code"] for each in shown["faults"]] == ["INTERNAL_ERROR", "MESSAGE_DROPPED"]
+    assert "unforeseen" in caplog.text
+
+
+async def test_a_subject_of_several_lines_is_refused(notified: World) -> None:
+    topic = await notified.topic()
+    path = f"/v1/topics/{topic['id']}/messages"
+    for subject in ("a\nb", "a\x85b", "a\u2028b", "a\u2029b"):
+        answer = await notified.ask("POST", path, {"message": "m", "subject": subject})
+        assert (answer.status_code, answer.json()["error"]["params"]["field"]) == (400, "subject")
+
+
+async def test_a_queue_takes_as_many_attributes_as_a_message_of_a_topic_has(
+    notified: World,
+) -> None:
+    queue_id = await notified.queue("orders")
+    topic = await notified.topic()
+    await notified.subscribe(topic, protocol="queue", endpoint="orders")
+    sent = {f"{'n' * 250}{number}": "v" * 1024 for number in range(20)}
+    await notified.publish(topic, "m" * 180_000, attributes=sent)
+    await notified.deliver()
+    ((_, attributes),) = await notified.queued(queue_id)
+    assert attributes == sent
+
+
+async def test_a_url_that_no_index_takes_is_refused(notified: World) -> None:
+    topic = await notified.topic()
+    for length, wanted in ((2048, 201), (2049, 400)):
+        url = f"{notified.hook.url}/".ljust(length, "a")
+        assert (await notified.subscribe(topic, endpoint=url)).status_code == wanted
