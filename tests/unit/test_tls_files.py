@@ -110,6 +110,19 @@ def test_renewed_files_are_served_and_broken_ones_are_not(
     assert served.context is second
 
 
+def test_a_worker_that_begins_after_a_renewal_serves_the_renewed_certificate(
+    tmp_path: Path,
+) -> None:
+    """Its parent has loaded the one before, and forks it in the place of a worker that died."""
+    files, renewed = made(tmp_path / "a", ends=30 * DAY), made(tmp_path / "b", ends=90 * DAY)
+    loaded = load_tls(files, time.time())
+    renewed.key.replace(files.key)
+    renewed.certificate.replace(files.certificate)
+    served = ServedTls(files, loaded)
+    served.check()
+    assert served.gauge().value == pytest.approx(90 * 86400, abs=60)
+
+
 def test_files_are_loaded_again_when_asked(tmp_path: Path) -> None:
     files = made(tmp_path / "a")
     served = ServedTls(files, load_tls(files, time.time()))

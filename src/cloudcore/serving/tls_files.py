@@ -32,6 +32,8 @@ class TlsIdentity(NamedTuple):
     """Unix time in seconds."""
     expires_at: float
     """Unix time in seconds."""
+    version: object
+    """Of the files, before they were read: see `TlsFiles.find_version`."""
 
 
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
@@ -42,6 +44,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
             not valid now.
 
     """
+    version = files.find_version()
     certificates = _certificates(files.certificate)
     _check_key(files, certificates)
     first = certificates[0]
@@ -65,7 +68,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
         raise TlsFilesError(
             f"{files.certificate} and {files.key} cannot be served: {reason}"
         ) from None
-    return TlsIdentity(context, begins_at, expires_at)
+    return TlsIdentity(context, begins_at, expires_at, version)
 
 
 def server_context() -> ssl.SSLContext:
