@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode, encodebytes
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -65,6 +67,37 @@ def test_a_key_under_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -
         )
     )
     assert "is under a password" in refusal(files)
+
+
+P256: Final = bytes.fromhex("06082a8648ce3d030107")
+"""The curve of a key, as certificates and keys name it in DER."""
+UNKNOWN: Final = P256[:-1] + b"\x7f"
+
+
+def test_a_kind_of_key_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    """Any other error would end the worker that reads the files again."""
+    files = made(tmp_path / "a")
+    certificate, key = files.certificate.read_bytes(), files.key.read_bytes()
+    issuer = pem(certificate, P256, UNKNOWN)
+    files.certificate.write_bytes(certificate + issuer)
+    assert "cannot be served" in refusal(files)  # says OpenSSL, of this one
+    files.certificate.write_bytes(issuer)
+    assert "is not that of the certificate" in refusal(files)
+    files.certificate.write_bytes(
+        pem(certificate, b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x77")
+    )
+    assert "holds no certificate" in refusal(files)  # of a version that there is not
+    files.certificate.write_bytes(certificate)
+    files.key.write_bytes(pem(key, P256, UNKNOWN))
+    assert "is of a kind that cannot be served" in refusal(files)
+
+
+def pem(text: bytes, old: bytes, new: bytes) -> bytes:
+    """Return what a PEM has, with some bytes of it replaced by as many others."""
+    first, *lines, last = text.splitlines(keepends=True)
+    content = b64decode(b"".join(lines))
+    assert old in content
+    return b"".join((first, encodebytes(content.replace(old, new)), last))
 
 
 def test_a_certificate_out_of_its_time_is_refused(tmp_path: Path) -> None:
