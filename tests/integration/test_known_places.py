@@ -11,12 +11,15 @@ from typing import Any, Final, cast
 
 import httpx
 import pytest
+from sqlalchemy import String, bindparam, literal_column
 
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
 from cloudcore.kms.vault import MAX_AGE_SECONDS
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.repositories.live import find_repository
+from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.services.repositories.details import delete_repository
 from registry.settings import Limits
@@ -27,6 +30,11 @@ from tests.tenants import URL, open_install
 pytestmark = on_both_databases
 
 LIMIT: Final = 4096
+_LEAVE_BEHIND: Final = Statement(
+    repositories.update()
+    .where(repositories.c.id == bindparam("of_id", type_=String()))
+    .values(source=literal_column("'pull_through_cache'"))
+)
 Push = Callable[[SealedWorld, bytes], Awaitable[httpx.Response]]
 
 
@@ -131,6 +139,19 @@ async def test_a_deleted_repository_gets_nothing(world: SealedWorld, push: Push)
     assert error_of(await world.docker.patch(location, content=b"x"))[1] == "BLOB_UPLOAD_UNKNOWN"
     late = await finish(world, location, b"data", b"data")
     assert error_of(late)[1] == "BLOB_UPLOAD_UNKNOWN"
+
+
+async def test_a_place_that_cannot_be_proved_is_not_kept(world: SealedWorld) -> None:
+    """Else each push to what a deleted rule has left behind would first fail in a transaction."""
+    await world.install.database.write(_leave_behind, world.ids["red"])
+    async with counting(world) as (seen, counted):
+        for data in (b"one", b"two", b"three"):
+            assert (await in_one_request(seen, data)).status_code == 201
+        assert counted["write"] == 4  # the place was known before
+
+
+def _leave_behind(tx: Connection, repository_id: str) -> None:
+    tx.execute(_LEAVE_BEHIND, of_id=repository_id)
 
 
 async def test_wrong_bytes_are_refused_and_end_a_session(world: SealedWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import random
@@ -16,6 +17,7 @@ import pytest
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.record import PLAIN_HTTP
 from cloudcore.serving.tls_stream import TlsStream
+from cloudcore.serving.tls_transport import TlsAcceptor
 from tests.integration.serving_app import (
     Client,
     RunningServer,
@@ -178,6 +180,26 @@ def test_an_end_that_is_read_with_what_is_before_it_is_told_again() -> None:
         assert stream.is_pending
         assert stream.recv_into(buffer) == 0
         client.close()
+
+
+class AcceptedTransport(asyncio.Transport):
+    """What an event loop gives of a connection."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_connection_without_a_descriptor_of_its_own_is_ended() -> None:
+    """Its client would otherwise keep it for ever, at no cost."""
+    with contextlib.closing(asyncio.new_event_loop()) as loop, socket.socket() as sock:
+        sock.close()  # it cannot be duplicated, as if there were too many
+        transport = AcceptedTransport({"socket": sock})
+        context = made_certificate()[0].context
+        acceptor = TlsAcceptor(loop, context, lambda: pytest.fail("connected"), pytest.fail)
+        acceptor.connection_made(transport)
+        assert transport.aborted
 
 
 def test_the_end_is_told_before_the_connection_closes(server: RunningServer) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from base64 import b64decode, encodebytes
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -67,6 +69,37 @@ def test_a_key_under_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -
     assert "is under a password" in refusal(files)
 
 
+P256: Final = bytes.fromhex("06082a8648ce3d030107")
+"""The curve of a key, as certificates and keys name it in DER."""
+UNKNOWN: Final = P256[:-1] + b"\x7f"
+
+
+def test_a_kind_of_key_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    """Any other error would end the worker that reads the files again."""
+    files = made(tmp_path / "a")
+    certificate, key = files.certificate.read_bytes(), files.key.read_bytes()
+    issuer = pem(certificate, P256, UNKNOWN)
+    files.certificate.write_bytes(certificate + issuer)
+    assert "cannot be served" in refusal(files)  # says OpenSSL, of this one
+    files.certificate.write_bytes(issuer)
+    assert "is not that of the certificate" in refusal(files)
+    files.certificate.write_bytes(
+        pem(certificate, b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x77")
+    )
+    assert "holds no certificate" in refusal(files)  # of a version that there is not
+    files.certificate.write_bytes(certificate)
+    files.key.write_bytes(pem(key, P256, UNKNOWN))
+    assert "is of a kind that cannot be served" in refusal(files)
+
+
+def pem(text: bytes, old: bytes, new: bytes) -> bytes:
+    """Return what a PEM has, with some bytes of it replaced by as many others."""
+    first, *lines, last = text.splitlines(keepends=True)
+    content = b64decode(b"".join(lines))
+    assert old in content
+    return b"".join((first, encodebytes(content.replace(old, new)), last))
+
+
 def test_a_certificate_out_of_its_time_is_refused(tmp_path: Path) -> None:
     assert "expired at" in refusal(made(tmp_path / "a", ends=-DAY))
     folder = tmp_path / "b"
@@ -108,6 +141,19 @@ def test_renewed_files_are_served_and_broken_ones_are_not(
     second = served.context
     served.check()
     assert served.context is second
+
+
+def test_a_worker_that_begins_after_a_renewal_serves_the_renewed_certificate(
+    tmp_path: Path,
+) -> None:
+    """Its parent has loaded the one before, and forks it in the place of a worker that died."""
+    files, renewed = made(tmp_path / "a", ends=30 * DAY), made(tmp_path / "b", ends=90 * DAY)
+    loaded = load_tls(files, time.time())
+    renewed.key.replace(files.key)
+    renewed.certificate.replace(files.certificate)
+    served = ServedTls(files, loaded)
+    served.check()
+    assert served.gauge().value == pytest.approx(90 * 86400, abs=60)
 
 
 def test_files_are_loaded_again_when_asked(tmp_path: Path) -> None:

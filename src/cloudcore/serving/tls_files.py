@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -32,6 +33,8 @@ class TlsIdentity(NamedTuple):
     """Unix time in seconds."""
     expires_at: float
     """Unix time in seconds."""
+    version: object
+    """Of the files, before they were read: see `TlsFiles.find_version`."""
 
 
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
@@ -42,6 +45,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
             not valid now.
 
     """
+    version = files.find_version()
     certificates = _certificates(files.certificate)
     _check_key(files, certificates)
     first = certificates[0]
@@ -65,7 +69,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
         raise TlsFilesError(
             f"{files.certificate} and {files.key} cannot be served: {reason}"
         ) from None
-    return TlsIdentity(context, begins_at, expires_at)
+    return TlsIdentity(context, begins_at, expires_at, version)
 
 
 def server_context() -> ssl.SSLContext:
@@ -87,7 +91,7 @@ def server_context() -> ssl.SSLContext:
 def _certificates(file: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(_read(file, "certificate"))
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise TlsFilesError(
             f"{file} holds no certificate in PEM: its first line is -----BEGIN CERTIFICATE-----"
         ) from None
@@ -107,11 +111,12 @@ def _check_key(files: TlsFiles, certificates: list[x509.Certificate]) -> None:
             f"{files.key} holds no private key in PEM: its first line is"
             " -----BEGIN PRIVATE KEY-----"
         ) from None
+    except UnsupportedAlgorithm as error:
+        raise TlsFilesError(
+            f"the key in {files.key} is of a kind that cannot be served: {error}"
+        ) from None
     own = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    matches = [
-        each.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) == own
-        for each in certificates
-    ]
+    matches = [_public_key(each) == own for each in certificates]
     if matches[0]:
         return
     if any(matches):
@@ -123,6 +128,15 @@ def _check_key(files: TlsFiles, certificates: list[x509.Certificate]) -> None:
         f"the key in {files.key} is not that of the certificate in {files.certificate}; name the"
         " two that were made together"
     )
+
+
+def _public_key(certificate: x509.Certificate) -> bytes | None:
+    """Return the public key, or None if it is of an unknown kind, as an issuer's may be."""
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _read(file: Path, what: str) -> bytes:

@@ -12,12 +12,10 @@ class TlsFiles(NamedTuple):
     certificate: Path
     key: Path
 
-    def version(self) -> tuple[tuple[int, int, int], ...]:
-        """Return what differs once a file has changed.
-
-        Raises:
-            OSError: a file cannot be found.
-
-        """
-        found = (file.stat() for file in self)
+    def find_version(self) -> object:
+        """Return what differs once a file has changed; None while one is missing."""
+        try:
+            found = [file.stat() for file in self]
+        except OSError:
+            return None
         return tuple((each.st_ino, each.st_size, each.st_mtime_ns) for each in found)

@@ -36,12 +36,15 @@ class ServedTls:
         count: Count = count_nothing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds."""
+        """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds.
+
+        That may be long ago: a worker that takes a dead one's place gets what its parent loaded.
+        """
         self._files = files
         self._identity = identity
         self._count = count
         self._clock = clock
-        self._version = self._find_version()
+        self._version = identity.version
         self._told_at = 0.0
         self.is_asked = False
         """Set to load the files again at the next check, changed or not."""
@@ -61,7 +64,7 @@ class ServedTls:
 
         What cannot be served is logged, and the certificate before it stays.
         """
-        version = self._find_version()
+        version = self._files.find_version()
         if self.is_asked or version != self._version:
             self._version, self.is_asked = version, False
             self._load()
@@ -102,10 +105,3 @@ class ServedTls:
                 left // DAY,
                 left % DAY // 3600,
             )
-
-    def _find_version(self) -> object:
-        """Return what differs once a file has changed; None while one is missing."""
-        try:
-            return self._files.version()
-        except OSError:
-            return None

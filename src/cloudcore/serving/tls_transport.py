@@ -336,10 +336,13 @@ class TlsAcceptor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over the socket."""
         theirs = transport.get_extra_info("socket")
-        sock = socket.socket(
-            theirs.family, socket.SOCK_STREAM, theirs.proto, fileno=os.dup(theirs.fileno())
-        )
-        cast("asyncio.Transport", transport).abort()  # it closes its descriptor; ours stays
+        try:
+            descriptor = os.dup(theirs.fileno())
+        except OSError:  # there are too many
+            return
+        finally:
+            cast("asyncio.Transport", transport).abort()  # it closes its descriptor; ours stays
+        sock = socket.socket(theirs.family, socket.SOCK_STREAM, theirs.proto, fileno=descriptor)
         sock.setblocking(False)  # noqa: FBT003
         try:
             # uvloop would do so at its first write. Records wait for one another otherwise.

@@ -37,7 +37,13 @@ class WritingPlaces:
         self._known: OrderedDict[Name, KnownPlace] = OrderedDict()
 
     def keep(self, name: Name, repository: Repository, writing: WritingKey | None) -> None:
-        """Keep a place that was just found to take pushes."""
+        """Keep a place that was just found to take pushes.
+
+        Not one that a rule of the pull-through cache has left behind, which is never proved: each
+        push would fail in its transaction once, before it takes the long way.
+        """
+        if repository.is_cached:
+            return
         key_id, version, kept = None, 0, None
         if writing is not None:
             (ref,) = writing.looked_at.refs
