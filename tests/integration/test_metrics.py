@@ -171,7 +171,8 @@ def check_dashboard_and_alerts(shown: set[str]) -> None:
     assert alerts <= shown
     parts = ("_created", "_sum", "_count")
     assert {name for name in shown - asked - alerts if not name.endswith(parts)} == {
-        "entrepot_uploads_open_limit"
+        "entrepot_uploads_open_limit",
+        "entrepot_tls_failed_handshakes_total",
     }
     panels = [panel["gridPos"] for panel in dashboard["panels"]]
     assert all(panel["x"] + panel["w"] <= 24 for panel in panels)
