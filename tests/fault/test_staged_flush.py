@@ -150,11 +150,18 @@ def test_a_block_the_disk_has_lost_is_found_before_it_becomes_a_blob(
             staged.commit(digest_of(FIRST))
 
 
+def lose_byte(path: Path, offset: int) -> None:
+    """Change a byte of a file, whatever it is."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
 def test_a_frame_the_disk_has_lost_ends_its_upload(store: DiskFiles, tmp_path: Path) -> None:
     digests = acknowledge_first(store, KEY)
-    with (tmp_path / "uploads" / UPLOAD).open("r+b") as file:
-        file.seek(len(FIRST) - 5)
-        file.write(b"?")
+    lose_byte(tmp_path / "uploads" / UPLOAD, len(FIRST) - 5)
     with closing(store.resume(UPLOAD)) as staged, pytest.raises(ObjectUnknown):
         staged.rewind(len(FIRST), digests, None, KEY)
 
@@ -164,9 +171,7 @@ def test_a_whole_frame_the_disk_has_lost_makes_no_blob(store: DiskFiles, tmp_pat
     with closing(store.stage(UPLOAD, None, KEY)) as staged:
         staged.write(memoryview(data))
         digests = dict(staged.flush())
-    with (tmp_path / "uploads" / UPLOAD).open("r+b") as file:
-        file.seek(FRAME_BYTES // 2)
-        file.write(b"??")
+    lose_byte(tmp_path / "uploads" / UPLOAD, FRAME_BYTES // 2)
     with closing(DiskFiles(tmp_path)) as other, closing(other.resume(UPLOAD)) as staged:
         staged.rewind(len(data), {"sha256": digests["sha256"]}, None, KEY)
         with pytest.raises(StoreUnavailable):
