@@ -32,9 +32,9 @@ from cloudcore.kms.rows import (
     list_versions,
     text_of,
 )
-from cloudcore.kms.rules import check_name, check_tags
 from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.specs import usage_of
+from cloudcore.resource_names import check_name, check_tags
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext

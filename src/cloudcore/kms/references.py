@@ -13,7 +13,8 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.kms.rows import Key, find_key, find_key_named, key_crn
-from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable, is_key_name
+from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
+from cloudcore.resource_names import is_name
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.wire import ResponseBody
 
@@ -71,7 +72,7 @@ def resolve_key(tx: Connection, scope: KeyScope, value: object) -> Key:
         found = find_key_named(tx, scope.account_id, scope.region, _name_in(scope, value))
     elif (key_id := parse_uuid(value)) is not None:
         found = find_key(tx, scope.account_id, key_id)
-    elif is_key_name(value):
+    elif is_name(value):
         found = find_key_named(tx, scope.account_id, scope.region, value)
     else:
         raise _malformed("is the id, the name or the CRN of a key", "malformed")
@@ -122,7 +123,7 @@ def _name_in(scope: KeyScope, text: str) -> str:
         crn = Crn.parse(text)
     except InvalidInput:
         raise _malformed_crn() from None
-    if crn.type != "key" or not is_key_name(crn.name):
+    if crn.type != "key" or not is_name(crn.name):
         raise _malformed_crn()
     if crn.service != "kms":
         raise _malformed("is the CRN of another service; keys are of kms", "wrong_service")
