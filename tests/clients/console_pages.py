@@ -188,6 +188,8 @@ def pages_of(world: World) -> list[str]:
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
+        "/console/services/topics",
+        f"/console/services/topics/{topic_of(world)}",
         "/console/services/queues",
         f"/console/services/queues/{queue_of(world)}",
         "/console/audit",
@@ -218,6 +220,15 @@ def pages_of(world: World) -> list[str]:
 def key_of(world: World) -> str:
     """Return the id of the newest key."""
     return str(world.pusher.call("GET", "/v1/keys")["keys"][-1]["id"])
+
+
+def topic_of(world: World) -> str:
+    """Return the id of a topic with a subscription."""
+    call, name = world.pusher.call, f"told-{uuid4()}"
+    made = str(call("POST", "/v1/topics", {"name": name})["topic"]["id"])
+    queue = {"protocol": "queue", "endpoint": queue_of(world)}
+    call("POST", f"/v1/topics/{made}/subscriptions", queue)
+    return made
 
 
 def queue_of(world: World) -> str:
@@ -263,6 +274,7 @@ def questions_of(world: World) -> list[Question]:
         Question(f"{base}/settings/encryption", {"kms_key": "nobodys"}, 404),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {}),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {"confirmed": "yes"}, 400),
+        Question(f"/console/services/topics/{topic_of(world)}/delete", {}),
         Question(f"/console/services/queues/{queue_of(world)}/purge", {}),
         Question(f"/console/services/queues/{queue_of(world)}/delete", {}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),

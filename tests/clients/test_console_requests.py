@@ -26,6 +26,7 @@ _PAGES = (
     "/console/settings/events",
     "/console/settings/mirrors",
     "/console/settings/keys",
+    "/console/services/topics",
     "/console/services/queues",
     "/console/audit",
     "/console/service-accounts",
