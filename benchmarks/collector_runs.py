@@ -20,7 +20,8 @@ from cloudcore.jobs.runs import end_run
 from registry.gc.collector.steps import phases_of
 from registry.main import Registry
 from registry.services.collector_runs import start_collection
-from registry.settings import Delays, Settings
+from registry.setting_groups import Delays
+from registry.settings import Settings
 
 DELAYS: Final = Delays(gc_condemned_seconds=0, gc_quarantine_seconds=0)
 """One run removes every blob that is due. The grace period stays, so that pushed blobs are not."""

@@ -1,7 +1,8 @@
-"""Deliveries to webhooks a second, with one of the endpoints hanging: ``-m benchmarks.deliveries``.
+"""Deliveries to webhooks a second while some endpoints hang: ``python -m benchmarks.deliveries``.
 
-One worker, as in a process of ``entrepot serve``, over a database file; the endpoints are another
-process. Each message goes to every endpoint. The hanging one takes connections and never answers.
+The workers of one process of ``entrepot serve``, over a database file; the endpoints are another
+process, each at an address of its own. Each message goes to every endpoint. Those that hang take
+connections and never answer; told is when all others have all messages.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import bindparam, column, table
+import uvloop
+from sqlalchemy import bindparam, column, func, select, table
 
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
@@ -25,16 +27,18 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import subscription_rows, topics
-from cloudcore.notifications.delivery_rows import count_deliveries
-from cloudcore.notifications.family import NOTIFICATIONS, NotificationNeeds
-from cloudcore.notifications.ports import NoQueues
-from cloudcore.notifications.records import Subscription, Topic
-from cloudcore.notifications.signing import new_secret, seal_secret
+from cloudcore.notifications import topics
+from cloudcore.notifications.delivery_rows import backlog
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.notifications.records import Topic
+from cloudcore.notifications.tables import publications
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.queue.port import Queues
 from registry.main import OUTBOUND_SLOTS
 from registry.metadata.database import migrate
+from tests.topics import add_webhooks
 
 KEYRING = Keyring(bytes(32))
 _accounts = table(
@@ -47,72 +51,59 @@ _accounts = table(
 _ADD = Statement(
     _accounts.insert().values({each.name: bindparam(each.name) for each in _accounts.c})
 )
+_ENDED = Statement(select(func.count(publications.c.ended_at)).select_from(publications))
+"""Counts the messages whose deliveries are all inserted."""
 
 
 async def serve() -> None:
-    """Answer each request but those to ``/0``, and print the port first."""
+    """Answer each request but those to ``/hangs``, and print the port first."""
+    never = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        if head.startswith(b"POST /0 "):
-            await asyncio.Event().wait()
+        if head.startswith(b"POST /hangs "):
+            await never.wait()
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
         await reader.readexactly(length)
         writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.start_server(answer, "0.0.0.0", 0, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await server.serve_forever()
 
 
 @asynccontextmanager
-async def endpoints() -> AsyncIterator[str]:
-    """Run the endpoints; yield their origin."""
+async def endpoints() -> AsyncIterator[int]:
+    """Run the endpoints; yield their port."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.deliveries", "--serve"), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
-        yield f"http://127.0.0.1:{int(await process.stdout.readline())}"
+        yield int(await process.stdout.readline())
     finally:
         process.kill()
         await process.wait()
 
 
-def furnish(tx: Connection, origin: str, count: int) -> tuple[Topic, list[str]]:
-    """Add a topic with so many webhooks."""
+def furnish(tx: Connection, port: int, count: int, hanging: int) -> tuple[Topic, list[str]]:
+    """Add a topic with so many webhooks, of which the first `hanging` hang."""
     now, account = system_clock(), uuid7()
     tx.execute(
         _ADD, id=account, handle="a", status="active", auto_create_repositories=True, created_at=0
     )
     topic = Topic(uuid7(), account, "local", "t", "", {}, {}, now, now)
     topics.create_topic(tx, topic)
-    ids = [uuid7() for _ in range(count)]
-    for number, each in enumerate(ids):
-        nothing: dict[str, Any] = dict.fromkeys(Subscription._fields)
-        fields: dict[str, Any] = {
-            "id": each,
-            "topic_id": topic.id,
-            "account_id": account,
-            "protocol": "http",
-            "endpoint": f"{origin}/{number}",
-            "status": "confirmed",
-            "filter_policy": {},
-            "raw_message_delivery": False,
-            "delivery_policy": {},
-            "signing_secret": seal_secret(KEYRING, each, new_secret()),
-            "active_since": now,
-            "faults": [],
-            "created_at": now,
-            "updated_at": now,
-        }
-        subscription_rows.add_subscription(tx, Subscription(**{**nothing, **fields}))
-    return topic, ids
+    endpoints = [
+        f"http://127.0.1.{number}:{port}/{'hangs' if number < hanging else ''}"
+        for number in range(count)
+    ]
+    return topic, add_webhooks(tx, topic, endpoints, KEYRING)
 
 
-async def measure(database: Database, origin: str, count: int, messages: int) -> None:
+async def measure(database: Database, port: int, count: int, hanging: int, messages: int) -> None:
     """Publish, deliver, and print how long it took for all endpoints that answer."""
     needs = NotificationNeeds(
         database=database,
@@ -121,10 +112,13 @@ async def measure(database: Database, origin: str, count: int, messages: int) ->
         keyring=KEYRING,
         region="local",
         url="http://registry.test",
-        client=HttpClient(Allowed("ALLOWED", origins=[origin], takes_plain_http=True)),
-        queues=NoQueues(),
+        client=HttpClient(
+            Allowed("ALLOWED", networks=[ip_network("127.0.0.0/8")], takes_plain_http=True),
+            max_idle=0,
+        ),
+        queues=Queues("local", system_clock),
     )
-    topic, ids = await database.write(furnish, origin, count)
+    topic, ids = await database.write(furnish, port, count, hanging)
     kinds = NOTIFICATIONS.job_kinds(needs)
     workers = [
         JobWorker(
@@ -148,16 +142,24 @@ async def measure(database: Database, origin: str, count: int, messages: int) ->
         await database.write(publish)
 
     def left(tx: Connection) -> int:
-        return sum(count_deliveries(tx, topic.account_id, each) for each in ids[1:])
+        found = (backlog(tx, topic.account_id, each, messages) for each in ids[hanging:])
+        return sum(each.deliveries for each in found)
 
-    fanned_out = False
-    while not fanned_out or await database.read(left) > 0:
+    def published(tx: Connection) -> int:
+        row = tx.row(_ENDED)
+        return row[0] if row else 0
+
+    while (  # noqa: ASYNC110 - the workers set no event
+        await database.read(published) < messages or await database.read(left) > 0
+    ):
         await asyncio.sleep(0.05)
-        waiting = await database.read(count_deliveries, topic.account_id, ids[0])
-        fanned_out = fanned_out or waiting == messages
     seconds = time.perf_counter() - began
-    done = messages * (count - 1)
-    sys.stdout.write(f"{done} deliveries in {seconds:.1f} s: {done / seconds:.0f} a second\n")
+    done = messages * (count - hanging)
+    sys.stdout.write(
+        f"{hanging:3} of {count} hang: {done} deliveries in {seconds:.1f} s:"
+        f" {done / seconds:.0f} a second\n"
+    )
+    sys.stdout.flush()
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
@@ -168,18 +170,20 @@ async def main(options: argparse.Namespace) -> None:
     if options.serve:
         await serve()
         return
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder) / 'metadata.db'}"
-        migrate(url)
-        database = open_database(url)
-        async with endpoints() as origin:
-            await measure(database, origin, options.endpoints, options.messages)
-        await database.close()
+    for hanging in options.hanging:
+        with tempfile.TemporaryDirectory() as folder:
+            url = f"sqlite:///{Path(folder) / 'metadata.db'}"
+            migrate(url)
+            database = open_database(url)
+            async with endpoints() as port:
+                await measure(database, port, options.endpoints, hanging, options.messages)
+            await database.close()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoints", type=int, default=100)
+    parser.add_argument("--hanging", type=int, nargs="*", default=[0, 1, 64])
     parser.add_argument("--messages", type=int, default=20)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    asyncio.run(main(parser.parse_args()))
+    uvloop.run(main(parser.parse_args()))

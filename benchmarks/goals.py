@@ -66,20 +66,25 @@ def times(first: float | None, second: float | None) -> str:
 def table_of_reads(document: Document) -> list[str]:
     """Return rates, and processor time in each circumstance."""
     lines = [
-        f"| row | req/s | `{PEER}` | ratio | µs | beside commits | nothing kept | PostgreSQL |",
-        "|---|" + "---|" * 7,
+        (
+            f"| row | req/s | `{PEER}` | ratio | µs | beside commits | nothing kept"
+            " | PostgreSQL | PostgreSQL beside commits |"
+        ),
+        "|---|" + "---|" * 8,
     ]
     for each in document["rows"]:
         row = each["row"]
         if row.endswith(BESIDE):
             continue
         ours, peer = cell(document, row, OURS), cell(document, row, PEER)
+        quiet = cell(document, row, POSTGRESQL)
         others = (
-            cell(document, row + BESIDE, OURS),
-            cell(document, row, NOTHING_KEPT),
-            cell(document, row, POSTGRESQL),
+            (cell(document, row + BESIDE, OURS), ours),
+            (cell(document, row, NOTHING_KEPT), ours),
+            (quiet, ours),
+            (cell(document, row + BESIDE, POSTGRESQL), quiet),
         )
-        costs = [f"{number(other.cpu)} ({times(other.cpu, ours.cpu)})" for other in others]
+        costs = [f"{number(other.cpu)} ({times(other.cpu, base.cpu)})" for other, base in others]
         rates = (number(ours.rate), number(peer.rate), times(ours.rate, peer.rate))
         lines.append(f"| `{row}` | {' | '.join((*rates, number(ours.cpu), *costs))} |")
     return lines

@@ -69,8 +69,9 @@ def watch(server: Server, clients: Clients, seconds: float) -> list[Sample]:
     return samples
 
 
-def _proportional(server: Server) -> int:
-    return sum(map(proportional_bytes, process_tree(server.pids[0])))
+def _show(when: str, server: Server) -> None:
+    found = sum(map(proportional_bytes, process_tree(server.pids[0])))
+    print(f"{when:14} {found / MIB:8.1f}", flush=True)
 
 
 def _sample(root: int, seconds: float, done: int) -> Sample:
@@ -106,8 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         target = Target(options.kind, kind.notes, BodyMaker(), "dev", lambda _: None, server)
         server.repositories = (target.repository,)
         try:
-            server.start()
-            print(f"fresh  {_proportional(server) / MIB:8.1f}", flush=True)
+            server.start(lambda: _show("not asked yet", server))
+            _show("signed in", server)
             clients = Clients(target, options.clients, options.rate)
             samples = watch(server, clients, options.minutes * 60)
         except (OSError, ExchangeFailedError, UnavailableError) as error:

@@ -76,8 +76,11 @@ class Server:
         """Return a new connection, signed in if that is needed."""
         return Connection(self.url, *([self.bearers.header()] if self.bearers else []))
 
-    def start(self) -> None:
-        """Start it with an empty folder, and wait until it is ready."""
+    def start(self, unasked: Callable[[], None] | None = None) -> None:
+        """Start it with an empty folder, and wait until it is ready.
+
+        Call `unasked` when one of ours says so itself, before anybody has asked it anything.
+        """
         shutil.rmtree(self.folder, ignore_errors=True)
         data = self.folder / "data"
         data.mkdir(parents=True)
@@ -95,7 +98,11 @@ class Server:
                 env=environment,
                 start_new_session=True,
             )
-        self._wait_ready()
+        deadline = time.monotonic() + READY_SECONDS
+        if unasked is not None and self.kind.is_ours:
+            self._wait_until(self._says_ready, deadline)
+            unasked()
+        self._wait_until(self._answers, deadline)
         if secrets:
             self.bearers = Bearers(self.url, secrets, self.repositories)
 
@@ -124,20 +131,29 @@ class Server:
             settings["ENTREPOT_DATABASE_URL"] = self.database_url
         return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **settings}
 
-    def _wait_ready(self) -> None:
+    def _wait_until(self, is_ready: Callable[[], bool], deadline: float) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + READY_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
-            try:
-                connection = Connection(self.url)
-                read(connection, "/readyz" if self.kind.signs_in else "/v2/")
-                connection.close()
-            except (OSError, ExchangeFailedError):
-                time.sleep(0.05)
-            else:
+            if is_ready():
                 return
-        log = (self.folder / "log").read_text(errors="replace")[-2000:]
-        raise UnavailableError(f"{self._process.args!r} did not become ready:\n{log}")
+            time.sleep(0.05)
+        raise UnavailableError(f"{self._process.args!r} did not become ready:\n{self._log[-2000:]}")
+
+    @property
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def _says_ready(self) -> bool:
+        return "Entrepot is ready" in self._log
+
+    def _answers(self) -> bool:
+        try:
+            connection = Connection(self.url)
+            read(connection, "/readyz" if self.kind.signs_in else "/v2/")
+            connection.close()
+        except (OSError, ExchangeFailedError):
+            return False
+        return True
 
 
 def free_port() -> int:
@@ -169,6 +185,17 @@ def _entrepot_version() -> str:
 
 def _docker_registry_command(data: Path, port: int, workers: int) -> list[str]:
     del workers  # one process; Go uses all cores by itself
+    return ["docker-registry", "serve", str(_distribution_config(data, port))]
+
+
+def _distribution_command(data: Path, port: int, workers: int) -> list[str]:
+    del workers
+    # Without a collector of traces it would log an error for each batch of them.
+    program = ["env", "OTEL_TRACES_EXPORTER=none", "registry"]
+    return [*program, "serve", str(_distribution_config(data, port))]
+
+
+def _distribution_config(data: Path, port: int) -> Path:
     config = data.parent / "config.json"
     document = {
         "version": "0.1",
@@ -182,16 +209,24 @@ def _docker_registry_command(data: Path, port: int, workers: int) -> list[str]:
         "http": {"addr": f"127.0.0.1:{port}"},
     }
     config.write_text(json.dumps(document))  # JSON is YAML
-    return ["docker-registry", "serve", str(config)]
+    return config
 
 
-def _docker_registry_version() -> str:
-    program = shutil.which("docker-registry")
-    if program is None:
-        raise UnavailableError(
-            "docker-registry is not installed; on Debian: apt-get install docker-registry"
-        )
-    return subprocess.check_output([program, "--version"], text=True).strip()
+def _olareg_command(data: Path, port: int, workers: int) -> list[str]:
+    del workers
+    address = ["--addr", "127.0.0.1", "--port", str(port)]
+    return ["olareg", "serve", *address, "--dir", str(data), "--api-blob-delete", "--api-delete"]
+
+
+def _version_of(program: str, where: str, *words: str) -> Callable[[], str]:
+    """Return what asks a program on the `PATH` for its version; `where` says how to get it."""
+
+    def ask() -> str:
+        if shutil.which(program) is None:
+            raise UnavailableError(f"{program} is not installed; {where}")
+        return subprocess.check_output([program, *words], text=True).splitlines()[0].strip()
+
+    return ask
 
 
 KINDS = {
@@ -229,7 +264,19 @@ KINDS = {
     "docker-registry": Kind(
         "filesystem store, in-memory descriptor cache, access log off, log level warn",
         _docker_registry_command,
-        _docker_registry_version,
+        _version_of("docker-registry", "on Debian: apt-get install docker-registry", "--version"),
+        is_ours=False,
+    ),
+    "distribution": Kind(
+        "CNCF Distribution 3: filesystem store, in-memory descriptor cache, access log off",
+        _distribution_command,
+        _version_of("registry", "build CNCF Distribution 3 and put it on the PATH", "--version"),
+        is_ours=False,
+    ),
+    "olareg": Kind(
+        "directory store, no access log",
+        _olareg_command,
+        _version_of("olareg", "build it and put it on the PATH", "version"),
         is_ours=False,
     ),
 }

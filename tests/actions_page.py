@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -92,4 +92,6 @@ def _lines(known: ManyActions) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())
+    parser = argparse.ArgumentParser(prog="python -m tests.actions_page")
+    parser.add_argument("file", type=Path, help="where to write the page")
+    parser.parse_args().file.write_text(page())

@@ -25,10 +25,10 @@ def self_signed(
 ) -> tuple[Path, Path]:
     """Write a certificate of a host name, which is its own root; return it and its key.
 
-    It is of this machine's loopback address too. `begins` and `ends` are counted from now.
+    It is of this machine's loopback address and name too. `begins` and `ends` are counted from now.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    loopback = x509.IPAddress(ip_address("127.0.0.1"))
+    loopback = x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     made = (
@@ -39,7 +39,7 @@ def self_signed(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + begins)
         .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), loopback]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), *loopback]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -53,6 +53,19 @@ def self_signed(
         )
     )
     return certificate, private
+
+
+def uploaded(name: str, now: int) -> dict[str, str]:
+    """Return the body of an upload of a certificate, valid from `now` in microseconds."""
+    root = new_root("tests", now)
+    issuing = new_issuing(root, "tests", _PLACES, now)
+    key = new_private_key("ecdsa-p256")
+    made = issue(issuing, (name,), key.public_key(), _PLACES, now)
+    return {
+        "certificate_pem": pem(made),
+        "chain_pem": pem(issuing.certificate) + pem(root.certificate),
+        "private_key_pem": private_pem(key).decode(),
+    }
 
 
 class Issuer:

@@ -82,11 +82,21 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
+    "certificate": {
+        "list, show, create, update, upload, recheck, revoke": "CertificateRecord",
+        "challenges": "ChallengeRecord",
+    },
     "queue": {
         "list, show, create, update": "QueueRecord",
         "send": "SentMessage",
         "lease": "LeasedMessage",
         "ack (`failures`), extend (`failures`)": "FailedLease",
+    },
+    "buckets": {
+        "list, show, create, update": "BucketRecord",
+        "objects": "ListedObject",
+        "put": "ObjectRecord",
+        "cors, set-cors": "CorsRules",
     },
     "encryption": {
         "show, set, reset, history": "EncryptionBinding",

@@ -10,7 +10,7 @@ from registry.blobstore.base import BlobSweeper
 from registry.gc.collector.steps import phases_of
 from registry.services.collector_runs import KIND, start_collection
 from registry.services.context import ServiceContext
-from registry.settings import Delays
+from registry.setting_groups import Delays
 
 AT_ONCE: Final = Delays(gc_grace_seconds=0, gc_condemned_seconds=0, gc_quarantine_seconds=0)
 """No delay hides a race."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from tests.databases import program, program_environment
+from tests.databases import planted, program, program_environment
 from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
 
@@ -142,13 +142,15 @@ class Install:
 
 
 @contextmanager
-def installed(data: Path) -> Iterator[Install]:
-    """Make an install as its operator does, and serve it meanwhile."""
+def installed(data: Path, **environment: str) -> Iterator[Install]:
+    """Make an install as its operator does, and serve it meanwhile, with these variables set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    made = initialized(data)
-    registry = start_registry(data, "--port", str(port), command="serve", timeout=60)
+    made = initialized(planted(data))
+    registry = start_registry(
+        data, "--port", str(port), command="serve", env=environment, timeout=60
+    )
     try:
         yield Install(
             registry,
@@ -163,7 +165,7 @@ def installed(data: Path) -> Iterator[Install]:
 
 
 def initialized(data: Path) -> str:
-    """Run ``entrepot init`` over a new folder, and return what it shows."""
+    """Run ``entrepot init`` over a folder, and return what it shows."""
     command = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
     return subprocess.run(
         [*command, "--data", str(data)],

@@ -43,7 +43,7 @@ from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
-from registry.settings import Limits
+from registry.setting_groups import Limits
 
 START: Final = 1_750_000_000 * MICROSECONDS
 ZERO_COPY: Final[Mapping[str, object]] = {"http.response.zerocopysend": {}}

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 import pytest
-from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, insert, select
+from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, func, insert, select
 from sqlalchemy import text as sql
 
 import cloudcore.identity.tables  # noqa: F401 - jobs refer to accounts
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.statement import Statement
-from cloudcore.jobs.kinds import Done, Next
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, find_job, lease
 from cloudcore.jobs.run_kinds import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
-from cloudcore.jobs.worker import JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.metadata.database import migration_connection
 
 COUNT: Final = "count"
@@ -33,6 +33,16 @@ _ADD: Final = Statement(
 )
 _EFFECTS: Final = Statement(select(effects.c.job_id, effects.c.step))
 _JOB_IDS: Final = Statement(select(jobs.c.id).order_by(jobs.c.id))
+_BUSY: Final = Statement(
+    select(func.count())
+    .select_from(jobs)
+    .where(
+        jobs.c.due_at.is_not(None),
+        jobs.c.kind.in_(listed("kinds")),
+        jobs.c.lease_token.is_not(None) | (jobs.c.due_at <= bindparam("now")),
+    )
+)
+SWIFT: Final = JobPace(slots=64, poll_seconds=0.01)
 _UNFINISHED: Final = Statement(select(jobs.c.id).where(sql("due_at IS NOT NULL")))
 
 
@@ -126,6 +136,23 @@ async def running(worker: JobWorker) -> AsyncIterator[JobWorker]:
         raise
     worker.stop()
     await task
+
+
+async def run_due(
+    database: Database, kinds: Sequence[JobKind], clock: Callable[[], int], pace: JobPace = SWIFT
+) -> None:
+    """Run the jobs of these kinds until none is due."""
+    names = text_list([kind.name for kind in kinds])
+
+    def is_busy(tx: Connection) -> bool:
+        row = tx.row(_BUSY, kinds=names, now=clock())
+        return row is None or row[0] > 0
+
+    async def is_idle() -> bool:
+        return not await database.read(is_busy)
+
+    async with running(JobWorker(database, kinds, pace=pace, clock=clock)):
+        await until(is_idle)
 
 
 async def until_finished(database: Database) -> None:

@@ -47,7 +47,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.rewrapping import KIND, rewrap_kind, start_rewrap
 from registry.services.context import ServiceContext
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.inprocess import Client, Registry, open_registry
 from tests.jobs import until
 from tests.kms_world import KEYRING, KmsWorld

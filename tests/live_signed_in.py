@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,12 +19,11 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.keyring import load_keyring
-from tests.databases import program, program_environment
+from tests.databases import planted
+from tests.entrepot import ADMIN, initialized
 from tests.inprocess import ManualClock
 from tests.live import LiveRegistry, start_registry
 from tests.tenants import ALLOW_ALL, Install, Statement, open_install
-
-ADMIN = "admin@example.org"
 
 
 @dataclass(frozen=True)
@@ -109,15 +107,7 @@ def serving(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    init = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
-    shown = subprocess.run(
-        [*init, "--data", str(data)],
-        env=program_environment(),
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    ).stdout
+    shown = initialized(planted(data))
     pair = tuple(
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )

@@ -291,6 +291,8 @@ def scripted_upstream(
         finally:
             tasks.discard(task)
             writer.transport.abort()
+            with suppress(OSError):  # the loop may not end before its socket is closed
+                await writer.wait_closed()
 
     async def start() -> asyncio.Server:
         return await asyncio.start_server(connected, host, 0, ssl=tls, limit=1 << 20)
@@ -306,7 +308,8 @@ def scripted_upstream(
         for event in served.held:
             event.set()
         own = asyncio.current_task()
-        for _ in range(3):  # a connection that is being accepted becomes a task of ours
+        for _ in range(10):  # a connection that is being accepted becomes a task turns later
+            await asyncio.sleep(0)
             for task in tasks:
                 task.cancel()
             if others := asyncio.all_tasks() - {own}:

@@ -31,7 +31,7 @@ from cloudcore.identity.services import access_keys, policies, roles, service_ac
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
-from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.needs import KmsNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.context import Origin
 from registry.blobstore.memory import MemoryStore
@@ -46,7 +46,8 @@ from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
 from registry.services.tokens import BearerTokens
-from registry.settings import Limits, Settings
+from registry.setting_groups import Limits
+from registry.settings import Settings
 from tests.inprocess import IN_FILES, ManualClock
 
 REGION: Final = "local"

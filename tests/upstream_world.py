@@ -1,4 +1,4 @@
-"""A client of upstream registries with short time limits, beside a scripted one."""
+"""A client of upstream registries, beside a scripted one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound.destinations import Allowed
-from cloudcore.outbound.http_client import HttpClient, Resolve, TimeLimits, resolve
+from cloudcore.outbound.http_client import HttpClient, TimeLimits
+from cloudcore.outbound.names import Resolve, resolve
 from registry.upstream.base import Credential, Remote, UpstreamFailed
 from registry.upstream.client import RegistryClient
 from registry.upstream.watch import RateLimit, Watch
@@ -17,6 +18,7 @@ from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
 
 CANARY: Final = "canary-5f0c2d"
 SHORT: Final = TimeLimits(connect=5, head=0.3, idle=0.3, small_answer=0.3)
+LONG: Final = TimeLimits(connect=10, head=10, idle=10, small_answer=10)
 NOW: Final = 1_800_000_000 * MICROSECONDS
 
 
@@ -79,6 +81,6 @@ def ask_of(
 
 @contextmanager
 def asking(upstream: ScriptedUpstream | None = None) -> Iterator[Asking]:
-    """Serve an upstream and give its client."""
-    with scripted_upstream(upstream) as served, ask_of(served) as asked:
+    """Serve an upstream and give its client, which waits as long as a busy machine needs."""
+    with scripted_upstream(upstream) as served, ask_of(served, limits=LONG) as asked:
         yield asked

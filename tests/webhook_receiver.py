@@ -45,6 +45,7 @@ class Receiver:
     got: list[Received] = field(default_factory=list)
     answer: Callable[[Received], Answer] = lambda _got: OK
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Received]:
         """Return the requests whose envelope has a type."""
@@ -55,6 +56,7 @@ class Receiver:
         task = asyncio.current_task()
         assert task is not None
         self.under_way.add(task)
+        self.writers.append(writer)
         try:
             await self._take(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -83,6 +85,8 @@ class Receiver:
         for task in tuple(self.under_way):
             task.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)
+        for writer in self.writers:  # what nobody reads would keep its socket open
+            writer.transport.abort()
         await asyncio.sleep(0)  # the transports close in the next round
 
 

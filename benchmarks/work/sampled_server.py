@@ -1,6 +1,6 @@
 """Run ``entrepot`` and sample where its processor time goes.
 
-    python benchmarks/work/sampled_server.py FILE serve --port 5000 …
+    python sampled_server.py FILE serve --port 5000 …
 
 The kernel interrupts the process after each few milliseconds of processor time. If the event loop's
 thread ran, that counts for the layer of its innermost frame that has one. What the other threads

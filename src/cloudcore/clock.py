@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable
+from typing import Final
 
 Clock = Callable[[], int]
 """Returns the current time in microseconds since 1970-01-01 UTC, as stored in rows."""
 
 MICROSECONDS = 1_000_000
+_RANDOM_BYTES: Final = 10
+"""Of one id."""
+_AT_ONCE: Final = 256
+"""Ids for which the system is asked at once: each question is a system call."""
 
 
 def system_clock() -> int:
@@ -25,8 +29,26 @@ def uuid7(now: int | None = None) -> str:
     `now` is in microseconds since the epoch.
     """
     milliseconds = (system_clock() if now is None else now) // 1000
-    random = int.from_bytes(os.urandom(10), "big")
+    random = int.from_bytes(_random_bytes(), "big")
     value = (milliseconds & ((1 << 48) - 1)) << 80
     value |= 0x7 << 76 | ((random >> 68) & 0xFFF) << 64
     value |= 0b10 << 62 | (random & ((1 << 62) - 1))
-    return str(uuid.UUID(int=value))
+    digits = f"{value:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _random_bytes() -> bytes:
+    """Return bytes that were not returned before, for one id, on any thread."""
+    try:
+        return _waiting.pop()
+    except IndexError:
+        block = os.urandom(_RANDOM_BYTES * _AT_ONCE)
+        first, *others = (
+            block[at : at + _RANDOM_BYTES] for at in range(0, len(block), _RANDOM_BYTES)
+        )
+        _waiting.extend(others)
+        return first
+
+
+_waiting: Final[list[bytes]] = []
+os.register_at_fork(after_in_child=_waiting.clear)  # or it would make the ids of its parent

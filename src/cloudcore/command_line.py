@@ -8,7 +8,7 @@ and prints what they answer. A command that is more than one request has a funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 Record = Mapping[str, Any]
 
@@ -97,6 +97,14 @@ class ApiCalls(Protocol):
         query: Mapping[str, str | int | bool | None] | None = None,
     ) -> dict[str, Any]:
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
+        ...
+
+    def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
+        """PUT the `size` bytes of a file, which can be read again; return the answer."""
+        ...
+
+    def receive_file(self, path: str, file: BinaryIO) -> int:
+        """Write the bytes of the answer at `path` to a file; return how many."""
         ...
 
     def rows(

@@ -16,7 +16,8 @@ from cloudcore.uuids import UUID_PATTERN, parse_uuid
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
-_NAME: Final = re.compile(r"[!-~]{1,512}")
+_NAME: Final = re.compile(r"[!-~]{1,3200}")
+"""The longest is that of an object: the bucket's, and a key of 1,024 bytes, percent-encoded."""
 _PARTS: Final = 5
 _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
 

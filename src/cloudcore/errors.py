@@ -1,7 +1,8 @@
 """The error classes of the platform, as one tree.
 
     PlatformError
-    ├── InvalidInput            a value of the request is invalid
+    ├── InvalidInput            a value of the request is invalid (RangeNotSatisfiable: its range
+    │                           has no byte of the content)
     ├── Unauthenticated         the caller is not authenticated
     ├── AccessDenied            the caller is not allowed (QuotaExceeded: a limit is reached)
     ├── NotFound                the resource does not exist or is not visible to the caller
@@ -65,6 +66,14 @@ class PreconditionFailed(PlatformError):
 
 class PayloadTooLarge(PlatformError):
     """The body is larger than the operation accepts."""
+
+
+class RangeNotSatisfiable(InvalidInput):
+    """The ``Range`` has no byte of the content, which has `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the range lies outside the {size} bytes of the content", size=size)
+        self.size = size
 
 
 class UnsupportedMediaType(PlatformError):

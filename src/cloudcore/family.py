@@ -11,14 +11,14 @@ functions that import them when called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
@@ -63,7 +63,7 @@ class Family(Generic[Needs_contra]):
 
     name: str
     """Also the service of its CRNs and actions."""
-    routes: Callable[[], Sequence[ControllerRouterHandler]] = _nothing
+    routes: Callable[[], Sequence[HTTPRouteHandler]] = _nothing
     """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
     takes it as its parameter ``needs``."""
     provided: Callable[[Needs_contra], object] = _same
@@ -82,11 +82,18 @@ class Family(Generic[Needs_contra]):
     """Kinds of resources of families that may be absent; its operations need rights on them."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
     """Its ready-made policies."""
-    events: tuple[str, ...] = ()
-    """Types of the events it publishes."""
+    told_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Types of the events of its changes, by the action that the audit log records for them."""
+    other_events: tuple[str, ...] = ()
+    """Types of the events that it tells otherwise."""
     quotas: tuple[str, ...] = ()
     """Names of its quotas, as in errors (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """Return the types of its events, which event rules may name."""
+        return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
 
     def given(self, needs_of: Callable[[Other], Needs_contra]) -> Family[Other]:
         """Return this family with `needs_of` providing its dependencies.

@@ -25,6 +25,8 @@ class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
     saturates_integers: ClassVar[bool] = False
     """An integer beyond 64 bits is read as the largest or smallest within, instead of refused."""
+    max_parts: ClassVar[int] = 20_000
+    """Most names and values in the body."""
 
 
 class ResponseBody(Struct, kw_only=True):

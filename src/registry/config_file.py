@@ -6,7 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from registry.settings import LISTS, NAMES, NUMBERS, SettingsError, similar_name
+from registry.setting_names import LISTS, NAMES, NUMBERS, similar_name
+from registry.setting_texts import SettingsError
 
 
 def read_config(path: Path) -> Mapping[str, str | int]:

@@ -57,17 +57,19 @@ def _events() -> Iterator[CountedEvent]:
         FREED_BYTES, "entrepot_collector_freed_bytes", "Bytes of blobs that the collector deleted."
     )
     yield CountedEvent(
-        SCRUBBED_OBJECTS, "entrepot_scrub_blobs", "Blobs that the scrub in the background has read."
+        SCRUBBED_OBJECTS,
+        "entrepot_scrub_blobs",
+        "Blobs, and pieces of buckets, that the scrub in the background has read.",
     )
     yield CountedEvent(
         SCRUBBED_BYTES,
         "entrepot_scrub_read_bytes",
-        "Bytes of blobs and manifests that the scrub in the background has read.",
+        "Bytes of blobs, manifests and buckets that the scrub in the background has read.",
     )
     yield CountedEvent(
         SCRUBBED_DAMAGED,
         "entrepot_scrub_damaged",
-        "Damaged blobs and manifests that the scrub in the background has found.",
+        "Damaged blobs, manifests and pieces of buckets that the background scrub has found.",
     )
     yield CountedEvent(
         SEALED_OBJECTS, "entrepot_seal_blobs", "Plain blobs that were sealed in the background."

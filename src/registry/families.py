@@ -9,13 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.audit.family import AUDIT
-from cloudcore.catalog.family import CATALOG, CatalogNeeds
+from cloudcore.catalog.family import CATALOG
+from cloudcore.catalog.needs import CatalogNeeds
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.queue.family import QUEUE
+from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     NOTIFICATIONS.given(lambda process: process.notifications),
     REGISTRY,
     QUEUE.given(lambda process: process.queue),
+    CERTIFICATE.given(lambda process: process.certificates),
+    STORAGE.given(lambda process: process.storage),
     CATALOG.given(
         lambda process: CatalogNeeds(
             process.settings.catalog, process.settings.region, process.settings.url

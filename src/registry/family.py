@@ -10,7 +10,7 @@ from cloudcore.family import CommandGroup, Family
 from registry.services import policy_templates, resource_kinds
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
@@ -24,7 +24,7 @@ _PURGE_SECONDS: Final = 60
 _COLLECT_SECONDS: Final = 300
 
 
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from registry.control import routes  # noqa: PLC0415 - the web framework
 
     return routes.HANDLERS
@@ -99,7 +99,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     settings = process.settings
     return [
         *chores,
-        *scrub_chores(ctx, process.store, settings.scrubbing),
+        *scrub_chores(ctx, process.store, settings.scrubbing, process.buckets),
         *seal_chores(ctx, process.store, settings.plain_sealing.seal_rate_bytes),
     ]
 
@@ -160,7 +160,7 @@ REGISTRY: Final[Family[Process]] = Family(
     ),
     foreign_kinds=(resource_kinds.TOPIC,),
     policy_templates=policy_templates.TEMPLATES,
-    events=(
+    other_events=(
         "registry.image.deleted",
         "registry.image.pushed",
         "registry.image.cached",

@@ -60,22 +60,24 @@ class DataKeys:
         self, account_id: str, kms_key_id: str, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
         """Wrap data keys, each given with its stored id, under one KMS key."""
-        with _translated():
+        with _translated(KmsKeyDeleted):
             return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
 
     def look_at(self, tx: Connection, account_id: str, kms_key_id: str, version: int) -> LookedAt:
         """Return a KMS key that was found enabled, to wrap under this version of it after `tx`."""
-        try:
+        with _translated(KmsKeyDeleted):
             return self._vault.look_at(tx, VersionRef(account_id, kms_key_id, version))
-        except CiphertextInvalid:  # it was erased since
-            raise KmsKeyDeleted from None
 
     async def wrap_looked_at(
         self, looked_at: LookedAt, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`, after `look` in a transaction of the caller."""
-        with _translated():
+        """Wrap data keys like `wrap_all`, after `look_at` in a transaction of the caller."""
+        with _translated(KmsKeyDeleted):
             return await self._vault.wrap_looked_at(looked_at, _bound(data_keys))
+
+    def wrap_if_open(self, looked_at: LookedAt, stored_id: str, data_key: DataKey) -> bytes | None:
+        """Wrap a data key like `wrap_looked_at` if that waits for nothing; return None if not."""
+        return self._vault.wrap_if_open(looked_at, data_key.plaintext, _aad(stored_id))
 
     async def open(
         self, account_id: str, kms_key_id: str, wrapped: bytes, stored_id: str
@@ -142,8 +144,11 @@ def _made(account_id: str, opened: Sequence[bytes]) -> list[DataKey]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the errors of the registry for those of the KMS."""
+def _translated(invalid: type[Exception] = WrapBroken) -> Iterator[None]:
+    """Raise the errors of the registry for those of the KMS; `invalid` for CiphertextInvalid.
+
+    To wrap, there is no ciphertext: the version of the KMS key was erased since it was looked at.
+    """
     try:
         yield
     except KeyMissing:
@@ -151,4 +156,4 @@ def _translated() -> Iterator[None]:
     except KeyUnusable:
         raise KmsKeyDisabled from None
     except CiphertextInvalid:
-        raise WrapBroken from None
+        raise invalid from None

@@ -29,6 +29,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.planes import Planes
 from cloudcore.serving.watched import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.worker_locks import WorkerLocks
 from cloudcore.web import envelope
@@ -52,7 +53,7 @@ from registry.gc.orphans.quarantine import take_back_owned
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
-from registry.planes import dispatcher
+from registry.planes import dispatcher, planes_of
 from registry.process import Process
 from registry.services.blobs.upload_leases import RENEW_SECONDS, Leases
 from registry.services.changes import RegistryHost
@@ -134,6 +135,8 @@ class PlaneApplications(NamedTuple):
     control: Application
     console: Console | None = None
     """The web console, a client of the control plane."""
+    objects: Application | None = None
+    """The S3 endpoint."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,8 @@ class Edition(Generic[P]):
     make_planes: Callable[[P, tuple[Family[P], ...], Readiness], Awaitable[PlaneApplications]]
     audits: bool = False
     """There is an audit log."""
+    begin: Callable[[P, AsyncExitStack], Awaitable[None]] | None = None
+    """Begins what a worker serves besides requests; pushes what ends it on the stack."""
 
 
 class Registry:
@@ -264,6 +269,8 @@ class Registry:
         await enter(_ready_to_collect(ctx, stores.store))
         process, self._planes = await self._make_planes(stores, resources)
         self.kept = self._keep_answers(ctx)
+        if self._edition.begin is not None:
+            await self._edition.begin(process, resources)
         # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
@@ -333,6 +340,17 @@ class Registry:
         """Serve a request to ``/v2``."""
         assert self._planes is not None
         return self._planes.data(scope, receive, send)
+
+    async def objects_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of S3."""
+        assert self._planes is not None
+        assert self._planes.objects is not None, "the settings name its port or host"
+        await self._planes.objects(scope, receive, send)
+
+    @property
+    def planes(self) -> Planes:
+        """Return the planes of this install."""
+        return planes_of(self._settings)
 
     async def control_plane(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve any other request; confirm ASGI lifespan events."""
@@ -408,6 +426,8 @@ def application(registry: Registry) -> Dispatcher:
     made = dispatcher(
         registry.data_plane,
         registry.control_plane,
+        registry.objects_plane,
+        planes=registry.planes,
         startup=start,
         shutdown=registry.stop,
     )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloudcore.audit.family import AuditNeeds
-    from cloudcore.identity.family import IdentityNeeds
-    from cloudcore.kms.family import KmsNeeds
-    from cloudcore.notifications.family import NotificationNeeds
-    from cloudcore.queue.family import QueueNeeds
+    from cloudcore.audit.needs import AuditNeeds
+    from cloudcore.certificate.needs import CertificateNeeds
+    from cloudcore.identity.needs import IdentityNeeds
+    from cloudcore.kms.needs import KmsNeeds
+    from cloudcore.notifications.needs import NotificationNeeds
+    from cloudcore.queue.needs import QueueNeeds
+    from cloudcore.storage.needs import StorageNeeds
     from cloudcore.web.context import Platform
     from registry.blobstore.base import BlobStore
     from registry.services.context import ServiceContext
@@ -25,6 +27,8 @@ class Process:
     settings: Settings
     ctx: ServiceContext
     store: BlobStore
+    buckets: BlobStore | None = None
+    """The bytes of buckets; None in an edition without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,5 +41,7 @@ class ServingProcess(Process):
     kms: KmsNeeds
     notifications: NotificationNeeds
     queue: QueueNeeds
+    certificates: CertificateNeeds
+    storage: StorageNeeds
     bearers: BearerTokens
     """Signs and reads the bearers of ``/v2``."""

@@ -9,14 +9,15 @@ from functools import cache, partial
 from typing import Final, cast
 
 from cloudcore.audit import log as audit_log
-from cloudcore.audit.family import AuditNeeds
+from cloudcore.audit.needs import AuditNeeds
 from cloudcore.clock import uuid7
 from cloudcore.db.commit_mark import CommitMark
+from cloudcore.events import Events
 from cloudcore.family import Family, vocabulary
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity import last_uses
 from cloudcore.identity.authentication import BearerAuthenticator
-from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
@@ -26,21 +27,29 @@ from cloudcore.identity.tokens import AccessTokens
 from cloudcore.jobs.running import repeated
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms.aws import AwsMissing, AwsProvider
-from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import Vault
-from cloudcore.notifications.family import NotificationNeeds
+from cloudcore.notifications.needs import NotificationNeeds
+from cloudcore.notifications.ports import Mail
 from cloudcore.outbound.http_client import HttpClient
-from cloudcore.outbound.smtp import SmtpClient
-from cloudcore.queue.family import QueueNeeds
+from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.port import Queues
 from cloudcore.serving.dispatch import Application, Dispatcher
+from cloudcore.storage.needs import StorageNeeds
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform
 from cloudcore.web.health import HEALTH, Readiness, health_routes
 from cloudcore.web.run_once import RunOnce
+from registry.blobstore.base import BlobStore
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.opening import open_bucket_store
 from registry.browsers.cors import CrossOriginReads
+from registry.bucket_bytes import Sealing, StoreOfBuckets
+from registry.bucket_keys import KeysOfBuckets
+from registry.bucket_orphans import BucketOrphans
+from registry.certificates import open_certificates, serve_zone
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
@@ -49,17 +58,21 @@ from registry.distribution.mirrors import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
 from registry.families import FAMILIES
+from registry.family import REGISTRY
+from registry.gc.orphans.scan import may_judge
 from registry.keys import DataKeys
-from registry.mail import SmarthostMail
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
+from registry.services.context import ServiceContext
+from registry.services.events import topics_asking
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from registry.topics import topic_states
 
 _KEY_REFRESH_SECONDS: Final = 60
@@ -83,7 +96,10 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     await resources.enter_async_context(repeated(last_uses.FLUSH_SECONDS, uses.flush))
     authenticator = BearerAuthenticator(ctx.database, tokens, permissions, uses, ctx.clock)
     signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
-    auditor = audit_log.AuditLog(ctx.database, ctx.new_id)
+    events = Events(topics_asking)
+    auditor = audit_log.AuditLog(
+        ctx.database, ctx.new_id, partial(events.tell_change, told_changes())
+    )
     resources.push_async_callback(auditor.flush)
     await resources.enter_async_context(repeated(audit_log.FLUSH_SECONDS, auditor.flush))
     platform = Platform(
@@ -115,14 +131,19 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
         find_topics=partial(topic_states, settings.region),
+        other_event_types=tuple(
+            each for family in FAMILIES if family is not REGISTRY for each in family.events
+        ),
     )
     # A POST goes over a connection of its own; kept ones would only use up descriptors.
     webhooks = HttpClient(settings.allowed_webhooks, max_idle=0)
     resources.callback(webhooks.close)
+    buckets = await resources.enter_async_context(open_bucket_store(settings))
     return ServingProcess(
         settings=settings,
         ctx=ctx,
         store=process.store,
+        buckets=buckets,
         platform=platform,
         identity=IdentityNeeds(
             tokens,
@@ -159,14 +180,46 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             mail=_mail(settings, resources),
         ),
         queue=QueueNeeds.of(ctx.database, ctx.clock),
+        certificates=await open_certificates(settings, ctx, keyring, vault, events),
+        storage=_storage(settings, ctx, process.store, buckets, events),
         bearers=BearerTokens(ctx.database, ctx.clock, signer, authenticator, settings.region),
     )
 
 
-def _mail(settings: Settings, resources: AsyncExitStack) -> SmarthostMail | None:
+def _storage(
+    settings: Settings,
+    ctx: ServiceContext,
+    blobs: BlobStore,
+    store: FilesystemStore,
+    events: Events,
+) -> StorageNeeds:
+    """Return the dependencies of buckets, whose bytes are in `store`."""
+    assert ctx.data_keys is not None
+    sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
+    orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
+    return StorageNeeds(
+        database=ctx.database,
+        clock=ctx.clock,
+        new_id=ctx.new_id,
+        bytes=StoreOfBuckets(store, sealing, orphans, ctx.new_id),
+        keys=KeysOfBuckets(settings.region),
+        events=events,
+        account_bytes=ctx.limits.max_bucket_bytes,
+    )
+
+
+def told_changes() -> dict[str, str]:
+    """Return the types of the events of all families by the actions that the audit log records."""
+    return {action: told for family in FAMILIES for action, told in family.told_changes.items()}
+
+
+def _mail(settings: Settings, resources: AsyncExitStack) -> Mail | None:
     """Return what sends mail, by the settings; None if nothing does."""
     if settings.smarthost is None:
         return None
+    from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
+    from registry.mail import SmarthostMail  # noqa: PLC0415
+
     client = SmtpClient(settings.smarthost)
     resources.callback(client.close)
     return SmarthostMail(client, settings.smtp_from)
@@ -228,10 +281,26 @@ async def _make_planes(
         clock=ctx.clock,
         once=RunOnce(ctx.database, platform.keyring, ctx.clock, ctx.new_id),
     )
-    return _readable(PlaneApplications(data, plane, console), settings.origins)
+    objects = _s3_endpoint(process)
+    return _readable(PlaneApplications(data, plane, console, objects), settings.origins)
 
 
-SERVE: Final = Edition(FAMILIES, _surround, _make_planes, audits=True)
+def _s3_endpoint(process: ServingProcess) -> Application | None:
+    """Make the S3 endpoint, or return None if the settings name neither a port nor a host."""
+    settings, platform = process.settings, process.platform
+    if not settings.s3_port and not settings.s3_host:
+        return None
+    # Most installs have none, and load nothing of it.
+    from cloudcore.identity.signature_keys import StoredSignatureKeys  # noqa: PLC0415
+    from cloudcore.storage.s3.app import S3Endpoint, S3Needs  # noqa: PLC0415
+
+    keys = StoredSignatureKeys(platform.database, platform.keyring, platform.clock)
+    return S3Endpoint(
+        S3Needs(platform=platform, storage=process.storage, keys=keys, host=settings.s3_host)
+    )
+
+
+SERVE: Final = Edition(FAMILIES, _surround, _make_planes, audits=True, begin=serve_zone)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 

@@ -4,143 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.certificate.grants import Grant, GrantError, parse_grants
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smarthost
+from cloudcore.own_certificate.places import local_folder, own_certificate, own_folder
 from cloudcore.serving.tls_paths import TlsFiles
+from registry.acme_settings import AcmeSettings
+from registry.certificate_settings import CertificateSettings
 from registry.public_url import HOST, is_every_address, public_url_problem
-
-PREFIX = "ENTREPOT_"
-CLIENT_VARIABLES: Final = frozenset(
-    PREFIX + name
-    for name in (
-        "ACCESS_KEY_ID",
-        "CREDENTIALS",
-        "INSECURE_HTTP",
-        "REGISTRY",
-        "SECRET_ACCESS_KEY",
-        "SECRET_ACCESS_KEY_FILE",
-    )
+from registry.setting_groups import (
+    MOST_PORT,
+    Delays,
+    Limits,
+    PlainSealing,
+    Scrubbing,
+    check_numbers,
 )
-"""Variables of the commands that call a registry; a server ignores them."""
-
-_ORIGIN: Final = re.compile(
-    r"(?:http(?!://[^/]*:80\Z)|https(?!://[^/]*:443\Z))://"
-    r"(?:[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?|\[[0-9a-f:.]{2,45}\])(?::[1-9][0-9]{0,4})?"
+from registry.setting_texts import (
+    PREFIX,
+    SettingsError,
+    address_and_port,
+    allowed_destinations,
+    listed,
+    listed_origins,
+    mirrored_prefixes,
 )
 
-_PREFIX: Final = re.compile(
-    r"(?=.{2,32}/)[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*){1,3}"
-)
-"""``<account>/<prefix>``: an account's handle, and one to three components."""
-
+_S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
 _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
-
-
-MOST_INLINE_BYTES: Final = 16 * 1024
-"""Most bytes of a blob in the database, whatever the setting."""
-
-
-class SettingsError(Exception):
-    """A setting is unknown, or its value is invalid."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of uploads and touches. Sizes in bytes, times in seconds."""
-
-    max_blob_bytes: int = 100 * 1024**3
-    upload_idle_seconds: int = 24 * 3600
-    max_open_uploads: int = 5000
-    """Maximum of open upload sessions of an account."""
-    max_open_uploads_per_repository: int = 1000
-    inline_max_bytes: int = MOST_INLINE_BYTES
-    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
-    kept_answers_bytes: int = 32 * 1024**2
-    """Memory of a worker for answers that it gives again; 0: none is kept."""
-    touch_after_seconds: int = 12 * 3600
-    """Age of a link's last use from which a HEAD refreshes it."""
-
-    @property
-    def upload_idle(self) -> int:
-        """Return the idle time of an upload session in microseconds."""
-        return self.upload_idle_seconds * MICROSECONDS
-
-    @property
-    def touch_after(self) -> int:
-        """Return the age of a link's last use from which a HEAD refreshes it, in microseconds."""
-        return self.touch_after_seconds * MICROSECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """Delays before each step of the collector, in seconds.
-
-    The collector is safe with all of them at 0, since foreign keys and locks protect what is in
-    use. The delays give clients time to use a blob they have found, and operators time to recover.
-    """
-
-    gc_grace_seconds: int = 24 * 3600
-    """Time that an unreferenced blob stays in its repository after its last use."""
-    gc_condemned_seconds: int = 900
-    """Time that an unlinked object is kept for another push of the same bytes."""
-    gc_quarantine_seconds: int = 3600
-    """Time for which the bytes of a swept object can be recovered."""
-    gc_orphan_seconds: int = 7 * 24 * 3600
-    """Time after which stored files without a row are deleted."""
-
-    @property
-    def grace(self) -> int:
-        """Return `gc_grace_seconds` in microseconds."""
-        return self.gc_grace_seconds * MICROSECONDS
-
-    @property
-    def condemned(self) -> int:
-        """Return `gc_condemned_seconds` in microseconds."""
-        return self.gc_condemned_seconds * MICROSECONDS
-
-    @property
-    def orphan(self) -> int:
-        """Return `gc_orphan_seconds` in microseconds."""
-        return self.gc_orphan_seconds * MICROSECONDS
-
-    @property
-    def quarantine(self) -> int:
-        """Return `gc_quarantine_seconds` in microseconds."""
-        return self.gc_quarantine_seconds * MICROSECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Scrubbing:
-    """How the scrub in the background reads stored bytes, to find damaged ones."""
-
-    scrub_every_seconds: int = 30 * 24 * 3600
-    """Time within which the bytes of every blob and manifest are read once."""
-    scrub_rate_bytes: int = 32 * 1024**2
-    """Bytes that it may read per second; 0 turns it off."""
-
-    @property
-    def every(self) -> int:
-        """Return `scrub_every_seconds` in microseconds."""
-        return self.scrub_every_seconds * MICROSECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class PlainSealing:
-    """How the run in the background seals blobs that were stored plain."""
-
-    seal_rate_bytes: int = 32 * 1024**2
-    """Bytes that it may read per second; 0 turns it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +55,11 @@ class Settings:
     workers: int = 1
     metrics: str = ""
     """``host:port`` of the Prometheus endpoint; empty: no endpoint."""
+    s3_port: int = 0
+    """Port of the S3 endpoint, at the same `host`; 0: it has none of its own."""
+    s3_host: str = ""
+    """Host name of the S3 endpoint, of which buckets are subdomains; empty: it is at `s3_port`
+    alone, and buckets are in paths."""
     public_url: str = ""
     """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://``
     or, with a certificate, ``https://``, and the first of `allowed_hosts` or ``host:port``."""
@@ -166,6 +71,8 @@ class Settings:
     """File of the root key; empty: ``root.key`` in the `data` folder."""
     trusted_proxies: str = ""
     """Networks, separated by commas, of proxies whose ``X-Forwarded-For`` is trusted."""
+    tls: Literal["", "own"] = ""
+    """``own``: without files, serve TLS with a certificate of the install's own authority."""
     tls_certificate: str = ""
     """File of the certificate that is served, and behind it those of its issuers; empty: plain
     HTTP."""
@@ -204,9 +111,23 @@ class Settings:
     ``smtps://``; empty: nobody can subscribe by e-mail."""
     smtp_from: str = ""
     """Address that the mail to subscribers is from."""
+    certificate_grants: str = ""
+    """Domains, separated by commas, for which accounts get certificates without a proof by DNS,
+    such as ``corp.example=acme``; ``=*`` grants one to all accounts."""
+    certificate_zone: str = ""
+    """Zone of the platform, such as ``cloud.example.com``, below which the names are that the
+    challenges of certificates lead to; empty: only granted domains get certificates."""
+    certificate_url: str = ""
+    """Base URL, best of plain HTTP, at which clients of certificates find revocation lists; empty:
+    that of the registry."""
+    dns_resolver: str = ""
+    """Address of the resolver that challenges are looked up with, ``ADDRESS`` or ``ADDRESS:PORT``;
+    empty: those of the machine."""
     mirrors: str = ""
     """Registries whose names clients ask for as such, and the account and prefix of each here, such
     as ``docker.io=acme/hub``, separated by commas. Before the ``=`` may be a `Host` of requests."""
+    acme: AcmeSettings = field(default_factory=AcmeSettings)
+    certificates: CertificateSettings = field(default_factory=CertificateSettings)
     limits: Limits = field(default_factory=Limits)
     delays: Delays = field(default_factory=Delays)
     scrubbing: Scrubbing = field(default_factory=Scrubbing)
@@ -214,21 +135,19 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
+        self._check_tls()
+        if problem := self.certificates.problem(self.zone):
+            raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
-        _ = self.smarthost
-        for group in (self, self.limits, self.delays, self.scrubbing, self.plain_sealing):
-            _check_numbers(group)
-        if self.public_url and (problem := public_url_problem(self.public_url)):
-            raise SettingsError(f"public_url: {problem}")
-        if bool(self.tls_certificate) is not bool(self.tls_key):
-            missing = "tls_key" if self.tls_certificate else "tls_certificate"
-            raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
-        if self.tls_certificate and self.public_url.startswith("http://"):
-            raise SettingsError(
-                f"public_url: {self.public_url!r} is plain HTTP, but with tls_certificate the"
-                f" server speaks TLS; set https://{self.public_url.removeprefix('http://')}"
-            )
+        _ = self.smarthost, self.s3_name, self.granted_domains, self.zone, self.resolver
+        groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
+        for group in (self, *groups):
+            check_numbers(group)
+        for name in ("public_url", "certificate_url"):
+            url = getattr(self, name)
+            if url and (problem := public_url_problem(url)):
+                raise SettingsError(f"{name}: {problem}")
         if self.sealing not in ("on", "off"):
             raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
         if self.kms_provider not in ("embedded", "aws"):
@@ -242,6 +161,23 @@ class Settings:
                 f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
             )
 
+    def _check_tls(self) -> None:
+        """Raise SettingsError if the settings of TLS do not fit together."""
+        if bool(self.tls_certificate) is not bool(self.tls_key):
+            missing = "tls_key" if self.tls_certificate else "tls_certificate"
+            raise SettingsError(f"a certificate and its key are set together; {missing} is not set")
+        if self.tls not in ("", "own"):
+            raise SettingsError(f"tls is own or empty, not {self.tls!r}")
+        if problem := self.acme.problem:
+            raise SettingsError(problem)
+        if self.tls_certificate and self.acme.names:
+            raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
+        if self.speaks_tls and self.public_url.startswith("http://"):
+            raise SettingsError(
+                f"public_url: {self.public_url!r} is plain HTTP, but with a certificate the"
+                f" server speaks TLS; set https://{self.public_url.removeprefix('http://')}"
+            )
+
     @property
     def url(self) -> str:
         """Return the base URL in tokens and references.
@@ -252,8 +188,38 @@ class Settings:
             return self.public_url.rstrip("/")
         host = "127.0.0.1" if is_every_address(self.host) else self.host
         host = f"[{host}]" if ":" in host else host
-        scheme = "https" if self.tls_certificate else "http"
+        scheme = "https" if self.speaks_tls else "http"
         return f"{scheme}://{next(iter(self.hosts), f'{host}:{self.port}')}"
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Return True if the server has a certificate, or orders one."""
+        return bool(self.tls or self.tls_certificate or self.acme.names)
+
+    @property
+    def own_folder(self) -> Path | None:
+        """Return the folder of a certificate of the install's own authority, or None."""
+        if not self.tls or self.tls_certificate or self.acme.names:
+            return None
+        return local_folder(self.root_key.absolute().parent)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Return the host names and addresses at which clients reach the server."""
+        named = (urlsplit(url).hostname or "" for url in (f"//{each}" for each in self.hosts))
+        found = [urlsplit(self.public_url).hostname or "", *named]
+        if not any(found):
+            found = [urlsplit(self.url).hostname or ""]
+        if found == ["127.0.0.1"]:
+            found = ["localhost", *found]
+        return tuple(dict.fromkeys(name for name in found if name))
+
+    @property
+    def acme_folder(self) -> Path | None:
+        """Return the folder of the certificate that is ordered, or None if none is."""
+        if not self.acme.names:
+            return None
+        return own_folder(self.root_key.absolute().parent, self.acme.tls_acme_directory)
 
     def check_has_url(self) -> None:
         """Raise SettingsError if no setting says under which URL clients reach the registry."""
@@ -266,8 +232,11 @@ class Settings:
             )
 
     @property
-    def tls(self) -> TlsFiles | None:
+    def tls_files(self) -> TlsFiles | None:
         """Return the files of the certificate to serve, or None for plain HTTP."""
+        folder = self.acme_folder or self.own_folder
+        if folder is not None:
+            return own_certificate(folder)
         if not self.tls_certificate:
             return None
         return TlsFiles(Path(self.tls_certificate), Path(self.tls_key))
@@ -283,7 +252,7 @@ class Settings:
         if not self.metrics:
             return None
         host, colon, port = self.metrics.rpartition(":")
-        is_port = port.isascii() and port.isdigit() and int(port) <= _RANGES["port"][1]
+        is_port = port.isascii() and port.isdigit() and int(port) <= MOST_PORT
         if not colon or not is_port:
             raise SettingsError(f"metrics: an address is HOST:PORT, not {self.metrics!r}")
         return host.strip("[]"), int(port)
@@ -295,17 +264,34 @@ class Settings:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts of `allowed_hosts`.
+        """Return the hosts of `allowed_hosts`, else those that a certificate is ordered for.
 
         Raises:
             SettingsError: one of them is not a host.
 
         """
-        hosts = _listed(self.allowed_hosts)
+        # Port 443 of a name leads here, whatever the port is that the server listens on.
+        hosts = listed(self.allowed_hosts) or self.acme.names
         for host in hosts:
             if not HOST.fullmatch(host):
                 raise SettingsError(f"allowed_hosts: {host!r} is no HOST or HOST:PORT")
         return hosts
+
+    @property
+    def s3_name(self) -> str:
+        """Return the host name of the S3 endpoint, or an empty text.
+
+        Raises:
+            SettingsError: `s3_host` is none, or `s3_port` is the registry's.
+
+        """
+        if self.s3_host and not _S3_HOST.fullmatch(self.s3_host):
+            raise SettingsError(
+                f"s3_host: {self.s3_host!r} is no host name in lower case such as s3.example.com"
+            )
+        if self.s3_port and self.s3_port == self.port:
+            raise SettingsError("s3_port: the S3 endpoint has another port than the registry")
+        return self.s3_host
 
     @property
     def seals(self) -> bool:
@@ -320,7 +306,7 @@ class Settings:
             SettingsError: one of them is not an origin as browsers send it.
 
         """
-        return _origins("cors_origins", self.cors_origins)
+        return listed_origins("cors_origins", self.cors_origins)
 
     @property
     def internal_issuers(self) -> tuple[str, ...]:
@@ -330,7 +316,7 @@ class Settings:
             SettingsError: one of them is not an origin as browsers send it.
 
         """
-        return _origins("oidc_internal_origins", self.oidc_internal_origins)
+        return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def allowed_upstreams(self) -> Allowed:
@@ -340,7 +326,7 @@ class Settings:
             SettingsError: an entry is neither an origin nor a network.
 
         """
-        return _allowed("upstream_allowed", self.upstream_allowed)
+        return allowed_destinations("upstream_allowed", self.upstream_allowed)
 
     @property
     def allowed_webhooks(self) -> Allowed:
@@ -350,7 +336,9 @@ class Settings:
             SettingsError: an entry is neither an origin nor a network.
 
         """
-        return _allowed("webhook_allowed", self.webhook_allowed)._replace(takes_plain_http=True)
+        return allowed_destinations("webhook_allowed", self.webhook_allowed)._replace(
+            takes_plain_http=True
+        )
 
     @property
     def smarthost(self) -> Smarthost | None:
@@ -371,6 +359,50 @@ class Settings:
         return found
 
     @property
+    def granted_domains(self) -> tuple[Grant, ...]:
+        """Return the domains of `certificate_grants`.
+
+        Raises:
+            SettingsError: an entry is not DOMAIN=ACCOUNT.
+
+        """
+        try:
+            return parse_grants(listed(self.certificate_grants))
+        except GrantError as error:
+            raise SettingsError(f"certificate_grants: {error}") from None
+
+    @property
+    def zone(self) -> str:
+        """Return `certificate_zone` in lower case, without a dot at its end.
+
+        Raises:
+            SettingsError: it is no domain.
+
+        """
+        zone = self.certificate_zone.lower().removesuffix(".")
+        if zone and not HOST.fullmatch(zone):
+            raise SettingsError(f"certificate_zone: {zone!r} is no domain such as example.com")
+        return zone
+
+    @property
+    def resolver(self) -> tuple[str, int] | None:
+        """Return address and port of `dns_resolver`, or None for those of the machine.
+
+        Raises:
+            SettingsError: it is no address.
+
+        """
+        if not self.dns_resolver:
+            return None
+        try:
+            return address_and_port(self.dns_resolver)
+        except ValueError:
+            raise SettingsError(
+                "dns_resolver: a resolver is ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, not "
+                f"{self.dns_resolver!r}"
+            ) from None
+
+    @property
     def mirrored(self) -> Mapping[str, str]:
         """Return the account and prefix by each registry or host of `mirrors`.
 
@@ -378,16 +410,7 @@ class Settings:
             SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
 
         """
-        found: dict[str, str] = {}
-        for entry in _listed(self.mirrors):
-            host, _, prefix = entry.partition("=")
-            if not HOST.fullmatch(host) or not _PREFIX.fullmatch(prefix):
-                raise SettingsError(
-                    f"mirrors: {entry!r} is no HOST=ACCOUNT/PREFIX such as docker.io=acme/hub"
-                )
-            if found.setdefault(host.lower(), prefix) != prefix:
-                raise SettingsError(f"mirrors: {host} is listed twice")
-        return found
+        return mirrored_prefixes(self.mirrors)
 
     @property
     def root_key(self) -> Path:
@@ -408,7 +431,7 @@ class Settings:
 
         """
         try:
-            return tuple(ip_network(text) for text in _listed(self.trusted_proxies))
+            return tuple(ip_network(text) for text in listed(self.trusted_proxies))
         except ValueError as error:
             raise SettingsError(f"trusted_proxies: {error}") from None
 
@@ -425,121 +448,11 @@ class Settings:
         return self.database_url or f"sqlite:///{self.data.absolute() / 'metadata.db'}"
 
     @property
+    def buckets(self) -> Path:
+        """Return the folder of the bytes of buckets."""
+        return self.data.absolute() / "buckets"
+
+    @property
     def blobs(self) -> Path:
         """Return the folder of the blob store."""
         return self.data.absolute() / "blobs"
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str], defaults: Settings) -> Settings:
-        """Return `defaults` with the values of the ``ENTREPOT_*`` variables.
-
-        Raises:
-            SettingsError: a variable is not a setting, or a value is not a whole number.
-
-        """
-        values: dict[str, str | int] = {}
-        for variable, text in environ.items():
-            if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES:
-                continue
-            name = variable.removeprefix(PREFIX).lower()
-            if name not in NAMES:
-                alike = similar_name(name)
-                meant = f"; did you mean {PREFIX}{alike.upper()}?" if alike else ""
-                raise SettingsError(
-                    f"{variable} is not a setting{meant or '; the README lists them'}"
-                )
-            values[name] = _number(variable, text) if name in NUMBERS else text
-        return with_values(defaults, values)
-
-
-_MOST_SECONDS: Final = 100 * 366 * 24 * 3600
-"""A hundred years: a moment that much later is still a number of the database."""
-_RANGES: Final = {
-    "port": (0, 65535),
-    "workers": (1, 1000),
-    "scrub_every_seconds": (3600, _MOST_SECONDS),
-    "inline_max_bytes": (0, MOST_INLINE_BYTES),
-}
-_GROUPS: Final = {
-    "limits": Limits,
-    "delays": Delays,
-    "scrubbing": Scrubbing,
-    "plain_sealing": PlainSealing,
-}
-_GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
-NUMBERS: Final = frozenset({"port", "workers", "audit_seconds", *_GROUP_OF})
-"""The settings that are whole numbers; all others are text."""
-LISTS: Final = frozenset(
-    {
-        *("allowed_hosts", "trusted_proxies", "cors_origins"),
-        *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors"),
-    }
-)
-"""The settings that are lists, separated by commas."""
-NAMES: Final = (
-    *(item.name for item in fields(Settings) if item.name not in _GROUPS),
-    *_GROUP_OF,
-)
-"""Every setting, those of the groups too."""
-
-
-def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
-    """Return `defaults` with these values, by `NAMES`; numbers are numbers, all else is text."""
-    top: dict[str, Any] = {
-        name: Path(str(value)) if name == "data" else value
-        for name, value in values.items()
-        if name not in _GROUP_OF
-    }
-    for group in _GROUPS:
-        numbers: dict[str, Any] = {
-            name: value for name, value in values.items() if _GROUP_OF.get(name) == group
-        }
-        top[group] = replace(getattr(defaults, group), **numbers)
-    return replace(defaults, **top)
-
-
-def similar_name(name: str) -> str:
-    """Return the setting whose name is most like this one, or an empty string if none is."""
-    return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
-
-
-def _allowed(name: str, text: str) -> Allowed:
-    listed = _listed(text)
-    origins = ",".join(part for part in listed if "://" in part)
-    try:
-        networks = tuple(ip_network(part) for part in listed if "://" not in part)
-    except ValueError as error:
-        raise SettingsError(f"{name}: {error}") from None
-    return Allowed(PREFIX + name.upper(), _origins(name, origins), networks)
-
-
-def _origins(name: str, text: str) -> tuple[str, ...]:
-    origins = _listed(text)
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise SettingsError(
-                f"{name}: {origin!r} is no origin such as https://app.example.com: in "
-                "lower case, without a path, a default port or *"
-            )
-    return origins
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _check_numbers(group: Settings | Limits | Delays | Scrubbing | PlainSealing) -> None:
-    """Raise SettingsError for a number that is out of its range."""
-    for item in fields(group):
-        value, name = getattr(group, item.name), item.name
-        if not isinstance(value, int):
-            continue
-        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
-        if not least <= value <= most:
-            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")
-
-
-def _number(variable: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise SettingsError(f"{variable} must be a whole number, not {text!r}")
-    return int(text)

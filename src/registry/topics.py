@@ -17,6 +17,12 @@ def topic_states(
     return {
         crn: NamedTopic(state.id)
         if state.missing is None
-        else NamedTopic(None, state.missing.first_at, state.missing.last_at, state.missing.events)
+        else NamedTopic(
+            None,
+            state.missing.first_at,
+            state.missing.last_at,
+            state.missing.events - state.missing.dropped,
+            state.missing.dropped,
+        )
         for crn, state in found.items()
     }

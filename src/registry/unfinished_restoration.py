@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 UNDER_WAY: Final = "restore-under-way"
 """A file in the data folder that holds the id of the backup until all of it is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.own_certificate.events import ORDER_EVENTS
 from cloudcore.serving.tls_serving import HANDSHAKE_EVENT
 from cloudcore.serving.watched import QUOTAS, CountedEvent, Watched
 from registry import counted
@@ -19,4 +20,6 @@ _REACHED: Final = tuple(
     for family in FAMILIES
     for quota in family.quotas
 )
-WATCHED: Final = Watched((*counted.EVENTS, HANDSHAKE_EVENT, *_REACHED), counted.OUTCOMES)
+WATCHED: Final = Watched(
+    (*counted.EVENTS, HANDSHAKE_EVENT, *ORDER_EVENTS, *_REACHED), counted.OUTCOMES
+)

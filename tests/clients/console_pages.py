@@ -11,6 +11,8 @@ from uuid import uuid4
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from cloudcore.clock import system_clock
+from tests.certificates import uploaded
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.tools import require_tool
@@ -192,6 +194,10 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/topics/{topic_of(world)}",
         "/console/services/queues",
         f"/console/services/queues/{queue_of(world)}",
+        "/console/services/certificates",
+        f"/console/services/certificates/{certificate_of(world)}",
+        "/console/services/buckets",
+        f"/console/services/buckets/{bucket_of(world)}",
         "/console/audit",
         "/console/service-accounts",
         "/console/policies",
@@ -237,6 +243,18 @@ def queue_of(world: World) -> str:
     return str(world.pusher.call("POST", "/v1/queues", {"name": name})["queue"]["id"])
 
 
+def certificate_of(world: World) -> str:
+    """Return the id of a certificate."""
+    body = {"name": f"asked-{uuid4()}", **uploaded("www.example.com", system_clock())}
+    return str(world.pusher.call("POST", "/v1/certificates/upload", body)["certificate"]["id"])
+
+
+def bucket_of(world: World) -> str:
+    """Return the name of a bucket."""
+    name = f"asked-{uuid4()}"
+    return str(world.pusher.call("POST", "/v1/buckets", {"name": name})["bucket"]["name"])
+
+
 def sbom_of(world: World) -> str:
     """Return the digest of the SBOM of the newest image."""
     path = f"/v1/repositories/{world.frontend}/images/{world.index}/referrers"
@@ -277,6 +295,11 @@ def questions_of(world: World) -> list[Question]:
         Question(f"/console/services/topics/{topic_of(world)}/delete", {}),
         Question(f"/console/services/queues/{queue_of(world)}/purge", {}),
         Question(f"/console/services/queues/{queue_of(world)}/delete", {}),
+        Question(f"/console/services/certificates/{certificate_of(world)}/revoke", {}),
+        Question(f"/console/services/certificates/{certificate_of(world)}/delete", {}),
+        Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
+        Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
+        Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),
         Question(f"/console/service-accounts/{owner}/keys", {"description": "shown once"}),

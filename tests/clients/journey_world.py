@@ -20,6 +20,7 @@ from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
 from tests.clients.images import Image, Store
 from tests.clients.programs import attempt
+from tests.databases import planted
 from tests.entrepot import Home, Waiting, initialized, sign_in_on, told
 from tests.live import LiveRegistry, start_registry
 
@@ -200,7 +201,7 @@ def operated(folder: Path, **environment: str) -> Iterator[Operator]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     data = folder / "data"
-    made = initialized(data)
+    made = initialized(planted(data))
     operator = Operator(data, port, made, _served(data, port, environment), environment)
     try:
         yield operator

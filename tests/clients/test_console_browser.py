@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -152,6 +153,27 @@ def test_a_repository_comes_goes_and_comes_back(world: World, browser: Browser) 
         page.locator(".commands button:visible").first.click()
         expect(page.locator("#aloud")).to_have_text("Copied.")
         window.check()
+
+
+def test_files_go_into_a_bucket_and_come_back(
+    world: World, browser: Browser, tmp_path: Path
+) -> None:
+    file, data = tmp_path / "a cat+é.bin", bytes(range(256)) * 8000
+    file.write_bytes(data)
+    with watched(browser, world, **DESKTOP) as window:
+        page = window.page
+        window.sign_in()
+        window.open("/console/services/buckets")
+        page.fill("#name", "files")
+        press(window, "Create the bucket")
+        title(window, "files")
+        page.set_input_files("#files", [file])
+        press(window, "Upload")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        with page.expect_download() as downloading:
+            page.get_by_role("link", name=file.name, exact=True).click()
+        assert downloading.value.suggested_filename == file.name
+        assert Path(downloading.value.path()).read_bytes() == data
 
 
 def test_an_account_is_set_up_by_mouse(world: World, browser: Browser) -> None:
@@ -342,6 +364,8 @@ def test_a_keyboard_sets_an_account_up(world: World, browser: Browser) -> None:
         page.locator("#topic").focus()
         keyboard.type("by-keyboard")
         keyboard.press("Tab")
+        keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text("Repositories")
         keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_attribute("name", "registry.*")
         keyboard.press("Space")

@@ -28,6 +28,8 @@ _PAGES = (
     "/console/settings/keys",
     "/console/services/topics",
     "/console/services/queues",
+    "/console/services/certificates",
+    "/console/services/buckets",
     "/console/audit",
     "/console/service-accounts",
     "/console/policies",

@@ -45,12 +45,17 @@ PAGES: Final = (
     "docs/sign-in.md",
     "docs/backup.md",
     "docs/queues.md",
+    "docs/certificates.md",
+    "docs/buckets.md",
     "docs/tls.md",
 )
 """In the order in which they are run, over one install."""
 
 PAGES_OF_OPERATORS: Final = {"docs/deploy.md", "docs/upgrade.md"}
 """Run by `tests.clients.test_docs_operators`."""
+
+PAGES_OF_BUCKETS: Final = {"docs/s3.md"}
+"""Run by `tests.clients.test_docs_s3`."""
 
 NOT_RUN: Final = {
     "make dev": "builds .venv out of the package index; the test has one, and starts 'dev'",
@@ -150,7 +155,13 @@ def reader(workspace: Path) -> Iterator[Reader]:
     with ExitStack() as stack:
         upstream = stack.enter_context(running_registry(workspace / "upstream", free_port()))
         fill_upstream(workspace, upstream)
-        operator = stack.enter_context(operated(workspace, ENTREPOT_UPSTREAM_ALLOWED=upstream))
+        operator = stack.enter_context(
+            operated(
+                workspace,
+                ENTREPOT_UPSTREAM_ALLOWED=upstream,
+                ENTREPOT_CERTIFICATE_GRANTS="corp.example=acme",
+            )
+        )
         dev = start_registry(workspace / "dev")
         stack.callback(dev.stop)
         environment = environment_of(workspace, operator)
@@ -264,4 +275,4 @@ def push_app(reader: Reader) -> None:
 def test_every_page_with_commands_is_run_or_listed() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     with_commands = {str(page.relative_to(ROOT)) for page in pages if "```sh\n" in page.read_text()}
-    assert with_commands == {*PAGES} | PAGES_OF_OPERATORS
+    assert with_commands == {*PAGES} | PAGES_OF_OPERATORS | PAGES_OF_BUCKETS

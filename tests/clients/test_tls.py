@@ -22,6 +22,7 @@ from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
 from tests.clients.images import Store, noise
 from tests.clients.programs import attempt, run
+from tests.databases import planted
 from tests.entrepot import initialized, told
 from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
@@ -66,7 +67,7 @@ def served(folder: Path, *options: str, issuer: Issuer | None = None) -> Iterato
     else:
         certificate, key = folder / "certificate.pem", folder / "key.pem"
         issuer.write(certificate, key, "localhost")
-    shown = initialized(folder / "data")
+    shown = initialized(planted(folder / "data"))
     words = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     port = str(free_port())
     with interruptible():
@@ -209,7 +210,7 @@ def _wait(condition: Callable[[], object]) -> None:
 
 def test_settings_that_cannot_be_served_are_refused_at_the_start(tmp_path: Path) -> None:
     expired, key = self_signed(tmp_path, "localhost", begins=-2 * DAY, ends=-DAY)
-    initialized(tmp_path / "data")
+    initialized(planted(tmp_path / "data"))
     for options, words in (
         (("--tls-certificate", str(expired), "--tls-key", str(key)), "expired at"),
         (("--tls-certificate", str(expired)), "tls_key is not set"),

@@ -9,14 +9,19 @@ import pytest
 
 from tests.conformance.client import Registry
 from tests.conformance.repeating import RepeatingTransport
+from tests.conformance.signing_in import BearerAuth
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the suite be turned on registries that know the released standard only."""
+    """Let the suite be turned on other registries, and on two servers of one registry."""
     parser.addoption(
         "--only-standard",
         action="store_true",
         help="leave out what the released OCI Distribution 1.1.1 does not ask for",
+    )
+    parser.addoption("--password", help="sign in to --registry with this container login")
+    parser.addoption(
+        "--beside", help="URL of another server of --registry, whose answers must be the same"
     )
 
 
@@ -49,10 +54,16 @@ def registry(
     request: pytest.FixtureRequest, registry_url: str, namespace: str
 ) -> Iterator[Registry]:
     """Return a client of the registry under test."""
-    is_ours = request.config.getoption("--registry") is None
-    transport = RepeatingTransport() if is_ours else httpx.HTTPTransport()
+    other, password, beside = map(
+        request.config.getoption, ("--registry", "--password", "--beside")
+    )
+    repeats = beside is not None or other is None
     with httpx.Client(
-        base_url=registry_url, transport=transport, follow_redirects=True, timeout=30
+        base_url=registry_url,
+        transport=RepeatingTransport(beside) if repeats else httpx.HTTPTransport(),
+        auth=None if password is None else BearerAuth(registry_url, password),
+        follow_redirects=True,
+        timeout=30,
     ) as http:
         yield Registry(http, namespace, only_standard(request.config))
 

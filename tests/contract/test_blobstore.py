@@ -123,6 +123,17 @@ async def read(store: BlobStore, object_id: str, start: int = 0, stop: int | Non
         return chunks
 
 
+@pytest.mark.parametrize("size", [0, len(DATA)])
+async def test_a_commit_that_expects_nothing_tells_what_the_bytes_hash_to(
+    store: BlobStore, size: int
+) -> None:
+    async with aclosing(await store.stage(new_id(), None)) as staged:
+        write(staged, DATA[:size])
+        stored = staged.commit(None)
+    assert (stored.digest, stored.alias) == (digest_of(DATA[:size]), None)
+    assert await read(store, stored.object_id) == DATA[:size]
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("hint", [None, *ALGORITHMS])
 @pytest.mark.parametrize("size", [0, 1, len(DATA)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import psycopg
@@ -13,6 +15,7 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db import postgresql
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
@@ -28,11 +31,23 @@ END_OWN_SESSION: Final = Statement(text("SELECT pg_terminate_backend(pg_backend_
 OWN_SESSION: Final = Statement(text("SELECT pg_backend_pid()"))
 SYNCHRONOUS: Final = Statement(text("SHOW synchronous_commit"))
 ISOLATION: Final = Statement(text("SHOW transaction_isolation"))
-COUNT_UP: Final = Statement(
+COUNT_UP_QUERY: Final = (
     accounts.update()
     .where(accounts.c.handle == bindparam("wanted"))
     .values(created_at=accounts.c.created_at + text("1"))
 )
+COUNT_UP: Final = Statement(COUNT_UP_QUERY)
+ADD_ALONE: Final = Statement(
+    accounts.insert().values(
+        id=text("gen_random_uuid()"),
+        handle=bindparam("handle"),
+        status=text("'active'"),
+        auto_create_repositories=text("true"),
+        created_at=text("0"),
+    ),
+    is_whole=True,
+)
+COUNT_UP_ALONE: Final = Statement(COUNT_UP_QUERY, is_whole=True)
 SLEEP: Final = Statement(text("SELECT pg_sleep(60)"))
 
 
@@ -112,12 +127,18 @@ async def test_a_connection_lost_before_commit_is_made_anew(
     await asyncio.gather(*(database.read(ids) for _ in range(20)))
 
 
-async def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_database: str) -> None:
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_a_commit_whose_answer_is_lost_is_not_tried_again(
+    postgresql_database: str, *, is_whole: bool
+) -> None:
     runs = []
 
     def store(connection: Connection) -> None:
         runs.append(1)
-        add_account(connection, "a")
+        if is_whole:
+            connection.execute(ADD_ALONE, handle="a")
+        else:
+            add_account(connection, "a")
 
     with psycopg.connect(postgresql_database) as connection:
         connection.execute(
@@ -133,6 +154,108 @@ async def test_a_commit_whose_answer_is_lost_is_not_tried_again(postgresql_datab
             await database.write(store)
         assert len(runs) == 1
         await database.read(ids)
+
+
+async def test_a_whole_change_is_one_statement_that_is_committed_at_once(
+    database: Database, postgresql_database: str
+) -> None:
+    """It is tried again if its connection broke while it was idle."""
+
+    def count_up(connection: Connection, wanted: str) -> int:
+        changed = connection.execute(COUNT_UP_ALONE, wanted=wanted)
+        with psycopg.connect(postgresql_database) as other:
+            seen = other.execute("SELECT sum(created_at) FROM accounts").fetchone()
+        assert seen is not None
+        return int(seen[0]) if changed else -1
+
+    await database.write(add_account, "a")
+    before = database.version()
+    assert await database.write(count_up, "a") == 1
+    assert database.version() != before or before is None
+    end_other_sessions(postgresql_database)
+    assert await database.write(count_up, "a") == 2
+    assert await database.write(count_up, "b") == -1
+
+
+async def test_a_whole_change_takes_another_connection_if_the_last_rollback_broke_its_own(
+    postgresql_database: str,
+) -> None:
+    def break_off(connection: Connection) -> None:
+        with suppress(psycopg.OperationalError):
+            connection.row(END_OWN_SESSION)
+        raise LookupError
+
+    database = postgresql.PostgresqlDatabase(postgresql_database, writers=1)
+    with pytest.raises(LookupError):
+        await database.write(break_off)
+    with ExitStack() as others:
+        for end in (end for _ in range(20) for end in socket.socketpair()):
+            others.enter_context(end)  # one of them has the number of the broken one
+        assert await database.write(lambda tx: tx.execute(ADD_ALONE, handle="a")) == 1
+    await database.close()
+
+
+async def test_each_statement_sees_what_is_committed_whatever_the_server_does_else(
+    postgresql_database: str,
+) -> None:
+    with psycopg.connect(postgresql_database) as connection:
+        connection.execute(
+            f"ALTER DATABASE {connection.info.dbname}"
+            " SET default_transaction_isolation = 'serializable'"
+        )
+    async with opened(postgresql_database) as database:
+        for call in (database.read, database.write, database.write_relaxed):
+            assert await call(lambda tx: tx.row(ISOLATION)) == ("read committed",)
+
+
+async def test_a_failure_after_a_whole_change_changes_the_version(
+    postgresql_database: str,
+) -> None:
+    def add(connection: Connection) -> None:
+        connection.execute(ADD_ALONE, handle="a")
+        raise LookupError
+
+    mark = CommitMark()
+    database = postgresql.PostgresqlDatabase(postgresql_database, mark)
+    before = mark.value()
+    with pytest.raises(LookupError):
+        await database.write(add)
+    assert mark.value() != before
+    await database.close()
+
+
+async def test_others_follow_a_whole_change_only_if_it_has_changed_nothing(
+    database: Database,
+) -> None:
+    def add(connection: Connection, handle: str, *, fails: bool = False) -> int:
+        changed = connection.execute(ADD_ALONE, handle=handle)
+        add_account(connection, f"{handle} too")
+        if fails:
+            raise LookupError
+        return changed
+
+    await database.write(add_account, "a")
+    with pytest.raises(LookupError):
+        await database.write(add, "a", fails=True)
+    assert len(await database.read(ids)) == 1
+    assert await database.write(add, "a") == 0, "a constraint refuses it"
+    assert len(await database.read(ids)) == 2
+    with pytest.raises(RuntimeError):
+        await database.write(add, "b")
+    with pytest.raises(RuntimeError):
+        await database.write(lambda tx: [tx.execute(ADD_ALONE, handle=each) for each in "cd"])
+    assert len(await database.read(ids)) == 4
+
+
+async def test_a_whole_change_within_another_is_committed_with_it(database: Database) -> None:
+    def fail(connection: Connection) -> None:
+        add_account(connection, "a")
+        connection.execute(ADD_ALONE, handle="b")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await database.write(fail)
+    assert await database.read(ids) == []
 
 
 def ids(connection: Connection) -> list[str]:

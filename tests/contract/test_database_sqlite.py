@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -13,12 +14,13 @@ from sqlalchemy import text
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.db.sqlite import WriteLock
+from cloudcore.db.sqlite_writer import WriteLock
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from tests.databases import add_account, opened
 
 SYNCHRONOUS: Final = Statement(text("PRAGMA synchronous"))
+CHANGE_ALL: Final = Statement(text("UPDATE accounts SET handle = handle || 'x'"))
 NORMAL: Final = (1,)
 FULL: Final = (2,)
 
@@ -84,6 +86,17 @@ async def test_the_log_stays_short_under_steady_writes(
         await database.read(lambda connection: connection.row(SYNCHRONOUS))
     log = file_of(sqlite_database).with_name("metadata.db-wal")
     assert log.stat().st_size < 24 << 20
+
+
+async def test_what_a_statement_replaces_is_kept_in_no_file(database: Database) -> None:
+    def files(tx: Connection) -> list[str]:
+        assert tx.execute(CHANGE_ALL) == 40
+        opened = (os.path.realpath(each) for each in Path("/proc/self/fd").iterdir())
+        return [path for path in opened if "etilqs" in path]  # as SQLite calls temporary ones
+
+    for number in range(40):
+        await database.write(add_account, str(number).zfill(3000))
+    assert await database.write(files) == []
 
 
 async def test_close_leaves_one_whole_file(sqlite_database: str) -> None:

@@ -8,8 +8,6 @@ It kills itself.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -27,6 +25,7 @@ from registry.gc.sealing import object_sealing
 from registry.metadata.collector import erasure
 from registry.metadata.database import migrate
 from registry.services.blobs import rewrapping
+from tests.fault.deaths import die_at
 from tests.keyed_registry import open_keyed_registry
 
 PORTION = 3
@@ -44,29 +43,8 @@ SHRED_STEPS: Final[Mapping[str, tuple[ModuleType, str, bool, int]]] = {
 """Where the killed process dies: before or after a call of a function, the first or the second."""
 
 
-def _die(*_arguments: object, **_options: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _die_at(number: int, call: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
-    """Return `call`, which kills this process the `number`-th time."""
-    left = number
-
-    def counted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-        nonlocal left
-        left -= 1
-        if left == 0 and not after:
-            _die()
-        result = call(*arguments, **options)
-        if left == 0:
-            _die()
-        return result
-
-    return counted
-
-
 def _migrate(url: str, number: int) -> None:
-    counted = _die_at(number, lambda: None)
+    counted = die_at(number, lambda: None)
 
     def counting(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -88,7 +66,7 @@ async def _seal(url: str, folder: Path, step: str) -> None:
         "after the rows": ("_switch", True, 2),
     }[step]
     name, after, number = place
-    setattr(object_sealing, name, _die_at(number, getattr(object_sealing, name), after=after))
+    setattr(object_sealing, name, die_at(number, getattr(object_sealing, name), after=after))
     with closing(FilesystemStore(folder)) as store:
         async with open_keyed_registry(url, store) as keyed:
             await keyed.seal()
@@ -97,7 +75,7 @@ async def _seal(url: str, folder: Path, step: str) -> None:
 async def _rewrap(url: str, folder: Path, step: str) -> None:
     rewrapping.PORTION = PORTION  # type: ignore[misc]
     write = rewrapping._write
-    rewrapping._write = _die_at(2, write, after=step == "after the rows")
+    rewrapping._write = die_at(2, write, after=step == "after the rows")
     with closing(FilesystemStore(folder)) as store:
         async with open_keyed_registry(url, store) as keyed:
             pace = JobPace(lease_seconds=0.5, poll_seconds=0.05)
@@ -108,7 +86,7 @@ async def _rewrap(url: str, folder: Path, step: str) -> None:
 
 async def _shred(url: str, folder: Path, step: str) -> None:
     module, name, after, number = SHRED_STEPS[step]
-    setattr(module, name, _die_at(number, getattr(module, name), after=after))
+    setattr(module, name, die_at(number, getattr(module, name), after=after))
     shredding._BATCH = 2  # type: ignore[misc]
     with closing(FilesystemStore(folder)) as store:
         async with open_keyed_registry(url, store) as keyed:

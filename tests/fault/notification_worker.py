@@ -19,10 +19,11 @@ from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
 from cloudcore.notifications import fan_out
-from cloudcore.notifications.family import NOTIFICATIONS, NotificationNeeds
-from cloudcore.notifications.ports import NoQueues
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
+from cloudcore.queue.port import Queues
 
 PACE = JobPace(lease_seconds=0.5, poll_seconds=0.02)
 KEYRING = Keyring(bytes(32))
@@ -89,7 +90,7 @@ def worker(database: Database, origin: str) -> JobWorker:
         region="local",
         url="http://registry.test",
         client=HttpClient(Allowed("ALLOWED", origins=[origin], takes_plain_http=True)),
-        queues=NoQueues(),
+        queues=Queues("local", system_clock),
     )
     return JobWorker(database, NOTIFICATIONS.job_kinds(needs), pace=PACE)
 

@@ -273,7 +273,7 @@ class SteppingStaged(Staged):
         self._steps.take("after flush")
         return digests
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Commit, with a step before and after."""
         self._steps.take("before commit")
         stored = self._staged.commit(expected)

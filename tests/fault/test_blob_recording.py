@@ -17,14 +17,16 @@ from cloudcore.db.base import Connection, Database, OutcomeUnknown, P, T
 from cloudcore.errors import Unavailable
 from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
+from registry.setting_groups import Limits
 from tests.fault.seams import SteppingDatabase, Steps
-from tests.inprocess import Answer, Registry, open_registry
+from tests.inprocess import IN_FILES, Answer, Registry, open_registry
 from tests.recount import object_ids, querying
 
 DATA: Final = b"pushed twice"
 SHA256: Final = digest_of(DATA)
 SHA512: Final = digest_of(DATA, "sha512")
 HOUR: Final = 3600
+UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Failure:
 
 
 class FailingDatabase(SteppingDatabase):
-    """A database whose next changes that write the rows of a blob fail."""
+    """A database whose next changes that write the rows of a blob, or begin a session, fail."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, Steps())
@@ -49,7 +51,7 @@ class FailingDatabase(SteppingDatabase):
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Write, or fail."""
-        if change.__name__ != "_record_rows" or not self.failures:
+        if change.__name__ not in ("_record_rows", "begin_there") or not self.failures:
             return await super().write(change, *args, **kwargs)
         failure = self.failures.pop(0)
         if failure.is_kept:
@@ -89,7 +91,7 @@ class Site:
             assert set(self.store.files.objects) == object_ids(query)
 
 
-def play(url: str, scenario: Callable[[Site], Awaitable[None]]) -> None:
+def play(url: str, scenario: Callable[[Site], Awaitable[None]], limits: Limits = IN_FILES) -> None:
     """Play a scenario in a registry whose bytes are in memory."""
     databases: list[FailingDatabase] = []
 
@@ -99,7 +101,7 @@ def play(url: str, scenario: Callable[[Site], Awaitable[None]]) -> None:
 
     async def run() -> None:
         store = MemoryStore()
-        async with open_registry(url, store, around=around) as registry:
+        async with open_registry(url, store, limits=limits, around=around) as registry:
             await scenario(Site(registry, databases[-1], store, url))
 
     asyncio.run(run())
@@ -178,3 +180,23 @@ def test_bytes_that_another_repository_reads_meanwhile_stay(sqlite_database: str
         site.check_bytes()
 
     play(sqlite_database, scenario)
+
+
+def test_bytes_that_a_session_may_have_are_not_appended_again(sqlite_database: str) -> None:
+    """Its first body was kept, and it has got another one, before the second try."""
+
+    async def scenario(site: Site) -> None:
+        async def append() -> None:
+            answer = await client.request("PATCH", location, b" and more")
+            assert answer.status == 202
+
+        client = site.registry.client
+        location = (await client.request("POST", UPLOADS)).headers["location"]
+        site.database.failures = [Failure(OutcomeUnknown("struck"), is_kept=True, then=append)]
+        assert (await client.request("PATCH", location, DATA)).status == 503
+        whole = DATA + b" and more"
+        assert (await client.request("GET", location)).headers["range"] == f"0-{len(whole) - 1}"
+        target = f"{location}?digest={digest_of(whole)}"
+        assert (await client.request("PUT", target)).status == 201
+
+    play(sqlite_database, scenario, Limits())

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.fault.collected import check_clean, check_needed, clean, fill
 from tests.fault.operations import Operation, watched
 from tests.fault.seams import SteppingDatabase, Steps

@@ -126,6 +126,9 @@ def test_a_registry_does_the_jobs_that_are_put_in(data: Path, command: str) -> N
     assert status == 0
 
 
+STORAGE_CHORES: Final = ("abandoned_uploads", "condemned_pieces", "deleted_keys", "orphaned_bytes")
+
+
 @pytest.mark.parametrize("command", ["dev", "serve"])
 def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, command: str) -> None:
     """Those that were due while it was down, at once; its own do not stand in the schedule."""
@@ -142,7 +145,10 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
         chores = await database.read(all_turns)
         assert chores[overdue].due_at > system_clock() - 60_000_000
         only_served = {"audit.expired_events", "kms.due_deletions"}
+        only_served |= {"certificate.expired", "certificate.renewals"}
+        only_served |= {"certificate.revocation_lists"}
         only_served |= {"queue.deleted_queues", "queue.due_messages"}
+        only_served |= {f"storage.{name}" for name in STORAGE_CHORES}
         of_serve = only_served if command == "serve" else set()
         assert chores.keys() == of_serve | {
             "kernel.rate_windows",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +23,10 @@ from registry.metadata.migrations import configuration
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from registry.services.context import ServiceContext
-from registry.settings import Delays
+from registry.setting_groups import Delays
 from tests.collecting import at_once, collect
-from tests.databases import program, program_environment
 from tests.fault import key_run_worker
+from tests.fault.deaths import let_die
 from tests.integration.stored_forms import push_image
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 
@@ -42,14 +40,7 @@ SEAL_STEPS: Final = ("in a copy", "after a copy", "before the rows", "after the 
 
 def kill(*arguments: str) -> None:
     """Let a process die by itself."""
-    ended = subprocess.run(
-        program("tests.fault.key_run_worker", *arguments),
-        env=program_environment(),
-        check=False,
-        capture_output=True,
-        timeout=60,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    let_die("tests.fault.key_run_worker", *arguments)
 
 
 async def fill(keyed: KeyedRegistry) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.notifications import subscription_rows, topics
-from cloudcore.notifications.records import Subscription, Topic
-from cloudcore.notifications.signing import new_secret, seal_secret
+from cloudcore.notifications import topics
+from cloudcore.notifications.records import Topic
 from tests.databases import on_both_databases, program, program_environment
 from tests.fault.notification_worker import KEYRING, RECORD, WRITES, worker
 from tests.jobs import running, until
 from tests.kms_world import ACME, add_account
+from tests.topics import add_webhooks
 from tests.webhook_receiver import OK, Receiver, webhook_receiver
 
 
@@ -26,32 +26,7 @@ def furnish(tx: Connection, hook: str) -> Topic:
     add_account(tx, ACME)
     topic = Topic(uuid7(), ACME, "local", "t", "", {}, {}, now, now)
     topics.create_topic(tx, topic)
-    subscription_id = uuid7()
-    subscription_rows.add_subscription(
-        tx,
-        Subscription(
-            id=subscription_id,
-            topic_id=topic.id,
-            account_id=ACME,
-            protocol="http",
-            endpoint=hook,
-            status="confirmed",
-            filter_policy={},
-            dead_letter_queue=None,
-            raw_message_delivery=False,
-            delivery_policy={},
-            signing_secret=seal_secret(KEYRING, subscription_id, new_secret()),
-            previous_secret=None,
-            previous_until=None,
-            confirmation_nonce=None,
-            confirmation_hash=None,
-            confirmation_until=None,
-            active_since=now,
-            faults=[],
-            created_at=now,
-            updated_at=now,
-        ),
-    )
+    add_webhooks(tx, topic, [hook], KEYRING)
     return topic
 
 

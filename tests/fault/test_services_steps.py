@@ -24,7 +24,7 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.blobs.upload_leases import Leases
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
 from tests.inprocess import IN_FILES, Answer, Client, Registry, open_registry
 from tests.recount import check_counters, object_ids, querying, upload_ids
@@ -53,7 +53,7 @@ UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
 RECORD: Final = "before _record_rows"
 SETTLED: Final = (
     *("before advance_upload", "after advance_upload", "before _keep", "after _keep"),
-    "after _record_rows",
+    *("before begin_there", "after begin_there", "after _record_rows"),
 )
 """Steps after which the registry finds out the outcome, or tries again."""
 

@@ -17,7 +17,7 @@ from schemathesis.schemas import BaseSchema
 from tests.fuzz.cases import PRIVILEGED
 from tests.fuzz.install import FuzzedInstall, open_fuzzed_install
 from tests.fuzz.known import Known
-from tests.fuzz.seeds import plant, teach
+from tests.fuzz.seeds import plant, teach, unlisted
 from tests.tenants import bearer
 
 
@@ -46,7 +46,7 @@ def target(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
             return None
 
         described = read("/v1/openapi.json")
-        known = Known(described["paths"], read)
+        known = Known(described["paths"], read, unlisted(install))
         teach(install, known)
         config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
         yield Target(install, schemathesis.openapi.from_dict(described, config=config), known)

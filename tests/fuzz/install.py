@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,8 @@ class FuzzedInstall:
     cookie: str = ""
     """Of a browser that was shown the sign-in page."""
     kept: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(":memory:"))
+    restored: int = 0
+    """What `_version` said after the last `rewind`."""
 
     def send(self, request: httpx.Request) -> httpx.Response:
         """Return the answer to a request."""
@@ -68,10 +70,19 @@ class FuzzedInstall:
         self.live.backup(self.kept)
 
     def rewind(self) -> None:
-        """Restore the state that was kept."""
+        """Restore the state that was kept, if anybody has committed a change since."""
+        version = self._version()
+        if version == self.restored:
+            return
         self.kept.execute(_RAISE)
         self.kept.commit()
         self.kept.backup(self.live)
+        self.restored = self._version()
+
+    def _version(self) -> int:
+        """Return a number that changes when another connection commits to the live file."""
+        version: int = self.live.execute("PRAGMA data_version").fetchone()[0]
+        return version
 
 
 @contextmanager
@@ -82,14 +93,16 @@ def open_fuzzed_install(folder: Path, migrated: Path) -> Iterator[FuzzedInstall]
     create_root_key(settings.root_key)
     with asyncio.Runner() as runner:
         first, bearers = runner.run(_people(settings))
-        registry = Registry(settings, SERVE)
-        runner.run(registry.start())
-        app = dispatcher(registry.data_plane, registry.control_plane)
+        # Without workers of jobs: after each `rewind` they would do the same jobs again.
+        resources = AsyncExitStack()
+        opening = Registry(settings, SERVE).open_planes()
+        _, planes = runner.run(resources.enter_async_context(opening))
+        app = dispatcher(planes.data, planes.control)
         with closing(sqlite3.connect(folder / "metadata.db", timeout=30)) as live:
             live.execute("PRAGMA synchronous = OFF")
             client = httpx.AsyncClient(transport=httpx.ASGITransport(app))
             yield FuzzedInstall(runner, client, settings.url, live, first, bearers)
-        runner.run(registry.stop())
+        runner.run(resources.aclose())
 
 
 async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]:

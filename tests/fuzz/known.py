@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 Json = Any
@@ -24,8 +24,17 @@ _MOST: Final = 12
 class Known:
     """Paths that lead somewhere, and values that mean something."""
 
-    def __init__(self, paths: Mapping[str, Mapping[str, Json]], read: Read) -> None:
-        """Read all that the operations of `paths` list."""
+    def __init__(
+        self,
+        paths: Mapping[str, Mapping[str, Json]],
+        read: Read,
+        unlisted: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Read all that the operations of `paths` list.
+
+        `unlisted` has values of parameters of paths that no operation lists.
+        """
+        self._unlisted = unlisted
         self._paths = paths
         self._read = read
         self._answers: dict[str, Json] = {}
@@ -68,7 +77,8 @@ class Known:
             if each.endswith(f"/{{{name}}}")
             and "get" in self._paths.get(each.rpartition("/")[0], {})
         ]
-        return [found[name] for each in others for found in self.places(each)]
+        found_there = [found[name] for each in others for found in self.places(each)]
+        return [*found_there, *self._unlisted.get(name, ())]
 
     def marker(self, template: str, place: Place) -> str | None:
         """Return the marker of a list's second page, if there is one."""
@@ -109,12 +119,14 @@ class Known:
 def _named(parameter: str, listing: Json) -> Iterator[str]:
     """Yield the values of a path's last parameter that a list above it speaks of."""
     stem = parameter.removesuffix("_id")
+    is_id = parameter == "id" or stem != parameter
+    names = (parameter, stem, *(("id", "name") if is_id else ("name", "id")))
     for _, value in _members(listing):
         for record in _records(value) if isinstance(value, list) else ():
-            found = record.get(stem, record.get("id", record.get("name")))
+            found = next((record[name] for name in names if name in record), None)
             found = found["id"] if isinstance(found, dict) else found
-            if isinstance(found, str):
-                yield found
+            if isinstance(found, str | int):
+                yield str(found)
 
 
 def _members(answer: Json) -> Iterator[tuple[str, Json]]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import httpx
 
+from cloudcore.clock import system_clock
+from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of
 from tests.fuzz.install import HANDLE, OUTSIDER, FuzzedInstall
 from tests.fuzz.known import Known
@@ -30,14 +32,34 @@ def plant(install: FuzzedInstall) -> None:
     _plant_identity(install)
     for key in ("app", "backups"):
         _make(install, "/v1/keys", {"name": key})
-    _make(install, "/v1/queues", {"name": "dead"})
+    now = system_clock()
+    for number in range(2):
+        body = {"name": f"up{number}", **uploaded("up.example.com", now)}
+        _make(install, "/v1/certificates/upload", body)
+    dead = _make(install, "/v1/queues", {"name": "dead"})
     redrive = {"dead_letter_queue": "dead", "max_leases": 2}
     queue = _make(install, "/v1/queues", {"name": "jobs", "redrive_policy": redrive})
     messages = {"messages": [{"body": "a"}, {"body": "b"}]}
-    path = f"/v1/queues/{queue}/messages"
-    _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
+    for each in (dead, queue):  # of an empty one, a request to lease waits for up to 20 s
+        path = f"/v1/queues/{each}/messages"
+        _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
+    _plant_bucket(install)
     _plant_repository(install)
     install.keep()
+
+
+def _plant_bucket(install: FuzzedInstall) -> None:
+    """Make a bucket with objects, CORS rules and an upload that has a part."""
+    admin = bearer(install.bearers["admin"])
+    _make(install, "/v1/buckets", {"name": "photos"})
+    for key in ("cat.jpg", "2026%2Fdog.jpg"):
+        _ask(install, "PUT", f"/v1/buckets/photos/objects/{key}", admin, content=b"bytes")
+    rule = {"allowed_origins": ["https://app.example.com"], "allowed_methods": ["GET"]}
+    _ask(install, "PUT", "/v1/buckets/photos/cors", admin, json={"cors_rules": [rule]})
+    uploads = "/v1/buckets/photos/multipart-uploads"
+    upload = _ask(install, "POST", uploads, admin, json={"key": "film.mp4"}).json()["upload"]
+    part = f"{uploads}/{upload['upload_id']}/parts/1"
+    _ask(install, "PUT", part, admin, content=b"part")
 
 
 def _plant_identity(install: FuzzedInstall) -> None:
@@ -111,6 +133,12 @@ def _plant_repository(install: FuzzedInstall) -> None:
     _make(install, "/v1/event-rules", {"topic": topic, "event_types": ["registry.image.pushed"]})
     mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
     _make(install, "/v1/pull-through-cache-rules", mirror)
+
+
+def unlisted(install: FuzzedInstall) -> dict[str, list[str]]:
+    """Return values of parameters of paths that no operation lists."""
+    authorities = install.live.execute("SELECT id FROM certificate_authorities").fetchall()
+    return {"authority_id": [row[0] for row in authorities]}
 
 
 def teach(install: FuzzedInstall, known: Known) -> None:

@@ -179,9 +179,9 @@ class ContainerLogin(httpx.Auth):
 
 
 @contextmanager
-def cli_world(folder: Path) -> Iterator[World]:
-    """Serve an install, and sign a machine in to it."""
-    with installed(folder / "data") as install:
+def cli_world(folder: Path, **environment: str) -> Iterator[World]:
+    """Serve an install, with these variables set, and sign a machine in to it."""
+    with installed(folder / "data", **environment) as install:
         home = Home(folder / "home")
         ended = install.sign_in_by_key(home)
         assert ended.returncode == 0, ended.stderr

@@ -15,7 +15,7 @@ from tests.databases import (
     postgresql_database,
     sqlite_database,
 )
-from tests.integration import notifications_world, oauth_world
+from tests.integration import certificates_world, notifications_world, oauth_world
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
@@ -66,6 +66,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def notified(tmp_path: Path, metadata_url: str) -> AsyncIterator[notifications_world.World]:
     """Return a served install, and what subscribers of its topics see."""
     async with notifications_world.open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def certified(tmp_path: Path, metadata_url: str) -> AsyncIterator[certificates_world.World]:
+    """Return a served install with certificates, and a name server."""
+    async with certificates_world.open_world(tmp_path / "data", metadata_url) as made:
         yield made
 
 

@@ -173,9 +173,12 @@ class Shop:
 
 
 @asynccontextmanager
-async def open_shop(data: Path) -> AsyncIterator[Shop]:
-    """Open an install in a folder, with an empty repository and a browser that has signed in."""
-    async with open_served(data) as served:
+async def open_shop(data: Path, **changes: Any) -> AsyncIterator[Shop]:  # noqa: ANN401
+    """Open an install in a folder, with an empty repository and a browser that has signed in.
+
+    `changes` are of its settings.
+    """
+    async with open_served(data, **changes) as served:
         acme, calls = served.acme, list[str]()
         made = await served.make("/v1/repositories", {"name": "shop"}, token=acme.program_token)
         bearer = await served.bearer(acme, f"repository:{NAME}:*")

@@ -17,7 +17,9 @@ from registry.console.paths import SIGNED_OUT
 _IDS: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|sha256:[0-9a-f]{64}"
 )
-_NAMES: Final = re.compile(r"(?<=/repositories/)-|(?<=/tags/)[^/]+|(?<=/pins/)[^/]+")
+_NAMES: Final = re.compile(
+    r"(?<=/repositories/)-|(?<=/tags/)[^/]+|(?<=/pins/)[^/]+|(?<=/buckets/)[^/{][^/]*"
+)
 _PARAMETERS: Final = re.compile(r"\{[a-z_]+:str\}")
 
 

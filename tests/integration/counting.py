@@ -19,6 +19,10 @@ class CountingConnection:
         self._connection = connection
         self._seen = seen
 
+    @property
+    def joins_changes(self) -> bool:
+        return self._connection.joins_changes
+
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         self._seen.append(statement)
         return self._connection.row(statement, **parameters)

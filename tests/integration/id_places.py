@@ -30,11 +30,18 @@ BODIES: Final[dict[str, object]] = {
     "POST /v1/queues/{}/messages/lease": {},
     "POST /v1/queues/{}/messages/acknowledge": {"lease_ids": ["x"]},
     "POST /v1/queues/{}/messages/extend": {"lease_ids": ["x"], "lease_seconds": 9},
+    "PUT /v1/buckets/{}/cors": {
+        "cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]
+    },
+    "POST /v1/buckets/{}/multipart-uploads": {"key": "x"},
+    "POST /v1/buckets/{}/multipart-uploads/{}/complete": {
+        "parts": [{"part_number": 1, "etag": "x"}]
+    },
     "POST /v1/repositories/{}/images/restore": {"digests": [UNKNOWN_DIGEST]},
 }
 """What is sent where ``{}`` would be refused before the id is looked up."""
 OF_PERSONS: Final = ("/v1/organizations", "/v1/users/me")
-CHOSEN: Final = ("{tag}", "{name}")
+CHOSEN: Final = ("{tag}", "{name}", "{key}", "{part_number}")
 """Parameters that a caller chooses: what is put under them is made."""
 
 

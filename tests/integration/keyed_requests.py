@@ -11,6 +11,7 @@ from registry.oci.media_types import OCI_INDEX
 from registry.services import collector_runs as collection
 from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
+from tests.certificates import uploaded
 from tests.integration.served_world import Served
 
 DOCUMENT: Final = {
@@ -60,6 +61,8 @@ async def asked(served: Served) -> dict[str, Asked]:
     pending = await served.make("/v1/keys", {"name": "pending"}, token=program)
     going = f"/v1/keys/{pending['id']}"
     assert (await served.ask("DELETE", going, token=program)).status_code == 202
+    upload = uploaded("up.example.com", served.clock())
+    own = await served.make("/v1/certificates/upload", {"name": "own", **upload}, token=program)
     return {
         "/v1/repositories": Asked(program, {"name": "new"}),
         "/v1/repositories/{}/restore": Asked(program, path=f"{gone}/restore"),
@@ -84,9 +87,15 @@ async def asked(served: Served) -> dict[str, Asked]:
         ),
         "/v1/topics/{}/subscriptions/{}/signing-secret/rotate": Asked(program),
         "/v1/topics/{}/subscriptions/{}/resend-confirmation": Asked(program),
+        "/v1/certificates": Asked(program, {"name": "new", "domains": ["new.granted.test"]}),
+        "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
+        "/v1/certificates/{}/revoke": Asked(program, path=f"/v1/certificates/{own['id']}/revoke"),
+        "/v1/certificates/{}/challenges/recheck": Asked(program),
         "/v1/queues": Asked(program, {"name": "new"}),
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
+        "/v1/buckets": Asked(program, {"name": "new-bucket"}),
+        "/v1/buckets/{}/multipart-uploads": Asked(program, {"key": "new"}),
         "/v1/event-rules": Asked(program, {"topic": topic, "event_types": ["registry.tag.*"]}),
         "/v1/pull-through-cache-rules": Asked(
             program, {"prefix": "quay", "upstream_url": "https://quay.example.com"}

@@ -19,7 +19,7 @@ from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
-from registry.settings import Limits
+from registry.setting_groups import Limits
 
 PACE = JobPace(lease_seconds=0.5, poll_seconds=0.05)
 

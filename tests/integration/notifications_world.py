@@ -10,34 +10,19 @@ from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from sqlalchemy import bindparam, func, select
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.identity.names import iam_crn
 from cloudcore.jobs.kinds import JobKind
-from cloudcore.jobs.tables import jobs
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.worker import JobPace
 from cloudcore.notifications.family import NOTIFICATIONS
 from tests.integration.served_world import HOUR, Served, Tenant, open_served
-from tests.jobs import running, until
+from tests.jobs import run_due
 from tests.webhook_receiver import Receiver, webhook_receiver
-
-_j = jobs.c
-_BUSY: Final = Statement(
-    select(func.count())
-    .select_from(jobs)
-    .where(
-        _j.due_at.is_not(None),
-        _j.kind.in_(listed("kinds")),
-        _j.lease_token.is_not(None) | (_j.due_at <= bindparam("now")),
-    )
-)
 
 
 @dataclass
@@ -169,19 +154,8 @@ class World:
     async def deliver(self, *, after: float = 0) -> None:
         """Let some seconds pass, and run the jobs until none is due."""
         self.served.clock.now += int(after * MICROSECONDS)
-        kinds = self.kinds()
-        database, clock = self.served.database, self.served.clock
-        names = text_list([kind.name for kind in kinds])
-
-        def is_busy(tx: Connection) -> bool:
-            row = tx.row(_BUSY, kinds=names, now=clock())
-            return row is None or row[0] > 0
-
-        async def is_idle() -> bool:
-            return not await database.read(is_busy)
-
-        async with running(JobWorker(database, kinds, pace=self.pace, clock=clock)):
-            await until(is_idle)
+        served = self.served
+        await run_due(served.database, self.kinds(), served.clock, self.pace)
 
 
 @asynccontextmanager

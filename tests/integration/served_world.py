@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Final, cast
 import httpx
 
 from cloudcore.audit.log import AuditLog
+from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.opening import open_database
@@ -37,18 +38,19 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
-from cloudcore.kms.family import KmsNeeds
-from cloudcore.notifications.family import NotificationNeeds
+from cloudcore.kms.needs import KmsNeeds
+from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
 from registry.main import Registry, prepare
 from registry.oci.media_types import OCI_MANIFEST
-from registry.planes import dispatcher
+from registry.planes import dispatcher, planes_of
 from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
+from tests.databases import planted
 from tests.inprocess import ManualClock
 
 HOST: Final = "registry.test"
@@ -73,6 +75,10 @@ class _NotingConnection:
     def _note(self, statement: Statement, parameters: dict[str, object]) -> None:
         texts = frozenset(value for value in parameters.values() if isinstance(value, str))
         self._noted.append(Execution(statement, texts))
+
+    @property
+    def joins_changes(self) -> bool:
+        return self._connection.joins_changes
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         self._note(statement, parameters)
@@ -171,6 +177,7 @@ class Served:
     auditor: AuditLog
     kms: KmsNeeds
     notifications: NotificationNeeds
+    certificates: CertificateNeeds
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -366,8 +373,36 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
     tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
     waiting = await served.make("/v1/queues", {"name": "queue"}, token=token)
-    tenant.ids |= {"/v1/queues/{}": waiting["id"]}
+    asked = {"name": "held", "domains": [f"{tenant.handle}.granted.test"]}
+    issuing = await served.ask("POST", "/v1/certificates", asked, token=token)
+    tenant.ids |= {
+        "/v1/queues/{}": waiting["id"],
+        "/v1/certificates/{}": issuing.json()["certificate"]["id"],
+    }
+    await _furnish_bucket(served, tenant)
     await _furnish_registry(served, tenant)
+
+
+async def _furnish_bucket(served: Served, tenant: Tenant) -> None:
+    token, name = tenant.program_token, f"bucket-of-{tenant.handle}"
+    path, key = f"/v1/buckets/{name}", f"key-of-{tenant.handle}"
+    await served.make("/v1/buckets", {"name": name}, token=token)
+    rules = [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]
+    done = [
+        await served.ask("PUT", f"{path}/cors", {"cors_rules": rules}, token=token),
+        await served.ask("PUT", f"{path}/objects/{key}", b"bytes", token=token),
+    ]
+    uploads = f"{path}/multipart-uploads"
+    upload = await served.make(uploads, {"key": key}, token=token)
+    part = f"{uploads}/{upload['upload_id']}/parts/1"
+    done.append(await served.ask("PUT", part, b"part", token=token))
+    assert [each.status_code for each in done] == [200] * 3, [each.text for each in done]
+    tenant.ids |= {
+        "/v1/buckets/{}": name,
+        "/v1/buckets/{}/objects/{}": key,
+        "/v1/buckets/{}/multipart-uploads/{}": upload["upload_id"],
+        "/v1/buckets/{}/multipart-uploads/{}/parts/{}": "1",
+    }
 
 
 async def _furnish_registry(served: Served, tenant: Tenant) -> None:
@@ -460,8 +495,16 @@ async def open_served(
     data: Path, database_url: str = "", *, clock: ManualClock | None = None, **changes: object
 ) -> AsyncIterator[Served]:
     """Open a served install in a folder, with both tenants in it; `changes` are of its settings."""
-    settings = Settings(data=data, database_url=database_url, public_url=URL, founders="anyone")
+    settings = Settings(
+        data=data,
+        database_url=database_url,
+        public_url=URL,
+        founders="anyone",
+        certificate_grants="granted.test=*",
+    )
     settings = replace(settings, **cast("dict[str, Any]", changes))
+    if not database_url:
+        planted(data)
     prepare(settings)
     create_root_key(settings.root_key)
     clock = clock or ManualClock()
@@ -477,11 +520,11 @@ async def open_served(
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
-        app = dispatcher(planes.data, planes.control)
+        app = dispatcher(planes.data, planes.control, planes.objects, planes=planes_of(settings))
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
         tokens = AccessTokens(keys, URL, clock)
-        needs = (serving.kms, serving.notifications)
+        needs = (serving.kms, serving.notifications, serving.certificates)
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")

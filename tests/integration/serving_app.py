@@ -35,6 +35,7 @@ from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.tls_files import load_tls
 from cloudcore.serving.tls_paths import TlsFiles
 from cloudcore.serving.tls_serving import ServedTls
+from cloudcore.serving.tls_validation import Validations
 from cloudcore.serving.worker import ServerWorker
 from registry.planes import PLANES
 from tests.certificates import self_signed
@@ -399,16 +400,20 @@ def serving(
     loop: str = "uvloop",
     application: Application | None = None,
     planes: Planes = PLANES,
+    validations: Validations | None = None,
 ) -> Iterator[RunningServer]:
     """Serve `app` on our protocol, in uvicorn's own server, until the block ends.
 
     An `application` is served in its place, from its start to its stop. A `loop` that
-    ends in ``+tls`` serves TLS with a certificate of ``localhost``.
+    ends in ``+tls`` serves TLS with a certificate of ``localhost``, and to authorities the
+    `validations`.
     """
     app = app or SampleApplication()
     records: list[RequestRecord] = []
     loop, _, tls = loop.partition("+")
     served, trust = made_certificate() if tls else (None, None)
+    if served is not None:
+        served.validations = validations
     worker = ServerWorker(planes, limits, records.append, tls=served)
     config = uvicorn.Config(
         application or app,

@@ -30,6 +30,10 @@ class Between:
         self._before = before
         self._other = other
 
+    @property
+    def joins_changes(self) -> bool:
+        return self._tx.joins_changes
+
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         return self._tx.row(statement, **parameters)
 

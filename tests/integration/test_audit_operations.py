@@ -5,6 +5,7 @@ Driven by the table of operations: one that is added fails here until there is a
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select
@@ -36,9 +37,13 @@ MESSAGES: Final = {
     "POST /v1/queues/{}/messages/acknowledge",
     "POST /v1/queues/{}/messages/extend",
     "POST /v1/topics/{}/messages",
+    "PUT /v1/buckets/{}/objects/{}",
+    "DELETE /v1/buckets/{}/objects/{}",
+    "PUT /v1/buckets/{}/multipart-uploads/{}/parts/{}",
 }
-"""Messages pass by the thousand; the log has who made, changed, purged and deleted their queue or
-topic."""
+"""Messages and objects pass by the thousand; the log has who made, changed, purged and deleted
+their queue, topic or bucket."""
+PART: Final = hashlib.md5(b"part").hexdigest()
 PASSWORD: Final = "a long enough password"
 
 _COUNT: Final = Statement(select(func.count()).select_from(audit_events))
@@ -87,6 +92,12 @@ async def other_requests(served: Served) -> dict[str, Asked]:
     key, clear = f"/v1/keys/{acme.ids['/v1/keys/{}']}", {"plaintext": "YQ=="}
     bound = {"kms_key": acme.ids["/v1/keys/{}"]}
     sealed = (await served.ask("POST", f"{key}/encrypt", clear, token=program)).json()
+    spare_bucket = await served.make("/v1/buckets", {"name": "spare-bucket"}, token=program)
+    bucket = f"/v1/buckets/{acme.ids['/v1/buckets/{}']}/multipart-uploads"
+    uploads = [
+        (await served.make(bucket, {"key": "key"}, token=program))["upload_id"] for _ in range(2)
+    ]
+    await served.ask("PUT", f"{bucket}/{uploads[0]}/parts/1", b"part", token=program)
     return {
         "POST /v1/authorization-token": Asked(program),
         "PATCH /v1/repositories/{}": Asked(program, {"description": "New."}),
@@ -111,8 +122,22 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "POST /v1/keys/{}/decrypt": Asked(program, {"ciphertext": sealed["ciphertext"]}),
         "POST /v1/keys/{}/generate-data-key": Asked(program),
         "DELETE /v1/keys/{}": Asked(program),
+        "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
+        "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/queues/{}": Asked(program, {"description": "New."}),
         "DELETE /v1/queues/{}": Asked(program),
+        "PATCH /v1/buckets/{}": Asked(program, {"tags": {"a": "b"}}),
+        "PUT /v1/buckets/{}/cors": Asked(
+            program, {"cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]}
+        ),
+        "DELETE /v1/buckets/{}/cors": Asked(program),
+        "POST /v1/buckets/{}/multipart-uploads/{}/complete": Asked(
+            program,
+            {"parts": [{"part_number": 1, "etag": PART}]},
+            path=f"{bucket}/{uploads[0]}/complete",
+        ),
+        "DELETE /v1/buckets/{}/multipart-uploads/{}": Asked(program, path=f"{bucket}/{uploads[1]}"),
+        "DELETE /v1/buckets/{}": Asked(program, path=f"/v1/buckets/{spare_bucket['name']}"),
         "PATCH /v1/topics/{}/subscriptions/{}": Asked(program, {"raw_message_delivery": True}),
         "DELETE /v1/topics/{}/subscriptions/{}": Asked(program),
         "PATCH /v1/topics/{}": Asked(program, {"description": "New."}),
@@ -158,7 +183,10 @@ async def test_every_change_leaves_one_event(served: Served) -> None:
     assert keyed.keys() | others.keys() == CHANGES.keys() - READS - MESSAGES
     # Who joins is known where it is joined, though the resource is the person.
     owners = {"POST /v1/organizations/{}/accept": served.acme.organization_id}
-    unchanging = {"POST /v1/repositories/{}/images/restore"}  # the image is not deleted
+    unchanging = {
+        "POST /v1/repositories/{}/images/restore",  # the image is not deleted
+        "POST /v1/keys/{}/enable",  # the key is enabled
+    }
     wrong: dict[str, Any] = {}
     for place, request in {**keyed, **others}.items():
         operation = CHANGES[place]

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from cloudcore.audit import rows
-from cloudcore.audit.family import AUDIT, AuditNeeds
+from cloudcore.audit.family import AUDIT
 from cloudcore.audit.log import AuditLog
+from cloudcore.audit.needs import AuditNeeds
 from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage
 from cloudcore.audit.tables import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7

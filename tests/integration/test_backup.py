@@ -232,6 +232,7 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
         "backup.lock",
         manifest.database.file,
         "objects",
+        "pieces",
     }
     capsys.readouterr()
     assert site.restore("--quick") == 0
@@ -299,7 +300,7 @@ def test_a_backup_that_fails_leaves_no_copy_of_the_database(
                 with pytest.raises(type(fails)):
                     take_backup(site.settings, site.target, tell, options)
             left = {each.name for each in site.target.iterdir()}
-            assert left == {"backup.lock", "objects"}, place
+            assert left == {"backup.lock", "objects", "pieces"}, place
 
 
 def test_a_backup_whose_manifest_is_written_stays_whatever_fails_then(
@@ -551,9 +552,9 @@ def test_a_restoration_is_refused_where_it_would_do_harm(
     assert site.restore() == 2
     assert "its SHA-256 is not the one" in capsys.readouterr().err
     database.write_bytes(kept)
-    (site.target / "backup.json").write_text('{"format": 2}')
+    (site.target / "backup.json").write_text('{"format": 3}')
     assert site.restore() == 2
-    assert "has the format 2" in capsys.readouterr().err
+    assert "has the format 3" in capsys.readouterr().err
     (site.target / "backup.json").write_text("{")
     assert site.restore() == 2
     assert "is damaged" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from registry.oci.reference import Name
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.upstream_states import BROKEN, conditions
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.dripping_upstream import Asked, DrippingUpstream

@@ -153,7 +153,7 @@ def test_serve_tells_in_a_line_what_the_system_refuses(
     assert ended.returncode == 2
     assert ended.stderr == (
         f"entrepot: another process listens on 127.0.0.1:{port}; "
-        "name another port (--port, --metrics), or 0 for a free one\n"
+        "name another port (--port, --metrics, --s3-port, --tls-acme-http), or 0 for a free one\n"
     )
 
 

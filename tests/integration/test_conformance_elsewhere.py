@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
+from tests.live_signed_in import serving
+from tests.postgresql import free_port
 
 STOCK_SERVER = """
 import sys
@@ -48,7 +53,8 @@ def running(command: list[str]) -> Iterator[str]:
             process.wait(30)
 
 
-# A stock server closes at once when the client half-closes: no answer could reach it.
+# A stock server closes at once when the client half-closes: no answer could reach it. And these
+# write their requests by hand, without a bearer.
 HALF_CLOSED = [
     f"--deselect=tests/conformance/test_push_streamed.py::{name}"
     for name in (
@@ -91,10 +97,28 @@ def test_on_postgresql_with_two_workers(postgresql_database: str, tmp_path: Path
         assert registry.stop() == 0
 
 
+# A bearer for one repository does not let its holder mount from another that it does not name.
+OF_ANY_SOURCE = ("--deselect=tests/conformance/test_mount.py::test_headers_of_a_mount[False]",)
+
+
 @pytest.mark.timeout(300)
-def test_on_sqlite_with_two_workers(tmp_path: Path) -> None:
-    registry = start_registry(tmp_path / "data", "--workers", "2")
-    try:
-        walk(registry.url)
-    finally:
-        assert registry.stop() == 0
+def test_signed_in_beside_a_server_that_keeps_no_answers(tmp_path: Path) -> None:
+    """Two workers on SQLite keep what they answer; the other server makes all of it anew."""
+    data, metrics = tmp_path / "data", f"127.0.0.1:{free_port()}"
+    with serving(data, "--workers", "2", "--metrics", metrics) as install:
+        url = install.registry.url
+        env = {"ENTREPOT_KEPT_ANSWERS_BYTES": "0", "ENTREPOT_PUBLIC_URL": url}
+        other = start_registry(data, command="serve", env=env)
+        try:
+            signed_in = ("--namespace=acme", f"--password={install.acme.password}")
+            walk(url, *signed_in, f"--beside={other.url}", *HALF_CLOSED, *OF_ANY_SOURCE)
+        finally:
+            assert other.stop() == 0
+        wait_until(lambda: given_again(metrics) > 100)
+
+
+def given_again(metrics: str) -> float:
+    """Return how many answers the workers gave from memory, at once or after a look."""
+    shown = httpx.get(f"http://{metrics}/metrics").text
+    counts = dict(re.findall(r'^entrepot_kept_answers_total{outcome="(.*)"} (.*)$', shown, re.M))
+    return float(counts["hit"]) + float(counts["confirmed"])

@@ -9,6 +9,7 @@ import pytest
 
 from registry.console.app import ROUTES
 from registry.console.paths import HOME
+from tests.certificates import uploaded
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.console_walk import Walk, kind_of
 
@@ -52,6 +53,8 @@ async def furnish(shop: Shop) -> None:
     await shop.call("PUT", "/policy", policy)
     await shop.age(1)
     token = shop.served.acme.program_token
+    certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
+    await shop.served.make("/v1/certificates/upload", certificate, token=token)
     old = await shop.served.make("/v1/repositories", {"name": "old"}, token=token)
     await shop.served.ask("DELETE", f"/v1/repositories/{old['id']}", token=token)
 

@@ -21,6 +21,7 @@ import pytest
 from registry.cli import credential_helper, credential_provider
 from registry.cli.container_passwords import ContainerPassword
 from registry.cli.credentials import credentials_path
+from registry.setting_names import from_environment
 from registry.settings import Settings
 from tests.databases import ROOT
 from tests.entrepot import Home, mode_of
@@ -347,7 +348,7 @@ def test_an_incomplete_key_is_told(
 def test_a_server_is_not_disturbed_by_the_variables_of_commands() -> None:
     environ = {"ENTREPOT_ACCESS_KEY_ID": "AK", "ENTREPOT_REGISTRY": "https://r.example.com"}
     plain = Settings(Path("data"))
-    assert Settings.from_env(environ, plain) == plain
+    assert from_environment(environ, plain) == plain
 
 
 # The kubelet's plugin.

@@ -18,7 +18,7 @@ from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
 from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
-from registry.settings import Delays
+from registry.setting_groups import Delays
 from tests.collecting import collect
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import account_id, cut, file_of, flip, grow, marked

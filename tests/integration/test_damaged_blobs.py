@@ -26,7 +26,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
 from registry.services.blobs.damage import note_damage
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.settings import Delays
+from registry.setting_groups import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import ZERO_COPY, Answer, Client, Registry, open_registry

@@ -16,7 +16,7 @@ from registry.blobstore.memory import MemoryStore
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.inprocess import ZERO_COPY, Client, Registry, hang_up, open_registry
 from tests.recount import querying, upload_ids
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from registry.cli.main import main, make_parser
-from registry.cli.server_commands import settings_of
+from registry.cli.server_options import settings_of
 from registry.main import DEV, Registry, prepare
 from registry.settings import Settings
 

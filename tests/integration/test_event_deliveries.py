@@ -36,6 +36,26 @@ async def test_a_pushed_image_is_posted_to_a_webhook(notified: World) -> None:
     assert got.envelope["subscription_id"] == made["id"]
 
 
+async def test_who_is_subscribed_by_a_link_is_told_to_the_topic_that_asks(notified: World) -> None:
+    watched = await notified.topic("watched")
+    await notified.confirmed(watched)
+    rule = {"topic": watched["crn"], "event_types": ["notifications.subscription.*"]}
+    assert (await notified.ask("POST", "/v1/event-rules", rule)).status_code == 201
+    topic = await notified.topic("other")
+    made = await notified.confirmed(topic)
+    await notified.deliver()
+    told = [json.loads(each.envelope["message"]) for each in notified.hook.of("notification")]
+    assert {each["type"] for each in told} == {
+        "notifications.subscription.created",
+        "notifications.subscription.confirmed",
+    }
+    reference = {name: topic[name] for name in ("id", "crn", "name")}
+    for each in told:
+        data = each["data"]
+        assert (data["topic"], data["subscription"]) == (reference, {"id": made["id"]})
+        assert (data["principal"] is None) == each["type"].endswith(".confirmed")  # by a link
+
+
 @on_both_databases
 async def test_events_told_to_a_topic_that_is_gone_are_delivered_when_one_exists(
     notified: World,

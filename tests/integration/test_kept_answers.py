@@ -15,14 +15,15 @@ from sqlalchemy import bindparam, select
 from cloudcore.db.statement import Statement
 from cloudcore.serving.access_log import AccessLog, access_line
 from cloudcore.serving.counters import Counters
-from cloudcore.serving.kept import Keep, KeptAnswers
+from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.kept_answer import Keep
 from cloudcore.serving.record import RequestRecord
 from registry.blobstore.memory import MemoryStore
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import PLANES
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
 from tests.recount import querying

@@ -91,7 +91,15 @@ async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served:
     assert found["is_partial"] is False
     assert counts(await usage(served, two)) == (1, 0, 0, 1)
 
-    path, token = "/v1/encryption-binding", served.acme.program_token
+    token = served.acme.program_token
+    await served.make("/v1/buckets", {"name": "files", "kms_key": "one"}, token=token)
+    path = "/v1/buckets/files/objects/key"
+    assert (await served.ask("PUT", path, b"12345", token=token)).status_code == 200
+    found = await usage(served, one)
+    assert (found["bucket_count"], found["buckets"][0]["name"]) == (1, "files")
+    assert (found["object_count"], found["object_bytes"]) == (1, 5)
+
+    path = "/v1/encryption-binding"
     assert (await served.ask("PUT", path, {"kms_key": "one"}, token=token)).status_code == 200
     assert (await usage(served, one))["is_account_default"] is True
 

@@ -232,6 +232,22 @@ async def test_material_is_opened_once_and_kept_for_five_minutes(
     assert provider.unwrapped == 2
 
 
+async def test_a_data_key_is_wrapped_without_waiting_only_if_its_key_is_open(
+    kms: KmsWorld, provider: CountingProvider
+) -> None:
+    key = await kms.make("app")
+    closed = await kms.database.read(kms.vault.look, ACME, key.id)
+    assert kms.vault.wrap_if_open(closed, DATA_KEY, b"object") is None
+    await kms.vault.wrap_looked_at(closed, [])
+    assert kms.vault.wrap_if_open(closed, DATA_KEY, b"object") is None, "it was looked at closed"
+    looked_at = await kms.database.read(kms.vault.look, ACME, key.id)
+    wrapped = kms.vault.wrap_if_open(looked_at, DATA_KEY, b"object")
+    assert wrapped is not None
+    assert await kms.vault.unwrap(ACME, key.id, wrapped, b"object") == DATA_KEY
+    assert provider.unwrapped == 1
+    assert Vault(kms.database, kms.providers, kms.clock).wrap_if_open(looked_at, b"", b"") is None
+
+
 async def test_opened_material_is_bounded(
     kms: KmsWorld, provider: CountingProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

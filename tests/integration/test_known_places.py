@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,16 +16,24 @@ from sqlalchemy import String, bindparam, literal_column
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
+from cloudcore.kms.providers import EmbeddedProvider
+from cloudcore.kms.rows import erase_versions
 from cloudcore.kms.vault import MAX_AGE_SECONDS
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.errors import KmsKeyDeleted
 from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
+from registry.oci.reference import Name
+from registry.services.blobs.small_uploads import finish_as_it_is
+from registry.services.blobs.upload_sessions import get_session
 from registry.services.repositories.details import delete_repository
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.databases import on_both_databases
+from tests.integration.counting import CountingDatabase
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
+from tests.kms_world import KEYRING
 from tests.tenants import URL, open_install
 
 pytestmark = on_both_databases
@@ -99,10 +108,42 @@ async def test_a_known_place_is_read_in_the_transaction_that_writes(world: Seale
         location = (await seen.begin("red")).headers["location"]
         assert (await seen.docker.patch(location, content=b"three")).status_code == 202
         assert (await finish(seen, location, b"three")).status_code == 201
-        assert counted == {"write": 4, "read": 4}
+        assert counted == {"write": 4, "read": 3}
     for data in (b"one", b"two", b"three"):
         assert (await world.pull("red", data)).content == data
         assert (await world.link("red", data))[1] == (await world.platform_key()).id
+
+
+async def test_a_new_blob_takes_one_statement_where_each_is_a_round_trip(
+    world: SealedWorld,
+) -> None:
+    """One that is known, or is linked in the place, takes as many as it needs."""
+    counted = CountingDatabase(world.install.ctx.database)
+    plane = DataPlane(replace(world.install.ctx, database=counted), OpenAccess("acme"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
+        seen = replace(world, docker=docker)
+        assert (await seen.push("blue", b"makes the place known")).status_code == 201
+        counted.start()
+        assert (await seen.push("red", b"data")).status_code == 201
+        is_joined = await world.install.database.read(lambda tx: tx.joins_changes)
+        assert len(counted.seen) == (1 if is_joined else 5)
+        for repository in ("red", "blue", "blue"):
+            assert (await seen.push(repository, b"data")).status_code == 201
+    for repository in ("red", "blue"):
+        assert (await world.pull(repository, b"data")).content == b"data"
+        assert (await world.link(repository, b"data"))[1] == (await world.platform_key()).id
+    assert len(await world.objects(b"data")) == 1
+
+
+async def test_pushes_of_the_same_new_blob_that_meet_all_succeed(world: SealedWorld) -> None:
+    await world.make_bound_key("mine", "blue")
+    assert (await world.push("blue", b"makes the place known")).status_code == 201
+    for data in (os.urandom(99) for _ in range(5)):
+        pushes = [world.push(name, data) for name in ("red", "blue") * 4]
+        assert {answer.status_code for answer in await asyncio.gather(*pushes)} == {201}
+        assert len(await world.objects(data)) == 1
+        for name in ("red", "blue"):
+            assert (await world.pull(name, data)).content == data
 
 
 async def test_a_new_binding_seals_the_next_push(world: SealedWorld, push: Push) -> None:
@@ -189,3 +230,36 @@ async def test_material_that_was_open_for_long_is_opened_anew(
     await world.sign_in()
     assert (await push(world, b"data")).status_code == 201
     assert (await world.pull("red", b"data")).content == b"data"
+
+
+async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) -> None:
+    """The place of another repository proves nothing of this one, nor what is linked in it."""
+    assert (await world.push("blue", b"the first")).status_code == 201
+    location = (await world.begin("red")).headers["location"]
+    assert (await world.docker.patch(location, content=b"data")).status_code == 202
+    ctx, upload_id = world.install.ctx, location.rpartition("/")[2]
+    name = Name("acme", "red")
+    of = name, upload_id, ctx.clock()
+    session = await ctx.database.read(get_session, ctx, *of)
+    places = [ctx.places.find(ctx, Name("acme", each)) for each in ("blue", "red")]
+    outcomes = []
+    for known in places:
+        assert known is not None
+        writing, digest = known.writing, digest_of(b"data")
+        outcomes.append(await finish_as_it_is(ctx, name, session, writing, digest, known.place))
+    assert outcomes == [False, True]
+    assert (await world.link("red", b"data"))[1] == (await world.platform_key()).id
+
+
+async def test_a_key_that_was_erased_since_it_was_looked_at_is_deleted(world: SealedWorld) -> None:
+    """Other keys have taken its place among the open ones, and there is no material any more."""
+    ctx = world.install.ctx
+    known = ctx.places.find(ctx, Name("acme", "red"))
+    assert known is not None
+    assert known.writing is not None
+    await ctx.database.write(erase_versions, world.account.id, known.writing.kms_key_id)
+    others = world.with_providers(EmbeddedProvider(KEYRING))
+    assert ctx.data_keys is not None
+    data_key = ctx.data_keys.new(world.account.id)
+    with pytest.raises(KmsKeyDeleted):
+        await others.wrap_looked_at(known.writing.looked_at, [("id", data_key)])

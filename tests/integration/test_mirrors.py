@@ -19,7 +19,9 @@ from registry.distribution.challenge import Challenges
 from registry.distribution.mirrors import Mirrors
 from registry.distribution.token import TokenEndpoint
 from registry.distribution.token_access import TokenAccess
-from registry.settings import Settings, SettingsError
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from tests.inprocess import Client
 from tests.integration.mirror_world import HANDLE, CachedWorld, add_rule, open_cached
 from tests.manifest_upstream import ManifestUpstream
@@ -149,11 +151,11 @@ async def test_the_right_to_pull_a_name_fills_it_and_a_deny_holds(doors: Doors) 
 )  # fmt: skip
 def test_a_list_of_mirrors_that_says_nothing_clear_is_refused(listed: str) -> None:
     with pytest.raises(SettingsError, match="mirrors"):
-        Settings.from_env({"ENTREPOT_MIRRORS": listed}, Settings(Path()))
+        from_environment({"ENTREPOT_MIRRORS": listed}, Settings(Path()))
 
 
 def test_mirrors_are_listed_by_registry_or_host() -> None:
-    found = Settings.from_env(
+    found = from_environment(
         {"ENTREPOT_MIRRORS": "docker.io=acme/hub, Mirror.example:5000=acme/a/b/c"}, Settings(Path())
     )
     assert found.mirrored == {"docker.io": "acme/hub", "mirror.example:5000": "acme/a/b/c"}

@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -528,6 +529,40 @@ async def test_w13_unsubscribing_is_one_click_and_its_page_changes_nothing(
         assert done.status_code == 200, done.text
     listed = await notified.ask("GET", f"/v1/topics/{topic['id']}/subscriptions")
     assert listed.json()["subscriptions"] == []
+
+
+async def test_confirmations_and_unsubscriptions_are_in_the_audit_log_with_their_address(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    agent = {"User-Agent": "mail/1", "X-Forwarded-For": "203.0.113.9"}
+    assert (await notified.subscribe(topic, endpoint=f"{notified.hook.url}/s3cret")).is_success
+    assert (await notified.confirm("no token", **agent)).status_code == 400
+    await notified.deliver()
+    envelope = notified.hook.got[-1].envelope
+    confirmed = await notified.confirm(envelope["token"], **agent)
+    assert (await notified.confirm(envelope["token"], **agent)).status_code == 400
+    path, _, query = envelope["unsubscribe_url"].removeprefix("http://registry.test").partition("?")
+    form = {"Content-Type": "application/x-www-form-urlencoded", **agent}
+    ended = [await notified.served.ask("POST", path, query.encode(), headers=form) for _ in "12"]
+    assert [each.status_code for each in ended] == [200, 200]
+    resource = f"&resource={quote(topic['crn'])}"
+    found = (await notified.ask("GET", f"/v1/audit-events?limit=200{resource}")).json()["events"]
+    of_recipients = [each for each in found if each["user_agent"] == "mail/1"]
+    assert [each["action"] for each in of_recipients] == [
+        "notifications:Unsubscribe",
+        "notifications:ConfirmSubscription",
+    ]
+    for each, answer in zip(of_recipients, (ended[0], confirmed), strict=True):
+        assert each["request_id"] == answer.headers["x-request-id"]
+        assert each["principal"] is None
+        assert each["source_ip"] == "198.51.100.7"  # not what it says of itself
+        assert each["details"] == {
+            "topic_id": topic["id"],
+            "subscription_id": envelope["subscription_id"],
+            "protocol": "http",
+            "endpoint": notified.hook.url,
+        }
 
 
 async def test_a_rotated_secret_co_signs_for_a_day(notified: World) -> None:

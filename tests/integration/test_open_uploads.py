@@ -22,7 +22,7 @@ from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.fault.seams import SteppingStore, Steps
 from tests.inprocess import Answer, Registry, open_registry

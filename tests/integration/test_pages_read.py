@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.db.sqlite import connect
+from cloudcore.db.sqlite_connection import connect
 from registry.metadata.images.manifests import find_by_digest, find_by_tag
 from registry.metadata.repositories.deleted import count_deleted_repositories
 from registry.metadata.repositories.live import find_repository, list_repository_names

@@ -89,6 +89,10 @@ class Deleting:
         self._tx = tx
         self._role_id = role_id
 
+    @property
+    def joins_changes(self) -> bool:
+        return self._tx.joins_changes
+
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         return self._tx.row(statement, **parameters)
 

@@ -27,7 +27,7 @@ from registry.gc.scrub.whole import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.collector import scrub
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.settings import Scrubbing
+from registry.setting_groups import Scrubbing
 from tests.databases import on_both_databases
 from tests.inprocess import Registry, open_registry
 from tests.integration.damaged import DAMAGES, file_of, flip, marked

@@ -30,7 +30,7 @@ from registry.metadata.collector.plain_objects import (
     next_plain,
 )
 from registry.oci.digest import digest_of
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.damaged import DAMAGES, file_of, marked

@@ -26,7 +26,7 @@ from registry.metadata.blobs.inline import read_body
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.tenants import URL, open_install

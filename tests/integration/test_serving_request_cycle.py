@@ -68,9 +68,11 @@ def test_the_plane_of_a_request_is_found_once(monkeypatch: pytest.MonkeyPatch) -
         for _ in range(2):
             await send({"type": f"{(await receive())['type']}.complete"})
 
-    def counted(planes: Planes, path: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> int:
+    def counted(
+        planes: Planes, path: bytes, headers: Iterable[tuple[bytes, bytes]] = (), port: int = 0
+    ) -> int:
         found.append(path)
-        return find(planes, path, headers)
+        return find(planes, path, headers, port)
 
     found, find = list[bytes](), Planes.find
     monkeypatch.setattr(Planes, "find", counted)

@@ -196,8 +196,8 @@ def test_a_connection_without_a_descriptor_of_its_own_is_ended() -> None:
     with contextlib.closing(asyncio.new_event_loop()) as loop, socket.socket() as sock:
         sock.close()  # it cannot be duplicated, as if there were too many
         transport = AcceptedTransport({"socket": sock})
-        context = made_certificate()[0].context
-        acceptor = TlsAcceptor(loop, context, lambda: pytest.fail("connected"), pytest.fail)
+        served, _ = made_certificate()
+        acceptor = TlsAcceptor(loop, served, lambda: pytest.fail("connected"))
         acceptor.connection_made(transport)
         assert transport.aborted
 

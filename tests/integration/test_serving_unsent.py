@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from cloudcore.serving.body import Receive, Scope, Send
-from cloudcore.serving.kept import EXTENSION as KEEP
-from cloudcore.serving.kept import Keep
+from cloudcore.serving.kept_answer import EXTENSION as KEEP
+from cloudcore.serving.kept_answer import Keep
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.unsent import CUT, Unsent
 from tests.integration.serving_app import (

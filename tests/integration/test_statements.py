@@ -52,6 +52,13 @@ SORTED: Final = {
     "registry.metadata.tags.history._ADD_DELETIONS",
 }
 
+ON_POSTGRESQL: Final = {
+    # SQLite has no statements that make several changes (`Connection.joins_changes`).
+    f"registry.metadata.blobs.new_blobs.{kind}{session}"
+    for kind in ("_PLAIN", "_SEALED")
+    for session in ("", "_UNWRITTEN", "_ROW")
+}
+
 
 def statements() -> Iterator[tuple[str, Statement]]:
     """Return every statement of the metadata package with its name."""
@@ -70,7 +77,7 @@ def test_the_statements_are_found() -> None:
     assert len(STATEMENTS) > 200
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
+@pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - ON_POSTGRESQL))
 def test_no_statement_reads_a_whole_table(sqlite_database: str, name: str) -> None:
     path = sqlite_database.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path)) as connection:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.db.sqlite import SqliteConnection
+from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
 from registry.metadata.blobs.damage import ABSENT, mark
 from registry.metadata.blobs.objects import linked_object

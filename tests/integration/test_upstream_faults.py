@@ -75,9 +75,9 @@ def always(answer: Answer) -> Made:
 
 def longer(_asked: Asked, answer: Answer) -> Answer:
     body = truth(answer)
-    return Answer(
-        answer.status, {**answer.headers, "Content-Length": str(len(body))}, (body, b"more")
-    )
+    headers = {**answer.headers, "Content-Length": str(len(body))}
+    # At once: what comes after the next request was sent would be taken for its answer.
+    return Answer(answer.status, headers, (body + b"more",))
 
 
 def held(_asked: Asked, answer: Answer) -> Answer:

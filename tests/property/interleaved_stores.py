@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Concatenate
 
 from cloudcore.db.base import Connection, P, Row, T
-from cloudcore.db.sqlite import SqliteConnection
+from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import (
     BlobStore,
@@ -114,6 +114,10 @@ class _SteppingConnection:
     def __init__(self, connection: Connection, database: OneConnection) -> None:
         self._connection = connection
         self._database = database
+
+    @property
+    def joins_changes(self) -> bool:
+        return self._connection.joins_changes
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         self._database.step("read")
@@ -323,7 +327,7 @@ class InterleavedStaged(Staged):
         self._step("flush")
         return self._staged.flush()
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Commit."""
         self._step("commit")
         return self._staged.commit(expected)

@@ -35,7 +35,7 @@ from registry.services.blobs.upload_sessions import Session, get_session
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
 from registry.services.images.pulls import PullLog
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.inprocess import PROVIDERS, START
 from tests.property.interleaved_stores import OneConnection, SteppedStore
 from tests.property.interleaving import Died, Interleaving, drive

@@ -190,14 +190,19 @@ class StatementDatabase:
         while True:
             self.step(f"begin {name}")
             try:
-                with session.raw.transaction():
-                    result = session.run(
-                        lambda tx: change(_SteppingConnection(tx, self), *args, **kwargs)
-                    )
-                    self.step(f"commit {name}")
-            except DeadlockDetected:
+                result = session.run(
+                    lambda tx: change(_SteppingConnection(tx, self), *args, **kwargs)
+                )
+                self.step(f"commit {name}")
+            except BaseException as error:
+                if session.is_begun:
+                    session.command(b"ROLLBACK")
+                if not isinstance(error, DeadlockDetected):
+                    raise
                 self.deadlocks += 1
                 continue
+            if session.is_begun:
+                session.command(b"COMMIT")
             self.step(f"after {name}")
             return result
 
@@ -241,6 +246,10 @@ class _SteppingConnection:
     def __init__(self, connection: Connection, database: StatementDatabase) -> None:
         self._connection = connection
         self._database = database
+
+    @property
+    def joins_changes(self) -> bool:
+        return self._connection.joins_changes
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         return self._step(self._connection.row, statement, parameters)

@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from registry.setting_groups import Limits
 from tests.property.collector_runs import SEED, run
 from tests.property.collector_world import Yard
 from tests.property.interleaving import no_other_threads
@@ -21,6 +22,7 @@ from tests.soak import time_limit, times
 
 RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", times(30)))
 WAITS: Final = "waits for a lock"
+AT_ONCE: Final = "WITH place AS"
 ENOUGH: Final = 30
 """Of so many it can be told whether they were a test."""
 
@@ -45,3 +47,15 @@ def test_no_order_of_statements_loses_or_leaks_anything(database: StatementDatab
     if RUNS >= ENOUGH:
         assert waits > RUNS // 2, "they hardly met"
         assert all(yard.tally[what] for what in ("pushed", "swept")), yard.tally
+
+
+def test_small_blobs_that_are_written_at_once_are_neither_lost_nor_leaked(
+    database: StatementDatabase,
+) -> None:
+    yard = Yard(database, limits=Limits())
+    at_once = 0
+    for seed in range(SEED, SEED + RUNS // 2):
+        run(yard, seed)
+        at_once += sum(AT_ONCE in step for step in yard.interleaving.trace)
+    assert yard.tally["inline"] > 0
+    assert at_once > 0

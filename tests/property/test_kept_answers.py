@@ -33,7 +33,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.images.restoration import restore_repository
 from registry.services.repositories.details import delete_repository
-from registry.settings import Limits
+from registry.setting_groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client

@@ -21,8 +21,8 @@ from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.queue import chores
-from cloudcore.queue.family import QueueNeeds
 from cloudcore.queue.messages import Leased
+from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.services import Redrive
 from cloudcore.queue.tables import queue_messages, queues
 from tests.inprocess import ManualClock

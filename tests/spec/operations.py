@@ -223,12 +223,38 @@ NETWORK: Final = """
 PATCH  /v1/egress-only-gateways/{egress_only_gateway_id}  UpdateEgressOnlyGateway  200 later
 """
 STORAGE: Final = """
-POST   /v1/buckets/{bucket}/multipart-uploads       PutObject                 201 key later
-GET    /v1/buckets/{bucket}/objects/{key}           GetObject                 200 later
-DELETE /v1/buckets/{bucket}/cors                    PutBucketCORS             204 later
+POST   /v1/buckets                                  CreateBucket              201 key
+GET    /v1/buckets                                  ListBuckets               200
+GET    /v1/buckets/{bucket}                         GetBucket                 200
+PATCH  /v1/buckets/{bucket}                         UpdateBucket              200
+DELETE /v1/buckets/{bucket}                         DeleteBucket              204
+GET    /v1/buckets/{bucket}/cors                    GetBucketCORS             200
+PUT    /v1/buckets/{bucket}/cors                    PutBucketCORS             200
+DELETE /v1/buckets/{bucket}/cors                    PutBucketCORS             204
+GET    /v1/buckets/{bucket}/objects                 ListObjects               200
+GET    /v1/buckets/{bucket}/objects/{key}           GetObject                 200,206,304
+PUT    /v1/buckets/{bucket}/objects/{key}           PutObject                 200
+DELETE /v1/buckets/{bucket}/objects/{key}           DeleteObject              204
+POST   /v1/buckets/{bucket}/multipart-uploads       PutObject                 201 key
+GET    /v1/buckets/{bucket}/multipart-uploads       ListMultipartUploads      200
+GET    /v1/buckets/{bucket}/multipart-uploads/{upload_id}  ListParts          200
+DELETE /v1/buckets/{bucket}/multipart-uploads/{upload_id}  AbortMultipartUpload  204
+GET    /v1/buckets/{bucket}/multipart-uploads/{upload_id}/parts  ListParts    200
+PUT    /v1/buckets/{bucket}/multipart-uploads/{upload_id}/parts/{part_number}  PutObject  200
+POST   /v1/buckets/{bucket}/multipart-uploads/{upload_id}/complete  PutObject  200
 """
 CERTIFICATE: Final = """
-POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key later
+POST   /v1/certificates                             CreateCertificate         202 key
+POST   /v1/certificates/upload                      UploadCertificate         201 key
+GET    /v1/certificates                             ListCertificates          200
+GET    /v1/certificates/{certificate_id}            GetCertificate            200
+PATCH  /v1/certificates/{certificate_id}            UpdateCertificate         200
+DELETE /v1/certificates/{certificate_id}            DeleteCertificate         204
+POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key
+POST   /v1/certificates/{certificate_id}/challenges/recheck  RecheckChallenges  202 key
+GET    /v1/certificate-authorities/root             -                         200 public
+GET    /v1/certificate-authorities/{authority_id}/certificate  -              200 public
+GET    /v1/certificate-authorities/{authority_id}/revocation-list  -          200 public
 """
 LOADBALANCER: Final = """
 DELETE /v1/load-balancers/{id}                      DeleteLoadBalancer        202 later

@@ -47,7 +47,7 @@ def test_equal_rates_can_be_drawn() -> None:
 def test_a_table_compares_rates_and_costs() -> None:
     document = result(GET=(1000, 100), **{"GET beside 100 commits/s": (500, 100)})
     *_, line = goals.table_of_reads(document)
-    assert line == "| `GET` | 1,000 | 100 | 10.0 | 1,000 | 2,000 (2.00) | - (-) | - (-) |"
+    assert line == "| `GET` | 1,000 | 100 | 10.0 | 1,000 | 2,000 (2.00) | - (-) | - (-) | - (-) |"
 
 
 def test_a_part_is_replaced_between_its_marks() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.authority import (
@@ -158,6 +161,7 @@ def test_c6_domains_are_lower_case_and_each_once() -> None:
     [
         *("", "localhost", "a.*.example.com", "*.*.example.com", "w*.example.com", "*.com", "*"),
         *("-a.example.com", "a-.example.com", "a_b.example.com", "127.0.0.1", "[::1]", "bücher.de"),
+        "ban\N{KELVIN SIGN}.example.com",
         *("a..example.com", f"{'a' * 64}.example.com", ".".join(["a" * 50] * 6), "a.example.com\n"),
     ],
 )
@@ -172,3 +176,96 @@ def test_c6_at_most_100_domains() -> None:
     for count in ([], domains):
         with pytest.raises(InvalidInput, match="1 to 100 domains"):
             check_domains(count)
+
+
+def test_a_revocation_list_holds_for_clients_whose_clocks_are_a_little_behind(
+    issuing: Signer,
+) -> None:
+    revoked = [Revoked(serial, NOW) for serial in range(1, 4)]
+    found = x509.load_der_x509_crl(revocation_list(issuing, revoked, 2, NOW))
+    assert [each.serial_number for each in found] == [1, 2, 3]
+    assert found.is_signature_valid(issuing.key.public_key())
+    assert found.last_update_utc == issuing.certificate.not_valid_before_utc
+
+
+@pytest.mark.parametrize(
+    ("primes", "words"),
+    [
+        ((3, 5), "not the key of"),
+        ((2**2203 - 1, 2**2281 - 1), "not the key of"),
+        (None, "no private"),
+    ],
+)
+def test_c5_what_an_upload_says_is_its_key_is_checked_only_if_it_is_small(
+    issuing: Signer, primes: tuple[int, int] | None, words: str
+) -> None:
+    """To see whether numbers are primes can stop a worker for minutes."""
+    key = rsa.generate_private_key(65537, 2048)
+    leaf = pem(issue(issuing, DOMAINS, key.public_key(), PLACES, NOW))
+    modulus = primes[0] * primes[1] if primes else key.public_key().public_numbers().n
+    numbers = [0, modulus, 65537, 7, *(primes or (3, 5)), 1, 1, 1]
+    with pytest.raises(InvalidInput, match=words):
+        check_upload(leaf, "", rsa_pem(numbers), NOW)
+    with pytest.raises(InvalidInput, match="longer than 4096"):
+        check_upload(leaf, "", rsa_pem([0, *[2**44497 - 1] * 2, 3, 3, 3, 1, 1, 1]), NOW)
+
+
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_c5_a_key_of_another_kind_is_refused(issuing: Signer) -> None:
+    """OpenSSL cannot say what is wrong with this one, of Diffie-Hellman in a large group."""
+    leaf, _ = made(issuing)
+    group = der(
+        0x30, der(0x06, bytes.fromhex("2a864886f70d010301")), der(0x30, *integers(2**11213 - 1, 2))
+    )
+    key = der(0x30, *integers(0), group, der(0x04, *integers(3)))
+    with pytest.raises(InvalidInput, match="no private key"):
+        check_upload(pem(leaf), "", armored("PRIVATE KEY", key), NOW)
+
+
+def rsa_pem(numbers: list[int]) -> str:
+    """Return a key of PKCS #1, whatever its numbers are."""
+    return armored("RSA PRIVATE KEY", der(0x30, *integers(*numbers)))
+
+
+def armored(kind: str, content: bytes) -> str:
+    body = base64.encodebytes(content).decode()
+    return f"-----BEGIN {kind}-----\n{body}-----END {kind}-----\n"
+
+
+def integers(*numbers: int) -> list[bytes]:
+    return [der(0x02, each.to_bytes(each.bit_length() // 8 + 1)) for each in numbers]
+
+
+def der(tag: int, *parts: bytes) -> bytes:
+    content = b"".join(parts)
+    size = len(content).to_bytes(2)
+    return (
+        bytes([tag, 0x82]) + size + content
+        if len(content) > 127
+        else bytes([tag, size[1]]) + content
+    )
+
+
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_c5_an_upload_of_which_any_byte_is_another_is_refused_or_taken_and_never_an_error(
+    issuing: Signer,
+) -> None:
+    leaf, key = made(issuing)
+    chance = random.Random(7)
+    parts = [leaf.public_bytes(Encoding.DER), issuing.certificate.public_bytes(Encoding.DER)]
+    taken = 0
+    for number in range(3000):
+        texts = []
+        for index, der in enumerate(parts):
+            changed = bytearray(der)
+            if number % 2 == index:
+                for _ in range(chance.randint(1, 3)):
+                    changed[chance.randrange(len(changed))] = chance.randrange(256)
+            body = base64.encodebytes(bytes(changed)).decode()
+            texts.append(f"-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
+        try:
+            check_upload(texts[0], texts[1], key, NOW)
+        except InvalidInput:
+            continue
+        taken += 1
+    assert taken < 1500  # those of the leaf are not: its issuer has not signed them

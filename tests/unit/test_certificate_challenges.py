@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloudcore.certificate.challenges import challenges_of, renewal_at, values_by_record
+from cloudcore.certificate.grants import Grants, parse_grants
 
 ID = "0189a000-0000-7000-8000-00000000000a"
 DOMAINS = ("example.com", "*.example.com", "www.cust.example", "shop.ours.example")
@@ -12,22 +13,40 @@ def test_c2_names_end_in_a_dot_and_each_domain_has_one_challenge() -> None:
     made = challenges_of(ID, DOMAINS, "cloud.example.net", (), 7)
     assert [each.domain for each in made] == list(DOMAINS)
     assert made[2].cname_record_name == "_acme-challenge.www.cust.example."
-    assert {each.expected_cname for each in made} == {f"{ID}.acme.cloud.example.net."}
+    targets = [each.expected_cname.removesuffix(f".{ID}.acme.cloud.example.net.") for each in made]
+    assert targets == ["1", "1", "2", "3"]
 
 
 def test_c2_wildcard_and_apex_share_a_record_that_has_two_values_at_once() -> None:
     made = challenges_of(ID, DOMAINS[:2], "cloud.example.net", (), 7)
     assert made[0].cname_record_name == made[1].cname_record_name == "_acme-challenge.example.com."
     values = values_by_record(made, ("one", "two"))
-    assert values == {f"{ID}.acme.cloud.example.net.": ("one", "two")}
+    assert values == {f"1.{ID}.acme.cloud.example.net.": ("one", "two")}
 
 
 def test_c3_a_domain_in_a_zone_of_ours_is_verified_without_its_owner() -> None:
-    made = challenges_of(ID, DOMAINS, "cloud.example.net", ("ours.example",), 7)
+    made = challenges_of(ID, DOMAINS, "cloud.example.net", ("shop.ours.example",), 7)
     assert [each.our_dns for each in made] == [False, False, False, True]
     assert [each.verified_at for each in made] == [None, None, None, 7]
-    (alike,) = challenges_of(ID, ("notours.example",), "cloud.example.net", ("ours.example",), 7)
-    assert not alike.our_dns
+    wild = challenges_of(ID, DOMAINS[:2], "cloud.example.net", ("example.com",), 7)
+    assert [each.our_dns for each in wild] == [True, False]
+
+
+def test_the_nearest_grant_decides_and_a_wildcard_is_not_of_what_others_have_alone() -> None:
+    entries = ("corp.example=*", "shop.corp.example=shop", "a.b.corp.example=x", "all.example=*")
+    grants = Grants(parse_grants((*entries, "dev.all.example=acme", "dev.all.example=shop")))
+
+    def allowed(handle: str, *domains: str) -> list[bool]:
+        return [grants.allow(each, "id", handle) for each in domains]
+
+    names = ("corp.example", "www.corp.example", "notcorp.example", "x.shop.corp.example")
+    assert allowed("acme", *names) == [True, True, False, False]
+    assert allowed("shop", *names) == [True, True, False, True]
+    wild = ("*.corp.example", "*.b.corp.example", "*.c.corp.example", "*.all.example")
+    assert allowed("acme", *wild) == [False, False, True, True]
+    assert allowed("shop", *wild) == [True, False, True, True]
+    assert allowed("id", "*.shop.corp.example") == [False]
+    assert allowed("other", "*.all.example", "dev.all.example") == [False, False]
 
 
 def test_c3_verified_at_is_set_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 
@@ -27,3 +28,19 @@ def test_an_id_is_of_now() -> None:
 
 def test_ids_of_one_moment_differ() -> None:
     assert len({uuid7(0) for _ in range(1000)}) == 1000
+
+
+def test_a_forked_process_makes_other_ids_than_its_parent() -> None:
+    uuid7(0)  # the parent has random bytes for the next ones
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, "".join(uuid7(0) for _ in range(300)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as made:
+        ids = made.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    of_child = {ids[at : at + 36] for at in range(0, len(ids), 36)}
+    assert len(of_child) == 300
+    assert not of_child & {uuid7(0) for _ in range(300)}

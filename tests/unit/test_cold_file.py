@@ -6,6 +6,8 @@ import ctypes
 import errno
 import mmap
 import os
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -23,10 +25,12 @@ DATA: Final = os.urandom(MIB) * 5 + b"a rest"
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "object"
-    path.write_bytes(DATA)
-    return path
+def file() -> Iterator[Path]:
+    """Return a file on a disk: what is in /tmp may be in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="entrepot-") as folder:
+        path = Path(folder) / "object"
+        path.write_bytes(DATA)
+        yield path
 
 
 def opened(file: Path) -> ColdFile:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from registry.services.storage_usage import StorageUsage
-from registry.settings import Settings, SettingsError
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from tests.live import ROOT
 
 
@@ -29,6 +31,6 @@ def test_the_saving_is_of_what_images_need(
 def test_the_switch_is_on_or_off() -> None:
     assert Settings(data=ROOT).compression == "on"
     environ = {"ENTREPOT_COMPRESSION": "off"}
-    assert Settings.from_env(environ, Settings(data=ROOT)).compression == "off"
+    assert from_environment(environ, Settings(data=ROOT)).compression == "off"
     with pytest.raises(SettingsError, match="on or off"):
-        Settings.from_env({"ENTREPOT_COMPRESSION": "zstd"}, Settings(data=ROOT))
+        from_environment({"ENTREPOT_COMPRESSION": "zstd"}, Settings(data=ROOT))

@@ -11,9 +11,11 @@ from typing import Final
 import pytest
 
 from registry.cli.main import main, make_parser
-from registry.cli.server_commands import settings_of
+from registry.cli.server_options import settings_of
 from registry.config_file import read_config
-from registry.settings import NAMES, Settings, SettingsError, with_values
+from registry.setting_names import NAMES, from_environment, with_values
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from tests.databases import ROOT
 
 EXAMPLE: Final = ROOT / "deploy" / "entrepot.toml"
@@ -93,7 +95,7 @@ def test_a_file_that_is_not_there_is_told(
 
 def test_an_unknown_variable_is_refused_with_the_nearest() -> None:
     with pytest.raises(SettingsError, match="ENTREPOT_PROT is not a setting; did you mean"):
-        Settings.from_env({"ENTREPOT_PROT": "1"}, Settings(data=Path()))
+        from_environment({"ENTREPOT_PROT": "1"}, Settings(data=Path()))
 
 
 def test_config_show_prints_a_file_that_says_where_each_value_comes_from(
@@ -176,13 +178,13 @@ def test_an_address_of_metrics_may_be_one_of_ipv6() -> None:
 
 def test_the_example_has_every_setting_once_with_its_default(config: Path) -> None:
     text = EXAMPLE.read_text()
-    named = re.findall(r"^#?([a-z_]+) = ", text, re.MULTILINE)
+    named = re.findall(r"^#?([a-z0-9_]+) = ", text, re.MULTILINE)
     assert sorted(named) == sorted(NAMES)
     given = read_config(EXAMPLE)
     assert set(given) == {"public_url", "trusted_proxies", "data", "metrics"}
-    config.write_text(re.sub(r"^#([a-z_]+ = )", r"\1", text, flags=re.MULTILINE))
+    config.write_text(re.sub(r"^#([a-z0-9_]+ = )", r"\1", text, flags=re.MULTILINE))
     everything = read_config(config)
     plain = Settings(data=Path("x"))
     assert with_values(plain, everything) == with_values(plain, given)
     for line in text.splitlines():
-        assert re.fullmatch(r"|# .*|#|#?[a-z_]+ = .*", line), line
+        assert re.fullmatch(r"|# .*|#|#?[a-z0-9_]+ = .*", line), line

@@ -22,7 +22,7 @@ from registry.console.cookies import CookieJar
 from registry.console.drawing import WIDTH, bar, layer_shares
 from registry.console.page_request import ConsoleSettings
 from registry.console.pages.contents import layers_of
-from registry.console.pages.event_rules import ALL, EVENT_TYPES, chosen_types
+from registry.console.pages.event_rules import FAMILIES, chosen_types
 from registry.console.pages.index_deletion import REASONS
 from registry.console.pages.referrers import kind_of
 from registry.console.pages.settings import complaint_of
@@ -30,8 +30,8 @@ from registry.console.pages.sign_in import own_page
 from registry.console.paths import HOME, ROLES, SIGNED_OUT
 from registry.console.rendering import short_digest, size_of, span, template_engine, who
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.families import FAMILIES as INSTALLED
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
-from registry.services import event_rules
 from registry.services.images import index_deletion
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
@@ -419,12 +419,12 @@ def test_each_reason_to_stay_has_words() -> None:
 
 
 def test_each_type_of_event_can_be_chosen() -> None:
-    assert set(EVENT_TYPES) == set(event_rules.EVENT_TYPES)
-    event_rules.check_rule([ALL, *EVENT_TYPES], "")
-    assert chosen_types({"csrf": "x", "topic": "registry.tag.moved", **EVENT_TYPES}) == [
-        *EVENT_TYPES
-    ]
-    assert chosen_types({ALL: "on", **EVENT_TYPES}) == [ALL]
+    offered = {every: set(types) for every, (_, types) in FAMILIES.items()}
+    told = {f"{each.name}.*": set(each.events) for each in INSTALLED if each.events}
+    assert offered == told
+    each = {name: "on" for types in told.values() for name in types}
+    assert set(chosen_types({"csrf": "x", "topic": "registry.tag.moved", **each})) == set(each)
+    assert set(chosen_types(each | {"storage.*": "on"})) == {"storage.*", *each} - told["storage.*"]
     assert chosen_types({"registry.else": "on"}) == []
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from registry.cli.main import main, make_parser
+from registry.setting_names import from_environment
 from registry.settings import Settings
 from tests.databases import ROOT
 
@@ -77,7 +78,7 @@ def test_compose_gives_settings_that_there_are() -> None:
         name: re.sub(r"\$\{REGISTRY_HOST\S*.*\}", "registry.example.com", value)
         for name, value in entrepot["environment"].items()
     }
-    settings = Settings.from_env(image_environment() | given, Settings(data=Path("x")))
+    settings = from_environment(image_environment() | given, Settings(data=Path("x")))
     settings.check_has_url()
     assert settings.url == "https://registry.example.com"
     (subnet,) = document["networks"]["inside"]["ipam"]["config"]

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.certificate.rules import EVENTS
 from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
-from cloudcore.notifications.topics import PUBLISHED
+from cloudcore.kms.deletion import ACTION as KEY_DELETED
+from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
+from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import DEV_FAMILIES, FAMILIES
 from registry.services.access import PERMISSIONS
 from registry.services.event_rules import EVENT_TYPES
@@ -68,8 +71,14 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 
 
 def test_events_and_quotas_are_those_of_the_code() -> None:
-    told = {event for family in FAMILIES for event in family.events}
-    assert told == {*EVENT_TYPES, PUBLISHED}
+    told = {event for family in FAMILIES for event in family.other_events}
+    assert told == {*EVENT_TYPES, *EVENTS, OBJECT_CREATED, OBJECT_DELETED}
+    page = (SOURCES.parent / "docs" / "events.md").read_text()
+    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) == {
+        event for family in FAMILIES for event in family.events
+    }
+    changes = {action for family in FAMILIES for action in family.told_changes}
+    assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
     counted = set(named(r'quota="(\w+)"'))
     assert {quota for family in FAMILIES for quota in family.quotas} == counted
 

@@ -36,7 +36,7 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
     install = cast(
         "FuzzedInstall", type("Install", (), {"url": "http://a", "bearers": {}, "cookie": ""})
     )
-    cases = Cases(operation, Known({}, lambda _: None))
+    cases = Cases(operation, Known({}, lambda _: None, {}))
     seen = set()
 
     @given(st.data())

@@ -10,11 +10,13 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Unauthenticated
+from cloudcore.identity import verified_tokens
 from cloudcore.identity.tokens import (
     API,
     AccessTokens,
     clamp_duration,
 )
+from cloudcore.identity.verified_tokens import VerifiedTokens
 from registry.services.bearers import BEARERS, BearerSigner
 from tests.unit.identity_forgeries import (
     ISSUER,
@@ -179,3 +181,33 @@ def test_a_bearer_is_good_five_seconds_before_its_time() -> None:
 def test_a_duration_is_brought_inside(asked: int | None, given: int) -> None:
     """900 to 43,200 seconds, and an hour unless said."""
     assert clamp_duration(asked) == given
+
+
+def test_a_token_that_was_verified_is_refused_without_its_key_or_after_its_end() -> None:
+    clock, keys = Time(), FixedKeys()
+    tokens = AccessTokens(keys, ISSUER, clock)
+    token = tokens.issue(SUBJECT, JTI, (NOW + 900) * MICROSECONDS, access_key_id="AK")
+    head, claims, signature = token.split(".")
+    assert tokens.verify(token) == tokens.verify(token)
+    for other in (f"{head}.{claims}A.{signature}", f"{head}.{claims}.{'A' * len(signature)}"):
+        with pytest.raises(Unauthenticated):
+            tokens.verify(other)
+    clock.now = (NOW + 900) * MICROSECONDS
+    with pytest.raises(Unauthenticated, match="expired"):
+        tokens.verify(token)
+    clock.now = NOW * MICROSECONDS
+    assert tokens.verify(token).jti == JTI
+    keys.by_audience[API] = FixedKeys().by_audience[API]
+    with pytest.raises(Unauthenticated):
+        tokens.verify(token)
+
+
+def test_only_so_many_verified_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verified_tokens, "MOST", 3)
+    tokens = VerifiedTokens(lambda kid: KEYS.find(API, kid))
+    made = [
+        access_tokens().issue(SUBJECT, JTI, (NOW + 900 + each) * MICROSECONDS) for each in range(5)
+    ]
+    payloads = [tokens.payload(each) for each in made]
+    assert len(tokens._known) == 3
+    assert [tokens.payload(each) for each in made] == payloads

@@ -9,10 +9,12 @@ from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.routes import HTTPRoute
 
 from cloudcore.web.app import ControlPlane, Needs, Routes, family_routes
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.route_spec import RouteError
+from cloudcore.web.routers import router_of
 from tests.things import Weather
 
 
@@ -98,6 +100,19 @@ def route_of(path: str) -> HTTPRouteHandler:
 @get("/v1/forecast", opt={"action": None, "public": True})
 async def forecast(needs: Needs[Weather]) -> Weather:
     return needs
+
+
+def test_handlers_share_one_answer_to_options_and_do_not_keep_their_router() -> None:
+    declared = [route_of("/v1/rain"), route_of("/v1/snow")]
+    paths = [path for path in router_of(declared).routes if isinstance(path, HTTPRoute)]
+    handlers = [handler for path in paths for handler in path.route_handlers]
+    options = {id(handler) for handler in handlers if handler.http_methods == {"OPTIONS"}}
+    assert (len(paths), len(handlers), len(options)) == (2, 4, 1)
+    assert [each.owner for each in declared] == [None, None]
+
+
+def test_a_family_without_routes_takes_no_path() -> None:
+    assert router_of([]).routes == []
 
 
 def test_a_family_without_its_dependencies_keeps_the_server_from_starting() -> None:

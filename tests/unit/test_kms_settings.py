@@ -8,7 +8,9 @@ import pytest
 
 from cloudcore.keyring import Keyring
 from registry.served import key_providers
-from registry.settings import Settings, SettingsError
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 DEFAULTS = Settings(data=Path("here"))
 KEYRING = Keyring(bytes(32))
@@ -17,7 +19,7 @@ ARN = "arn:aws:kms:eu-central-1:123456789012:key/0198"
 
 def providers_of(**variables: str) -> str:
     environ = {f"ENTREPOT_KMS_{name}": value for name, value in variables.items()}
-    return key_providers(Settings.from_env(environ, DEFAULTS), KEYRING).current.name
+    return key_providers(from_environment(environ, DEFAULTS), KEYRING).current.name
 
 
 def test_the_setting_says_who_wraps_what_is_new() -> None:

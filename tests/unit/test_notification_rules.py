@@ -1,4 +1,4 @@
-"""Rules of notifications that need no database: retries, filters, addresses, turns, tokens."""
+"""Rules of notifications that need no database: retries, filters, addresses, tokens."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import pytest
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.delivery_policy import Retries, merged
-from cloudcore.notifications.endpoint_turns import (
-    MOST_OF_ACCOUNT,
-    MOST_OF_ORIGIN,
-    EndpointTurns,
-)
 from cloudcore.notifications.rules import mailbox, matches
 from cloudcore.notifications.signing import read_unsubscribe_token, unsubscribe_token
 from cloudcore.notifications.webhooks import _retry_after
@@ -70,31 +65,6 @@ def test_addresses_have_their_domain_in_lower_case() -> None:
     ):
         with pytest.raises(InvalidInput):
             mailbox(wrong)
-
-
-def test_a_slow_origin_and_an_account_with_slow_ones_leave_slots_to_others() -> None:
-    now = [0.0]
-    turns = EndpointTurns(lambda: now[0])
-    held = [turns.take("slow", ONE) for _ in range(MOST_OF_ORIGIN)]
-    assert all(turn.__enter__() for turn in held)
-    with turns.take("slow", ONE) as is_ours:
-        assert is_ours  # nobody is slow yet
-    now[0] = 2
-    with turns.take("slow", TWO) as is_ours:
-        assert not is_ours
-    with turns.take("fast", ONE) as is_ours:
-        assert is_ours
-    more = [turns.take(str(number), ONE) for number in range(MOST_OF_ACCOUNT - MOST_OF_ORIGIN)]
-    assert all(turn.__enter__() for turn in more)
-    now[0] = 4
-    with turns.take("fast", ONE) as is_ours:
-        assert not is_ours
-    with turns.take("fast", TWO) as is_ours:
-        assert is_ours
-    for turn in held:
-        turn.__exit__(None, None, None)
-    with turns.take("slow", ONE) as is_ours:
-        assert is_ours
 
 
 def test_tokens_to_unsubscribe_are_those_of_one_subscription() -> None:

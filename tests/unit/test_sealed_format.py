@@ -29,6 +29,7 @@ from registry.blobstore.sealed_format import (
     FrameCipher,
     FrameKind,
     SealBroken,
+    sealed_bytes,
     sealed_size,
     unsealed_size,
 )
@@ -224,6 +225,15 @@ def test_a_frame_opens_only_as_what_it_is_and_where_it_is() -> None:
             opened(cipher, kind, number, found)
     with pytest.raises(SealBroken):
         opened(FrameCipher.new(KEY, OBJECT), FrameKind.WHOLE, 3, frame)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, (1 << 17) - 1, 1 << 17, 1 << 20, (1 << 20) + 1])
+def test_objects_that_are_sealed_at_once_are_those_of_the_format(size: int) -> None:
+    data = content(size)
+    made = sealed_bytes(data, KEY, OBJECT)
+    assert len(made) == sealed_size(size)
+    assert read_by_another_program(made, KEY.plaintext, KEY.context, OBJECT) == data
+    assert made != sealed_bytes(data, KEY, OBJECT)
 
 
 def test_no_two_seals_have_the_same_nonce() -> None:

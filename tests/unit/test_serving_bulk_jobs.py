@@ -17,10 +17,12 @@ class SlowJob(BulkJob[str]):
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: BulkPool) -> None:
         super().__init__(loop, pool, ServerLimits(), None)
         self.entered = asyncio.Event()
+        self.thread: threading.Thread | None = None
         self.let_go = threading.Event()
         self.left = False
 
     def advance(self, scratch: Scratch) -> BulkStep:
+        self.thread = threading.current_thread()
         self.loop.call_soon_threadsafe(self.entered.set)
         self.let_go.wait()
         self.left = True
@@ -117,4 +119,30 @@ async def test_who_waited_for_its_client_catches_up_only_so_far() -> None:
     await far.run()
     await waited.run()
     assert waited.turn == 3 * CATCH_UP_BYTES + 1  # behind the last turn, which began at 4
+    pool.close()
+
+
+async def test_threads_that_nobody_needs_end() -> None:
+    pool = BulkPool("test", 3, idle_seconds=0.05)
+    jobs = [SlowJob(asyncio.get_running_loop(), pool) for _ in range(3)]
+    running = [asyncio.create_task(job.run()) for job in jobs]
+    for job in jobs:
+        await job.entered.wait()
+        job.let_go.set()
+    assert await asyncio.gather(*running) == ["done"] * 3
+    for job in jobs:
+        assert job.thread is not None
+        job.thread.join(10)
+        assert not job.thread.is_alive()
+    assert await CountedJob(pool, "another", 1, 1, []).run() == "another"
+    pool.close()
+
+
+async def test_no_job_waits_for_a_thread_that_ends() -> None:
+    pool = BulkPool("test", 2, idle_seconds=0.0002)
+    for number in range(300):
+        names = [f"{number} {each}" for each in range(1 + number % 4)]
+        jobs = [CountedJob(pool, name, 2, 1, []) for name in names]
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*(job.run() for job in jobs)) == names
     pool.close()

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from registry.settings import Limits, Settings, SettingsError
+from registry.setting_groups import Limits
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 DEFAULTS = Settings(data=Path("here"))
 
 
 def test_without_variables_the_defaults_stand() -> None:
-    assert Settings.from_env({"PATH": "/bin", "HOME": "/root"}, DEFAULTS) == DEFAULTS
+    assert from_environment({"PATH": "/bin", "HOME": "/root"}, DEFAULTS) == DEFAULTS
 
 
 def test_every_setting_has_a_variable() -> None:
-    found = Settings.from_env(
+    found = from_environment(
         {
             "ENTREPOT_DATA": "/srv/data",
             "ENTREPOT_DATABASE_URL": "postgresql://db/entrepot",
@@ -29,6 +32,7 @@ def test_every_setting_has_a_variable() -> None:
             "ENTREPOT_TOUCH_AFTER_SECONDS": "3",
             "ENTREPOT_MAX_OPEN_UPLOADS": "4",
             "ENTREPOT_MAX_OPEN_UPLOADS_PER_REPOSITORY": "5",
+            "ENTREPOT_MAX_BUCKET_BYTES": "9",
         },
         DEFAULTS,
     )
@@ -44,6 +48,7 @@ def test_every_setting_has_a_variable() -> None:
             upload_idle_seconds=2,
             touch_after_seconds=3,
             max_open_uploads=4,
+            max_bucket_bytes=9,
             max_open_uploads_per_repository=5,
         ),
     )
@@ -52,14 +57,14 @@ def test_every_setting_has_a_variable() -> None:
 @pytest.mark.parametrize("name", ["ENTREPOT_PROT", "ENTREPOT_", "ENTREPOT_LIMITS"])
 def test_an_unknown_variable_of_ours_is_an_error(name: str) -> None:
     with pytest.raises(SettingsError, match=name):
-        Settings.from_env({name: "1"}, DEFAULTS)
+        from_environment({name: "1"}, DEFAULTS)
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "many", "1_000", "\u0661"])
 @pytest.mark.parametrize("name", ["ENTREPOT_PORT", "ENTREPOT_MAX_BLOB_BYTES"])
 def test_a_number_is_a_number(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=name):
-        Settings.from_env({name: text}, DEFAULTS)
+        from_environment({name: text}, DEFAULTS)
 
 
 def test_everything_lies_in_the_data_folder_unless_said_otherwise() -> None:
@@ -79,9 +84,9 @@ def test_limits_are_counted_in_microseconds() -> None:
 
 def test_founders_are_a_choice_and_nobody_unless_made() -> None:
     assert DEFAULTS.founders == "nobody"
-    assert Settings.from_env({"ENTREPOT_FOUNDERS": "owners"}, DEFAULTS).founders == "owners"
+    assert from_environment({"ENTREPOT_FOUNDERS": "owners"}, DEFAULTS).founders == "owners"
     with pytest.raises(SettingsError, match="founders is one of nobody, owners, anyone"):
-        Settings.from_env({"ENTREPOT_FOUNDERS": "everyone"}, DEFAULTS)
+        from_environment({"ENTREPOT_FOUNDERS": "everyone"}, DEFAULTS)
 
 
 @pytest.mark.parametrize(
@@ -98,4 +103,4 @@ def test_founders_are_a_choice_and_nobody_unless_made() -> None:
 )
 def test_a_number_out_of_range_is_refused_before_anything_starts(name: str, value: int) -> None:
     with pytest.raises(SettingsError, match=rf"{name} is a number from \d+ to \d+, not {value}"):
-        Settings.from_env({f"ENTREPOT_{name.upper()}": str(value)}, DEFAULTS)
+        from_environment({f"ENTREPOT_{name.upper()}": str(value)}, DEFAULTS)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from registry.settings import Settings, SettingsError
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 HERE = Path("here")
 
@@ -33,7 +35,7 @@ def test_one_name_stands_in_tokens_and_references(
 
 
 def test_hosts_are_listed_in_the_environment() -> None:
-    found = Settings.from_env({"ENTREPOT_ALLOWED_HOSTS": "one:5000,[::1]:80, two,"}, Settings(HERE))
+    found = from_environment({"ENTREPOT_ALLOWED_HOSTS": "one:5000,[::1]:80, two,"}, Settings(HERE))
     assert found.hosts == ("one:5000", "[::1]:80", "two")
     assert Settings(HERE).hosts == ()
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from registry.settings import Settings, SettingsError
+from registry.setting_names import from_environment
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 HERE = Path("here")
 
 
 def test_origins_are_listed_in_the_environment() -> None:
     listed = "https://app.example.com, http://localhost:3000,http://[::1]:8080,"
-    found = Settings.from_env({"ENTREPOT_CORS_ORIGINS": listed}, Settings(HERE))
+    found = from_environment({"ENTREPOT_CORS_ORIGINS": listed}, Settings(HERE))
     assert found.origins == (
         *("https://app.example.com", "http://localhost:3000", "http://[::1]:8080"),
     )
@@ -40,7 +42,7 @@ def test_other_ports_are_a_part_of_an_origin(origin: str) -> None:
 
 def test_origins_of_identity_providers_inside_are_listed_too() -> None:
     listed = "http://127.0.0.1:9000, https://sso.internal"
-    found = Settings.from_env({"ENTREPOT_OIDC_INTERNAL_ORIGINS": listed}, Settings(HERE))
+    found = from_environment({"ENTREPOT_OIDC_INTERNAL_ORIGINS": listed}, Settings(HERE))
     assert found.internal_issuers == ("http://127.0.0.1:9000", "https://sso.internal")
     assert Settings(HERE).internal_issuers == ()
     with pytest.raises(SettingsError, match="oidc_internal_origins"):
@@ -49,7 +51,7 @@ def test_origins_of_identity_providers_inside_are_listed_too() -> None:
 
 def test_upstreams_inside_are_origins_and_networks() -> None:
     listed = "http://registry.internal:5000, 10.20.0.0/16,fd00:5::/32,https://hub.internal"
-    found = Settings.from_env({"ENTREPOT_UPSTREAM_ALLOWED": listed}, Settings(HERE))
+    found = from_environment({"ENTREPOT_UPSTREAM_ALLOWED": listed}, Settings(HERE))
     allowed = found.allowed_upstreams
     assert allowed.origins == ("http://registry.internal:5000", "https://hub.internal")
     assert [str(network) for network in allowed.networks] == ["10.20.0.0/16", "fd00:5::/32"]

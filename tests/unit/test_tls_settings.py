@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from registry.settings import Settings, SettingsError, with_values
+from registry.cli.dev import run_dev
+from registry.setting_names import with_values
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 TLS = {"tls_certificate": "cert.pem", "tls_key": "key.pem"}
 
@@ -18,10 +21,10 @@ def made(**values: str) -> Settings:
 
 def test_a_certificate_makes_urls_https() -> None:
     assert made().url == "http://127.0.0.1:5000"
-    assert made().tls is None
+    assert made().tls_files is None
     settings = made(**TLS)
     assert settings.url == "https://127.0.0.1:5000"
-    assert settings.tls == (Path("cert.pem"), Path("key.pem"))
+    assert settings.tls_files == (Path("cert.pem"), Path("key.pem"))
     named = made(allowed_hosts="registry.example.com", **TLS)
     assert named.url == "https://registry.example.com"
     assert named.pull_host == "registry.example.com"
@@ -38,3 +41,27 @@ def test_a_plain_public_url_is_refused_with_tls() -> None:
     with pytest.raises(SettingsError, match=r"set https://registry\.example\.com"):
         made(public_url="http://registry.example.com", **TLS)
     assert made(public_url="https://a.example.com", **TLS).url == "https://a.example.com"
+
+
+def test_a_certificate_of_the_install_is_of_the_names_that_clients_use() -> None:
+    assert made(tls="own").own_names == ("localhost", "127.0.0.1")
+    assert made(tls="own", host="192.0.2.7").own_names == ("192.0.2.7",)
+    named = made(tls="own", public_url="https://a.example.com", allowed_hosts="b:8443,[::1]:80")
+    assert named.own_names == ("a.example.com", "b", "::1")
+    assert named.tls_files is not None
+    assert named.tls_files.key == Path("data").absolute() / "tls-own" / "certificate.pem"
+    with pytest.raises(SettingsError, match=r"set https://a\.example\.com"):
+        made(tls="own", public_url="http://a.example.com")
+    with pytest.raises(SettingsError, match="tls is own or empty"):
+        made(tls="on")
+
+
+def test_files_that_are_named_come_first() -> None:
+    settings = made(tls="own", **TLS)
+    assert settings.own_folder is None
+    assert settings.tls_files == (Path("cert.pem"), Path("key.pem"))
+
+
+def test_a_server_without_sign_in_makes_no_certificate() -> None:
+    with pytest.raises(SettingsError, match="for 'entrepot serve'"):
+        run_dev(made(tls="own"))

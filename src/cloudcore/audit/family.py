@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.audit.needs import AuditNeeds
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
-    from cloudcore.iam.policy import Policy
     from cloudcore.jobs.schedule import Scheduled
-    from cloudcore.web.context import RequestContext
 
 _HOUR: Final = 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditNeeds:
-    """The dependencies of the audit log's routes and timer."""
-
-    database: Database
-    clock: Clock
-    kept_seconds: int
-    """Age at which events are deleted."""
-    membership_policy: Callable[[RequestContext, str], Awaitable[Policy | None]]
-    """Returns what the membership of a person allows on an organization, given its CRN."""
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.audit import routes  # noqa: PLC0415 - the web framework
 
     return routes.HANDLERS

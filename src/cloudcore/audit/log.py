@@ -41,17 +41,29 @@ def record(tx: Connection, event: AuditEvent) -> None:
     rows.add_event(tx, event)
 
 
+def _tell_nobody(_tx: Connection, _event: AuditEvent) -> None:
+    """Do nothing; the default of `tell`."""
+
+
 class AuditLog:
     """The `Auditor` of a process."""
 
-    def __init__(self, database: Database, new_id: Callable[[], str] = uuid7) -> None:
+    def __init__(
+        self,
+        database: Database,
+        new_id: Callable[[], str] = uuid7,
+        tell: Callable[[Connection, AuditEvent], None] = _tell_nobody,
+    ) -> None:
+        """Record in `database`; `tell` is called for what is recorded, in the same transaction."""
         self._database = database
         self._new_id = new_id
+        self._tell = tell
         self._pending: dict[str, _Pending] = {}
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of what it tells."""
         record(tx, event)
+        self._tell(tx, event)
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
         """Count a refusal in memory."""

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.catalog.needs import CatalogNeeds
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
 
     from cloudcore.catalog.routes import Catalogues
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogNeeds:
-    """The catalogue file, and the values of its placeholders."""
-
-    file: Path
-    region: str
-    url: str
-    """Base URL of this install."""
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.catalog import routes  # noqa: PLC0415 - the web framework
 
     return routes.HANDLERS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -75,10 +76,13 @@ def new_issuing(root: Signer, install: str, places: Places, now: int) -> Signer:
 def issue(
     issuing: Signer, domains: Sequence[str], key: PublicKey, places: Places, now: int
 ) -> x509.Certificate:
-    """Return a certificate of a server for `domains`, which are as `check_domains` returns them."""
+    """Return a certificate of a server for `domains`, which are as `check_domains` returns them.
+
+    The server of the install itself may have addresses too.
+    """
     fits = len(domains[0]) <= _MOST_COMMON_NAME
     subject = _name(domains[0]) if fits else x509.Name([])
-    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
+    names = x509.SubjectAlternativeName([_general_name(domain) for domain in domains])
     builder = (
         _started(subject, issuing.certificate.subject, key, now, LEAF_LIFE)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -92,19 +96,19 @@ def issue(
 def revocation_list(issuing: Signer, revoked: Iterable[Revoked], number: int, now: int) -> bytes:
     """Return the list in DER; `number` is higher than that of each list before."""
     begins = _moment(now)
+    entries = [
+        x509.RevokedCertificateBuilder(each.serial, _moment(each.revoked_at)).build()
+        for each in revoked
+    ]
+    # To add them one by one would copy the list as often.
     builder = (
-        x509.CertificateRevocationListBuilder()
+        x509.CertificateRevocationListBuilder(revoked_certificates=entries)
         .issuer_name(issuing.certificate.subject)
-        .last_update(begins)
+        .last_update(begins - BACKDATED)
         .next_update(begins + CRL_LIFE)
         .add_extension(x509.CRLNumber(number), critical=False)
         .add_extension(_issuer_key(issuing), critical=False)
     )
-    for each in revoked:
-        entry = x509.RevokedCertificateBuilder().serial_number(each.serial)
-        builder = builder.add_revoked_certificate(
-            entry.revocation_date(_moment(each.revoked_at)).build()
-        )
     return builder.sign(issuing.key, hashes.SHA384()).public_bytes(Encoding.DER)
 
 
@@ -187,6 +191,13 @@ def _usage(*, signs: bool = False, digital_signature: bool = False) -> x509.KeyU
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _general_name(domain: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(domain))
+    except ValueError:
+        return x509.DNSName(domain)
 
 
 def _name(text: str) -> x509.Name:

@@ -1,7 +1,9 @@
 """How control of a domain is proved: a CNAME that its owner sets once leads to a record of ours.
 
-The owner publishes ``_acme-challenge.<domain>. CNAME <id>.acme.<zone>.``. What an authority wants
-to read there (RFC 8555 §8.4) is then published under our name, at each renewal anew.
+The owner publishes ``_acme-challenge.<domain>. CNAME <number>.<id>.acme.<zone>.``. What an
+authority wants to read there (RFC 8555 §8.4) is then published under our name, at each renewal
+anew. Each domain of a certificate has a name of its own, so that its values fit into a small
+answer; certificates that were requested earlier keep one name for all, ``<id>.acme.<zone>.``.
 """
 
 from __future__ import annotations
@@ -33,10 +35,23 @@ def challenges_of(
 ) -> tuple[Challenge, ...]:
     """Return one challenge for each domain of a new certificate.
 
-    `zone` is the platform's own, where challenges lead to; `hosted` are the zones that it hosts. A
-    wildcard and the domain that it is below share one record.
+    `zone` is the platform's own, where challenges lead to; `hosted` are those of `domains` for
+    which nobody needs to set a record. A wildcard and the domain that it is below share one.
     """
-    return tuple(_challenge(certificate_id, domain, zone, hosted, now) for domain in domains)
+    bases = list(dict.fromkeys(base_of(each) for each in domains))
+    targets = {
+        base: f"{number}.{certificate_id}.acme.{zone}." for number, base in enumerate(bases, 1)
+    }
+    return tuple(
+        Challenge(
+            domain,
+            f"_acme-challenge.{base_of(domain)}.",
+            targets[base_of(domain)],
+            domain in hosted,
+            now if domain in hosted else None,
+        )
+        for domain in domains
+    )
 
 
 def values_by_record(
@@ -57,12 +72,3 @@ def values_by_record(
 def renewal_at(issued_at: int, expires_at: int) -> int:
     """Return when a certificate is renewed: when a third of its life is left."""
     return expires_at - (expires_at - issued_at) // 3
-
-
-def _challenge(
-    certificate_id: str, domain: str, zone: str, hosted: Sequence[str], now: int
-) -> Challenge:
-    base = base_of(domain)
-    ours = any(base == each or base.endswith(f".{each}") for each in hosted)
-    record = f"_acme-challenge.{base}."
-    return Challenge(domain, record, f"{certificate_id}.acme.{zone}.", ours, now if ours else None)

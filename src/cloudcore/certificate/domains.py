@@ -21,7 +21,9 @@ def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
         InvalidInput: there is none, there are too many, or one is no name of a host.
 
     """
-    found = tuple(dict.fromkeys(each.lower().removesuffix(".") for each in domains))
+    # Some characters that are not of ASCII become such in lower case.
+    lowered = (each.lower() if each.isascii() else each for each in domains)
+    found = tuple(dict.fromkeys(each.removesuffix(".") for each in lowered))
     if not 1 <= len(found) <= MOST_DOMAINS:
         raise InvalidInput(
             f"domains: a certificate is for 1 to {MOST_DOMAINS} domains, not {len(found)}",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -47,3 +50,25 @@ def public_der(key: object) -> bytes:
     """Return a public key in DER, to compare it."""
     assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def is_sound(key: rsa.RSAPrivateKey) -> bool:
+    """Return True if the numbers of a key fit each other; its modulus is known to be small."""
+    numbers = key.private_numbers()
+    modulus = numbers.public_numbers.n
+    if numbers.p * numbers.q != modulus or numbers.d >= modulus:
+        return False
+    try:
+        numbers.private_key()
+    except ValueError:
+        return False
+    return True
+
+
+def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
+    """Return a request to sign a certificate for `domains`, in DER."""
+    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(
+        names, critical=False
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)

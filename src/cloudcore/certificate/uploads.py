@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, public_der
+from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, is_sound, public_der
 from cloudcore.errors import InvalidInput
 
 MOST_PEM: Final = 64 * 1024
-"""Characters of each of the three."""
+"""Characters of a certificate or a chain."""
+MOST_KEY_PEM: Final = 4 * 1024
+"""Characters of a key; one of RSA 4096 has 3,300. To read a larger one can take seconds."""
+
+
+_UNREADABLE: Final = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
+"""Raised by parts of certificates that are read only when they are looked at."""
 
 
 class Checked(NamedTuple):
@@ -37,36 +46,57 @@ class Checked(NamedTuple):
         return f"Checked({self.fingerprint})"
 
 
-def check_upload(certificate_pem: str, chain_pem: str, private_key_pem: str, now: int) -> Checked:
+def check_upload(
+    certificate_pem: str,
+    chain_pem: str,
+    private_key_pem: str,
+    now: int,
+    domains: Sequence[str] | None = None,
+) -> Checked:
     """Return what was uploaded, in the form in which it is kept.
 
     Raises:
-        InvalidInput: it is no PEM, the key is not the certificate's, the chain is not in order, it
-            is not valid now, or it names no domain.
+        InvalidInput: it is no PEM, the key is not the certificate's, the chain is not in order, or
+            not of authorities, it or they are not valid now or signed with SHA-1, it names no
+            domain, or not one of `domains`.
 
     """
     certificates = _certificates(certificate_pem, "certificate_pem")
     if len(certificates) != 1:
         raise _refused("certificate_pem", "holds several; put those of its issuers into chain_pem")
     certificate = certificates[0]
-    algorithm = algorithm_of(certificate.public_key())
+    try:
+        algorithm = algorithm_of(certificate.public_key())
+    except _UNREADABLE:
+        algorithm = None
     if algorithm is None:
         raise _refused(
             "certificate_pem", "has a key that is neither P-256, P-384, RSA 2048 or 4096"
         )
     _check_key(private_key_pem, certificate)
     chain = _certificates(chain_pem, "chain_pem") if chain_pem.strip() else []
+    _check_signature(certificate, "certificate_pem", "it")
+    # Of a root nothing is asked: clients look at their own.
+    issuers = [(number, each) for number, each in enumerate(chain, 1) if not _is_root(each)]
+    for number, issuer in issuers:
+        _check_signature(issuer, "chain_pem", f"its number {number}")
     _check_order([certificate, *chain])
     expires_at = microseconds(certificate.not_valid_after_utc)
     issued_at = microseconds(certificate.not_valid_before_utc)
     if not issued_at <= now < expires_at:
         when = "has expired" if now >= expires_at else "is not valid yet"
         raise _refused("certificate_pem", when)
+    for number, issuer in issuers:
+        _check_issuer(issuer, number, now)
+    named = _domains(certificate)
+    for domain in check_domains(domains) if domains is not None else ():
+        if domain not in named:
+            raise _refused("certificate_pem", f"is not for {domain}, but for {', '.join(named)}")
     return Checked(
-        _domains(certificate),
+        named,
         algorithm,
         pem(certificate),
-        "".join(pem(each) for each in chain if each.subject != each.issuer),
+        "".join(pem(each) for _, each in issuers),
         fingerprint(certificate),
         issued_at,
         expires_at,
@@ -79,39 +109,79 @@ def _certificates(text: str, field: str) -> list[x509.Certificate]:
         raise _refused(field, f"is longer than {MOST_PEM} characters")
     try:
         return x509.load_pem_x509_certificates(text.encode())
-    except ValueError:
+    except _UNREADABLE:
         raise _refused(field, "is no certificate in PEM") from None
 
 
 def _check_key(text: str, certificate: x509.Certificate) -> None:
-    if len(text) > MOST_PEM:
-        raise _refused("private_key_pem", f"is longer than {MOST_PEM} characters")
+    if len(text) > MOST_KEY_PEM:
+        raise _refused("private_key_pem", f"is longer than {MOST_KEY_PEM} characters")
     try:
-        key = load_pem_private_key(text.encode(), None)
+        # Not yet whether its numbers are primes: for large ones, that stops the worker for minutes.
+        key = load_pem_private_key(text.encode(), None, unsafe_skip_rsa_key_validation=True)
         own = public_der(key.public_key())
     except TypeError:
         raise _refused("private_key_pem", "is under a password; write it without") from None
-    except (ValueError, AssertionError):
+    except (*_UNREADABLE, AssertionError, InternalError):
         raise _refused("private_key_pem", "is no private key in PEM") from None
     if own != public_der(certificate.public_key()):
         raise _refused("private_key_pem", "is not the key of certificate_pem")
+    if isinstance(key, rsa.RSAPrivateKey) and not is_sound(key):
+        raise _refused("private_key_pem", "is no private key in PEM")
 
 
 def _check_order(certificates: list[x509.Certificate]) -> None:
     for number, (each, issuer) in enumerate(pairwise(certificates), 1):
         try:
             each.verify_directly_issued_by(issuer)
-        except (ValueError, TypeError, InvalidSignature):
+        except (*_UNREADABLE, TypeError, InvalidSignature):
             before = "certificate_pem" if number == 1 else f"number {number - 1} of it"
             raise _refused(
                 "chain_pem", f"is out of order: its number {number} did not issue {before}"
             ) from None
 
 
+def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
+    """Refuse an issuer that clients would refuse."""
+    if (
+        not microseconds(issuer.not_valid_before_utc)
+        <= now
+        < microseconds(issuer.not_valid_after_utc)
+    ):
+        raise _refused("chain_pem", f"has an issuer (number {number}) that is not valid now")
+    try:
+        found = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
+        is_authority = found.value.ca
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_UNREADABLE):
+        is_authority = False
+    if not is_authority:
+        raise _refused("chain_pem", f"has an issuer (number {number}) that is no authority")
+
+
+def _check_signature(certificate: x509.Certificate, field: str, what: str) -> None:
+    try:
+        digest = certificate.signature_hash_algorithm
+    except _UNREADABLE:
+        raise _refused(field, "has a signature of an unknown kind") from None
+    if isinstance(digest, (hashes.SHA1, hashes.MD5)):
+        raise InvalidInput(
+            f"{field}: {what} is signed with {digest.name}, which clients refuse",
+            field=field,
+            reason="invalid",
+        )
+
+
+def _is_root(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.subject == certificate.issuer
+    except _UNREADABLE:
+        raise _refused("chain_pem", "has a certificate whose names cannot be read") from None
+
+
 def _domains(certificate: x509.Certificate) -> tuple[str, ...]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_UNREADABLE):
         raise _refused("certificate_pem", "names no domain (subjectAltName)") from None
     return check_domains(names.value.get_values_for_type(x509.DNSName))
 

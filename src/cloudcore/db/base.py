@@ -22,6 +22,14 @@ Row = tuple[Any, ...]
 class Connection(Protocol):
     """Runs statements in one transaction; parameters are given by name."""
 
+    @property
+    def joins_changes(self) -> bool:
+        """Return True if one statement may make several changes, by ``WITH``.
+
+        So it is on PostgreSQL, where it saves round trips. SQLite cannot, and need not.
+        """
+        ...
+
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
         ...

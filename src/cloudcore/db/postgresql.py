@@ -4,7 +4,8 @@ Readers and writers have separate threads, so a read never waits for a write. Ev
 prepared once per connection. Writes run at READ COMMITTED; the changes lock rows themselves.
 
 Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
-COMMIT was sent are retried on a new connection. If it breaks during COMMIT, the caller gets
+COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
+that is a whole change (`Statement`) and so has neither BEGIN nor COMMIT, the caller gets
 `OutcomeUnknown`.
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
@@ -17,13 +18,13 @@ import asyncio
 import logging
 import queue
 import random
+import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, cast
 
 import psycopg
 from psycopg.errors import (
@@ -48,6 +49,7 @@ PATIENCE_SECONDS = 10.0
 """Seconds after the call in which a query or change may still be started or retried."""
 
 _SESSION = """
+SET default_transaction_isolation = 'read committed';
 SET statement_timeout = '60s';
 SET lock_timeout = '10s';
 SET idle_in_transaction_session_timeout = '60s';
@@ -67,13 +69,30 @@ _refusals = Refusals()
 class PostgresqlConnection:
     """The `Connection` over one psycopg connection."""
 
-    __slots__ = ("_cursor", "_refusal", "is_announced", "raw")
+    __slots__ = (
+        "_begin",
+        "_cursor",
+        "_refusal",
+        "_unasked",
+        "is_announced",
+        "is_begun",
+        "is_whole",
+        "raw",
+    )
+    joins_changes: Final = True
 
     def __init__(self, raw: psycopg.Connection) -> None:
         self.raw = raw
         self._cursor = raw.cursor()
         self._refusal: ConstraintViolated | None = None
+        self._begin: bytes | None = None
+        self._unasked = select.poll()
+        self._unasked.register(raw.pgconn.socket, select.POLLIN)
         self.is_announced = False
+        self.is_begun = False
+        """A transaction was begun, and not ended."""
+        self.is_whole = False
+        """The change was one statement, which is committed."""
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         """Return the first row of a query, or None."""
@@ -85,27 +104,59 @@ class PostgresqlConnection:
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         """Run a statement and return the number of rows changed."""
+        if statement.is_whole and self._begin == _BEGIN and not self.is_whole:
+            return self._execute_whole(statement, parameters)
         return self._run(statement, parameters).rowcount
 
     def announce(self) -> None:
         """Call the listeners once the running change has committed."""
         self.is_announced = True
 
-    def run(self, change: Callable[[Connection], T]) -> T:
-        """Run a whole change; raise a database error that it hid: the transaction is lost."""
+    def run(self, change: Callable[[Connection], T], *, is_relaxed: bool = False) -> T:
+        """Run a whole change; raise a database error that it hid: the transaction is lost.
+
+        The transaction begins with the first statement that needs one; end it by `command`.
+        """
         self._refusal = None
-        self.is_announced = False
+        self.is_announced = self.is_begun = self.is_whole = False
+        self._begin = _BEGIN_RELAXED if is_relaxed else _BEGIN
         result = change(self)
+        self._begin = None
         if self._refusal is not None:
             raise self._refusal
         return result
 
+    def command(self, words: bytes) -> bytes | None:
+        """End the transaction by COMMIT or ROLLBACK; return the database's answer."""
+        self.is_begun = False
+        return _command(self.raw, words)
+
     def _run(self, statement: Statement, parameters: dict[str, object]) -> psycopg.Cursor:
+        if self._begin is not None:
+            if self.is_whole:
+                raise RuntimeError("a statement follows one that was the whole change")
+            _command(self.raw, self._begin)
+            self._begin, self.is_begun = None, True
         try:
             return self._cursor.execute(cast("Any", statement.postgresql), parameters)
         except psycopg.IntegrityError as error:
             self._refusal = ConstraintViolated(error.diag.message_primary)
             raise self._refusal from error
+
+    def _execute_whole(self, statement: Statement, parameters: dict[str, object]) -> int:
+        """Run a statement that is a transaction of its own."""
+        while self._unasked.poll(0):  # if it broke while it was idle, this raises: try it again
+            self.raw.pgconn.consume_input()
+        try:
+            changed = self._cursor.execute(cast("Any", statement.postgresql), parameters).rowcount
+        except psycopg.IntegrityError:
+            return 0
+        except psycopg.OperationalError as error:
+            if self.raw.closed:
+                raise _refusals.unavailable(_UNKNOWN_OUTCOME, error, OutcomeUnknown) from error
+            raise
+        self.is_whole = changed > 0
+        return changed
 
 
 class PostgresqlDatabase:
@@ -258,7 +309,7 @@ class _Threads:
                 pending.result = self._persist(session, pending, give_up_at)
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 pending.error = error
-            self._offer(inbox)  # first, so that whoever calls again gets this session
+            self._offer(inbox)  # before the answer: the caller's next call then gets this session
             answer([pending])
             del accepted, pending  # while idle, keep nothing that the call got and gave
         session.drop()
@@ -303,14 +354,20 @@ class _Session:
         """Run a change in a transaction and commit it."""
         connection = self._connected()
         try:
-            _command(connection.raw, _BEGIN_RELAXED if pending.relaxed else _BEGIN)
-            result = connection.run(pending.call)
+            result = connection.run(pending.call, is_relaxed=pending.relaxed)
+        except OutcomeUnknown:
+            self.drop()
+            self._mark.change()
+            raise
         except BaseException:
-            with suppress(psycopg.Error):
-                _command(connection.raw, b"ROLLBACK")
+            if connection.is_whole:
+                self._mark.change()
+            elif connection.is_begun:
+                self._roll_back(connection)
             raise
         try:
-            self._commit(connection)
+            if connection.is_begun:
+                self._commit(connection)
         finally:
             self._mark.change()  # also if the outcome is unknown, and before the caller is told
         pending.is_announced = connection.is_announced
@@ -335,9 +392,15 @@ class _Session:
             self._connection = PostgresqlConnection(connect(self._url))
         return self._connection
 
+    def _roll_back(self, connection: PostgresqlConnection) -> None:
+        try:
+            connection.command(b"ROLLBACK")
+        except psycopg.Error:
+            self.drop()
+
     def _commit(self, connection: PostgresqlConnection) -> None:
         try:
-            ended = _command(connection.raw, b"COMMIT")
+            ended = connection.command(b"COMMIT")
         except _CONFLICTS:
             raise
         except psycopg.OperationalError as error:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Final
 
 import msgspec
 
 _COMMAND: Final = (sys.executable, "-P", "-c", "from cloudcore.db.sql_writer import main; main()")
+
+LIMIT_SECONDS: Final = 120.0
+"""Most time that an answer, or the end of the child, may take; it takes three on a slow machine."""
 
 
 class _Wanted(msgspec.Struct):
@@ -37,8 +42,11 @@ class SqlWriter:
     def write(self, dialect: str, modules: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the texts of each module, in the order in which it makes its statements.
 
+        Call it on one thread at a time.
+
         Raises:
-            RuntimeError: the child has ended; it has written why on standard error.
+            RuntimeError: the child has ended, and has written why on standard error; or it was
+                killed, as it took more than `LIMIT_SECONDS`.
 
         """
         if self._child is None:
@@ -47,11 +55,15 @@ class SqlWriter:
         assert asked is not None
         assert answers is not None
         try:
-            asked.write(msgspec.json.encode(_Wanted(dialect, list(modules))) + b"\n")
-            asked.flush()
-            return msgspec.json.decode(answers.readline(), type=_Texts)
+            with _limited(self._child):
+                asked.write(msgspec.json.encode(_Wanted(dialect, list(modules))) + b"\n")
+                asked.flush()
+                return msgspec.json.decode(answers.readline(), type=_Texts)
         except (BrokenPipeError, msgspec.DecodeError):
-            raise RuntimeError("the process that writes SQL has ended; see its error") from None
+            raise RuntimeError(
+                "the process that writes SQL has ended; see its error, if it has written one: it"
+                f" is killed if it takes more than {LIMIT_SECONDS:.0f} seconds"
+            ) from None
         finally:
             if self._is_closed:
                 self.close()
@@ -60,8 +72,21 @@ class SqlWriter:
         """Let the child end, and wait for it."""
         self._is_closed = True
         if self._child is not None:
-            self._child.communicate()
+            with _limited(self._child), suppress(BrokenPipeError):
+                self._child.communicate()
             self._child = None
+
+
+@contextmanager
+def _limited(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a child that takes too long, so that nobody waits for it for ever."""
+    timer = threading.Timer(LIMIT_SECONDS, child.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # processes that are forked next have no other thread
 
 
 def _start(*expected: str) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.db.sqlite import SqliteConnection, check_damage, connect
+from cloudcore.db.sqlite_connection import SqliteConnection, check_damage, connect
 
 _PAGES: Final = 2048
 """Pages copied between two calls of `tell`: 8 MiB."""

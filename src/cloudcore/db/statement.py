@@ -9,6 +9,7 @@ statements are made while their modules are imported, not later.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -60,8 +61,15 @@ class Writer(Protocol):
 class Statement:
     """A statement for both databases; parameters are bound by name."""
 
-    def __init__(self, construct: ClauseElement) -> None:
+    def __init__(self, construct: ClauseElement, *, is_whole: bool = False) -> None:
+        """Make a statement; `is_whole`: what it changes is the whole change that runs it.
+
+        So PostgreSQL commits it at once, without BEGIN and COMMIT, if it is the first of its
+        change. It must leave everything as it was if no row is changed by it, as ``execute`` counts
+        them, or if a constraint refuses it, which counts as none. Only then others may follow.
+        """
         self._construct = construct
+        self.is_whole = is_whole
         self.module, self.number = _place()
         _ALL.add(self)
 
@@ -90,6 +98,8 @@ _DIALECTS: Final = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
 _ALL: Final[WeakSet[Statement]] = WeakSet()
 _MADE: Final = Counter[str]()
 _writers: Final[list[Writer]] = []
+_asking: Final = threading.Lock()
+"""A writer answers one thread at a time. A cached property takes a lock too, until Python 3.12."""
 
 
 def _place() -> tuple[str, int]:
@@ -109,12 +119,14 @@ def let_write(writer: Writer) -> None:
 
 def _written(wanted: Statement, dialect: str) -> str:
     """Take the texts of all modules that miss theirs; return that of `wanted`."""
-    missing = [each for each in _ALL if dialect not in vars(each)]
-    modules = sorted({each.module for each in missing if each.module != "__main__"})
-    texts = _writers[0].write(dialect, modules)
-    for each in missing:
-        if len(texts.get(each.module, ())) == _MADE[each.module]:
-            vars(each)[dialect] = texts[each.module][each.number]
+    with _asking:
+        missing = [each for each in tuple(_ALL) if dialect not in vars(each)]
+        if wanted in missing:  # no other thread has just asked
+            modules = sorted({each.module for each in missing if each.module != "__main__"})
+            texts = _writers[0].write(dialect, modules)
+            for each in missing:
+                if len(texts.get(each.module, ())) == _MADE[each.module]:
+                    vars(each)[dialect] = texts[each.module][each.number]
     if dialect not in vars(wanted):
         raise RuntimeError(f"{wanted.module} does not make the same statements each time")
     text: str = vars(wanted)[dialect]

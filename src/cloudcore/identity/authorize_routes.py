@@ -31,7 +31,6 @@ from cloudcore.identity.authorize_page import (
     refusal_page,
     sign_in_page,
 )
-from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.known_browser import COOKIE as KNOWN_BROWSER
 from cloudcore.identity.known_browser import (
     LIFETIME_SECONDS,
@@ -39,6 +38,7 @@ from cloudcore.identity.known_browser import (
     known_browser_cookie,
     read_known_browser,
 )
+from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth_forms import (
     MAX_FORM_BYTES,
     Form,

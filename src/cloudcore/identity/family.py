@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+from cloudcore.identity.needs import IdentityNeeds
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
     from cloudcore.db.deletion import Forget
-    from cloudcore.identity.last_uses import LastUses
-    from cloudcore.identity.oidc.discovery import Discovery
-    from cloudcore.identity.oidc.provider_client import ProviderClient
-    from cloudcore.identity.services.accounts import PrepareAddition
-    from cloudcore.identity.signing_keys import SigningKeys
-    from cloudcore.identity.tokens import AccessTokens
     from cloudcore.web.envelope import ErrorShape
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityNeeds:
-    """The dependencies of identity's routes."""
-
-    tokens: AccessTokens
-    keys: SigningKeys
-    uses: LastUses
-    auth_url: str
-    """Base URL of the token endpoints, and the issuer (`iss`) of tokens."""
-    provider_client: ProviderClient
-    """Asks identity providers."""
-    discovery: Discovery
-    """Metadata and keys of identity providers."""
-    prepare_addition: PrepareAddition
-    """Prepares what another family adds to each new account."""
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.identity import (  # noqa: PLC0415 - the web framework
         authorize_routes,
         oauth_routes,

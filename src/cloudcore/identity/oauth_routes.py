@@ -19,7 +19,7 @@ from cloudcore import errors
 from cloudcore.identity import assume_role as roles
 from cloudcore.identity.assume_role import AssumedRole, AssumeRole
 from cloudcore.identity.authorize_page import PATH as AUTHORIZE
-from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth import IssuedToken, grant_token
 from cloudcore.identity.oauth_errors import OAUTH_SHAPE, render
 from cloudcore.identity.oauth_forms import (

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, RateLimited
 from cloudcore.identity.audit import record_provider_sign_in
 from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
-from cloudcore.identity.family import IdentityNeeds
+from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth_forms import Form
 from cloudcore.identity.oidc import flow
 from cloudcore.identity.oidc.profiles import Profile

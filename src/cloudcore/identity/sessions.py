@@ -71,7 +71,7 @@ class SignedIn(NamedTuple):
     """The person's CRN."""
     refresh_token: str
     ends_at: int | None = None
-    """When the session ends for good; None: each refresh renews it."""
+    """When the session ends for good, or None if each refresh renews it."""
 
 
 def hash_of(secret: str) -> str:

@@ -74,7 +74,7 @@ class KnownPolicy(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """The principal, the resource, and their policies; None: they are not known."""
+    """The principal, the resource, and their policies, or None if unknown."""
 
     caller: Caller | None
     resource: Crn
@@ -157,7 +157,7 @@ def _attached(row: PolicyRow) -> KnownPolicy:
 
 
 def _resource_policy(tx: Connection, wanted: Wanted) -> tuple[tuple[KnownPolicy, ...] | None, str]:
-    """Return the resource's policy, and the ids of the names in it; None: it is not known."""
+    """Return the resource's policy, and the ids of the names in it, or None if unknown."""
     own, resource = wanted.own_policy, wanted.resource
     if own is None:
         return (), "{}"

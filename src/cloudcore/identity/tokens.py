@@ -7,13 +7,15 @@ own key set (`cloudcore.identity.signing_keys`) and verifies them with `verified
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.errors import Unauthenticated
-from cloudcore.identity.jws import SigningKey, sign, verify
+from cloudcore.identity.jws import SigningKey, sign
+from cloudcore.identity.verified_tokens import VerifiedTokens
 
 API: Final = "api"
 """The key set of access tokens, and their audience."""
@@ -80,6 +82,7 @@ class AccessTokens:
         self._keys = keys
         self._issuer = issuer
         self._clock = clock
+        self._verified = VerifiedTokens(partial(keys.find, API))
 
     def issue(
         self,
@@ -119,7 +122,7 @@ class AccessTokens:
             Unauthenticated.
 
         """
-        payload = verify(token, lambda kid: self._keys.find(API, kid))
+        payload = self._verified.payload(token)
         return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())
 
 

@@ -23,7 +23,9 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    func,
     insert,
+    literal_column,
     select,
     update,
 )
@@ -31,6 +33,7 @@ from sqlalchemy import (
 from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.deletion import deletion, forget_all
+from cloudcore.db.rows import count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -50,7 +53,8 @@ outbox = Table(
     # SQLite assigns row numbers only to a column of type INTEGER.
     Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("id", Id, nullable=False, unique=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    # The type is said, since accounts may not be known yet when the statements are made.
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
     Column("type", ByteOrdered, nullable=False),
     Column("payload", Text, nullable=False),
     Column("created_at", Moment, nullable=False),
@@ -120,8 +124,15 @@ _PENDING: Final = Statement(
     )
 )
 _MARK: Final = Statement(
-    update(outbox).where(_o.id.in_(listed("ids"))).values(delivered_at=bindparam("now"))
+    # What is kept of it needs no bytes.
+    update(outbox)
+    .where(_o.id.in_(listed("ids")))
+    .values(delivered_at=bindparam("now"), payload=literal_column("'null'"))
 )
+_some: Final = page(
+    select(_o.sequence).where(_o.account_id == bindparam("account_id"), _o.delivered_at.is_(None))
+).subquery("listed")
+_COUNT_PENDING: Final = Statement(select(func.count()).select_from(_some))
 _FORGET: Final = deletion(_o.delivered_at)
 _FORGET_UNDELIVERED: Final = deletion(_o.created_at, _o.delivered_at.is_(None))
 
@@ -131,17 +142,32 @@ def emit(tx: Connection, event_type: str, account_id: str, payload: object, now:
 
     Call it last in the change: other changes of the account wait here until it ends.
     """
+    return emit_all(tx, event_type, account_id, [payload], now)[0]
+
+
+def emit_all(
+    tx: Connection, event_type: str, account_id: str, payloads: Sequence[object], now: int
+) -> list[str]:
+    """Record events of one type, as `emit` does, and return their ids."""
+    if not payloads:
+        return []
     _enqueue_delivery(tx, account_id, now)  # first: its lock orders the events
-    event_id = uuid7(now)
-    tx.execute(
-        _ADD,
-        id=event_id,
-        account_id=account_id,
-        type=event_type,
-        payload=msgspec.json.encode(payload).decode(),
-        now=now,
-    )
-    return event_id
+    ids = [uuid7(now) for _ in payloads]
+    for event_id, payload in zip(ids, payloads, strict=True):
+        tx.execute(
+            _ADD,
+            id=event_id,
+            account_id=account_id,
+            type=event_type,
+            payload=msgspec.json.encode(payload).decode(),
+            now=now,
+        )
+    return ids
+
+
+def count_pending(tx: Connection, account_id: str, most: int) -> int:
+    """Count the events of an account that are not delivered yet, up to `most`."""
+    return count(tx, _COUNT_PENDING, account_id=account_id, limit=most)
 
 
 def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]) -> JobKind:

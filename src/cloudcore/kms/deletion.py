@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
-from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.rows import Key, list_due
 from cloudcore.kms.services import delete_due_key
 

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.kms.needs import KmsNeeds
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
-    from cloudcore.iam.audit import Auditor
     from cloudcore.jobs.schedule import Scheduled
-    from cloudcore.kms.making import KeyMaker
-    from cloudcore.kms.vault import Vault
 
 _DELETION_SECONDS: Final = 900
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KmsNeeds:
-    """The dependencies of the routes and the timer of keys."""
-
-    database: Database
-    clock: Clock
-    new_id: Callable[[], str]
-    maker: KeyMaker
-    vault: Vault
-    auditor: Auditor | None
-    """Records deletions that are due; None: nothing is recorded."""
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.kms import key_routes, use_routes  # noqa: PLC0415 - the web framework
 
     return (*key_routes.HANDLERS, *use_routes.HANDLERS)
@@ -80,5 +62,14 @@ KMS: Final[Family[KmsNeeds]] = Family(
             summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
         ),
     ),
+    told_changes={
+        "kms:CreateKey": "kms.key.created",
+        "kms:EnableKey": "kms.key.enabled",
+        "kms:DisableKey": "kms.key.disabled",
+        "kms:RotateKey": "kms.key.rotated",
+        "kms:ScheduleKeyDeletion": "kms.key.deletion_scheduled",
+        "kms:CancelKeyDeletion": "kms.key.deletion_cancelled",
+        "kms:DeleteKey": "kms.key.deleted",
+    },
     quotas=("keys",),
 )

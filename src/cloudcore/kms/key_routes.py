@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from litestar import delete, get, patch, post
@@ -9,8 +10,9 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET
 
+from cloudcore.db.base import Connection
 from cloudcore.kms import services
-from cloudcore.kms.family import KmsNeeds
+from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.records import (
     CreateKey,
     DeletionQuery,
@@ -134,7 +136,7 @@ async def update_key(
 async def enable_key(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> Reply[OneKey]:
     """Enable a disabled key; an enabled one stays as it is."""
     key = await authorized_key(ctx, key_id)
-    return await ctx.commit(services.enable_key, key, ctx.clock(), wrap=one_key)
+    return await _commit_state(ctx, services.enable_key, key)
 
 
 @post(
@@ -145,7 +147,17 @@ async def enable_key(key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 async def disable_key(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> Reply[OneKey]:
     """Disable a key: nothing is encrypted or decrypted with it until it is enabled."""
     key = await authorized_key(ctx, key_id)
-    return await ctx.commit(services.disable_key, key, ctx.clock(), wrap=one_key)
+    return await _commit_state(ctx, services.disable_key, key)
+
+
+async def _commit_state(
+    ctx: RequestContext, change: Callable[[Connection, Key, int], Key], key: Key
+) -> Reply[OneKey]:
+    """Change the state of a key; if it has that already, there is nothing to record."""
+    now = ctx.clock()
+    return await ctx.commit(
+        change, key, now, wrap=one_key, told=lambda made: {} if made.updated_at == now else None
+    )
 
 
 @delete(

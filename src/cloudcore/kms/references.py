@@ -15,8 +15,8 @@ from cloudcore.errors import InvalidInput
 from cloudcore.kms.rows import Key, find_key, find_key_named, key_crn
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_names import is_name
-from cloudcore.uuids import Uuid, parse_uuid
-from cloudcore.wire import ResponseBody
+from cloudcore.uuids import parse_uuid
+from cloudcore.web.references import KeyReference
 
 _FIELD = "kms_key"
 
@@ -37,16 +37,6 @@ class _Identified(Protocol):
     def crn(self) -> str | None: ...
     @property
     def name(self) -> str | None: ...
-
-
-class KeyReference(ResponseBody):
-    """A reference to a key, which keeps its id when the key is deleted."""
-
-    id: Uuid
-    crn: str | None
-    """Null once the key is deleted."""
-    name: str | None
-    """Null once the key is deleted."""
 
 
 def reference_to(key: _Identified) -> KeyReference:

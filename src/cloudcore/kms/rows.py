@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import Select, bindparam, column, exists, func, literal_column, select, table, text
+from sqlalchemy import bindparam, column, exists, func, literal_column, select, table, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns, count, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.specs import KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.tables import IS_NAMED, IS_PENDING, IS_PLATFORM, kms_key_versions, kms_keys
@@ -63,10 +64,7 @@ def key_crn(region: str, account_id: str, name: str) -> str:
     return f"crn:kms:{region}:{account_id}:key/{name}"
 
 
-def _columns() -> Select[Any]:
-    return select(*(_k[name] for name in Key._fields))
-
-
+_COLUMNS: Final = columns(kms_keys, Key._fields)
 _OF_ACCOUNT: Final = _k.account_id == bindparam("account_id")
 _IS_KEY: Final = (_k.id == bindparam("id"), _OF_ACCOUNT)
 _IS_VERSIONS: Final = (
@@ -79,26 +77,20 @@ _IN_STATES: Final = (
     _k.state.in_(listed("states")),
 )
 
-_ADD: Final = Statement(
-    insert(kms_keys)
-    .values({name: bindparam(name) for name in Key._fields})
-    .on_conflict_do_nothing()
-)
-_ADD_VERSION: Final = Statement(
-    insert(kms_key_versions).values({name: bindparam(name) for name in KeyVersion._fields})
-)
-_FIND: Final = Statement(_columns().where(*_IS_KEY))
-_LOCK: Final = Statement(_columns().where(*_IS_KEY).with_for_update())
+_ADD: Final = Statement(insert_new(kms_keys, Key._fields))
+_ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion._fields)))
+_FIND: Final = Statement(_COLUMNS.where(*_IS_KEY))
+_LOCK: Final = Statement(_COLUMNS.where(*_IS_KEY).with_for_update())
 _HOLD: Final = Statement(select(_k.state).where(*_IS_KEY).with_for_update(read=True))
 _FIND_NAMED: Final = Statement(
-    _columns().where(
+    _COLUMNS.where(
         _OF_ACCOUNT, _k.region == bindparam("region"), _k.name == bindparam("name"), IS_NAMED
     )
 )
-_FIND_PLATFORM: Final = Statement(_columns().where(_OF_ACCOUNT, IS_PLATFORM))
+_FIND_PLATFORM: Final = Statement(_COLUMNS.where(_OF_ACCOUNT, IS_PLATFORM))
 _LOCK_PLATFORM: Final = Statement(select(_k.id).where(_OF_ACCOUNT, IS_PLATFORM).with_for_update())
 _LIST: Final = Statement(
-    page(_columns().where(*_IN_STATES, _k.id > bindparam("after")).order_by(_k.id))
+    page(_COLUMNS.where(*_IN_STATES, _k.id > bindparam("after")).order_by(_k.id))
 )
 _COUNT: Final = Statement(select(func.count()).select_from(kms_keys).where(*_IN_STATES))
 _SAVE: Final = Statement(
@@ -213,8 +205,7 @@ def list_keys(
 
 def count_keys(tx: Connection, account_id: str, region: str, states: str) -> int:
     """Count the keys that `list_keys` lists."""
-    row = tx.row(_COUNT, account_id=account_id, region=region, states=states)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id, region=region, states=states)
 
 
 def text_of(*states: KeyState) -> str:
@@ -258,8 +249,7 @@ def list_versions(
 
 def count_versions(tx: Connection, account_id: str, key_id: str) -> int:
     """Count the versions of a key."""
-    row = tx.row(_COUNT_VERSIONS, account_id=account_id, key_id=key_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_VERSIONS, account_id=account_id, key_id=key_id)
 
 
 def erase_versions(tx: Connection, account_id: str, key_id: str) -> int:

@@ -17,8 +17,8 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
-from cloudcore.kms.family import KmsNeeds
 from cloudcore.kms.key_routes import ONE, authorized_key
+from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.references import key_to_use
 from cloudcore.kms.rows import Key
 from cloudcore.kms.rules import check_usable

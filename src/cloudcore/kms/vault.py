@@ -91,6 +91,17 @@ class Vault:
         cipher = await self._cipher(ref, looked_at.rows[ref])
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
+    def wrap_if_open(self, looked_at: LookedAt, data_key: bytes, aad: bytes) -> bytes | None:
+        """Wrap a data key like `wrap_looked_at` if that waits for nothing; return None if not."""
+        (ref,) = looked_at.refs
+        if looked_at.rows[ref] is not None:
+            return None
+        kept = self._opened.get(ref)
+        if kept is None:
+            return None
+        self._opened.move_to_end(ref)
+        return seal(kept.cipher, ref, "wrap", data_key, aad)
+
     async def unwrap(self, account_id: str, key_id: str, wrapped: bytes, aad: bytes) -> bytes:
         """Return the data key that was wrapped under any version of a key.
 
@@ -160,9 +171,14 @@ class Vault:
 
     def opened_until(self, looked_at: LookedAt) -> int:
         """Return when the first of these keys, if open, has to be opened anew; 0 if one is not."""
-        opened = [self._opened.get(ref) for ref in looked_at.refs]
-        age = MAX_AGE_SECONDS * MICROSECONDS
-        return min((0 if each is None else each.opened_at + age for each in opened), default=0)
+        first = 0
+        for ref in looked_at.refs:
+            kept = self._opened.get(ref)
+            if kept is None:
+                return 0
+            until = kept.opened_at + MAX_AGE_SECONDS * MICROSECONDS
+            first = min(first or until, until)
+        return first
 
     def _read_version(self, tx: Connection, ref: VersionRef) -> KeyVersion | None:
         if self._kept(ref) is not None:

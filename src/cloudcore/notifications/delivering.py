@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,15 +17,16 @@ from typing import Any, Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.queue import Job
+from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscription_rows
 from cloudcore.notifications.delivery_policy import Retries, merged
-from cloudcore.notifications.endpoint_turns import EndpointTurns
+from cloudcore.notifications.endpoint_turns import EndpointTurns, Turn
 from cloudcore.notifications.envelope import Links
 from cloudcore.notifications.mail_messages import mail_of
-from cloudcore.notifications.outcomes import DELIVERED, Attempted, Outcome, record
+from cloudcore.notifications.outcomes import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
 from cloudcore.notifications.ports import Mail, MailRefused, Queues
 from cloudcore.notifications.records import Delivery, Subscription, Topic
+from cloudcore.notifications.rules import MAX_BACKLOG, MAX_BACKLOG_BYTES
 from cloudcore.notifications.waking import wake
 from cloudcore.notifications.webhooks import Webhooks
 
@@ -35,7 +36,9 @@ _IDLE_SECONDS: Final = 3600
 """A job stays so long after its last delivery; else each message would leave a finished one."""
 _NOW_SECONDS: Final = 1e-9
 """A pause that gives up the worker's slot to others that are due."""
-_BUSY_SECONDS: Final = 1.0
+_MAIL_SECONDS: Final = 60
+_SURPLUS: Final = 100
+"""The most deliveries that one step gives up because too many wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +48,8 @@ class Due(NamedTuple):
     subscription: Subscription
     topic: Topic
     deliveries: list[Delivery]
+    is_too_much: bool = False
+    """True if too much waits for the endpoint; then these are too many."""
 
     @property
     def retries(self) -> Retries:
@@ -76,57 +81,96 @@ class Deliverer:
             is_idle = job.cursor == "idle"
             again = partial(_look_again, account_id, subscription_id, now)
             return Done(again) if is_idle else Next("idle", again, delay_seconds=_IDLE_SECONDS)
-        with self.turns.take(_origin(due.subscription), account_id) as is_ours:
-            if not is_ours:
-                return Next(None, delay_seconds=_BUSY_SECONDS)
-            attempts = await self._try(due)
-        recorded = partial(_record, self.queues, due, attempts, self.clock())
-        is_more = len(due.deliveries) == BATCH
-        return Next(None, recorded, delay_seconds=_NOW_SECONDS if is_more else _IDLE_SECONDS)
-
-    async def _try(self, due: Due) -> list[Attempted]:
-        bodies = [self._envelope(due, each) for each in due.deliveries]
+        if due.is_too_much:
+            failed = [each._replace(outcome=BACKLOG_FULL) for each in self._unsent(due)]
+            return self._recorded(due, failed, 0)
         if due.subscription.protocol == "queue":
-            pairs = zip(due.deliveries, bodies, strict=True)
-            return [Attempted(delivery, body, None) for delivery, body in pairs]
-        send = self._send_mail if due.subscription.protocol == "email" else self._send_webhook
-        outcomes = await asyncio.gather(
-            *(
-                self._one(send, due, each, body)
-                for each, body in zip(due.deliveries, bodies, strict=True)
-            )
-        )
-        return [
-            Attempted(delivery, body, outcome)
-            for delivery, body, outcome in zip(due.deliveries, bodies, outcomes, strict=True)
-        ]
-
-    async def _one(
-        self, send: _Send, due: Due, delivery: Delivery, body: dict[str, Any]
-    ) -> Outcome:
+            return self._recorded(due, self._unsent(due), 0)
+        turn = self._turn(due.subscription)
+        if turn is None:
+            return Next(None, delay_seconds=self.turns.pause())
         try:
-            async with asyncio.timeout(due.retries.timeout_seconds):
-                return await send(due, delivery, body)
-        except TimeoutError:
-            seconds = due.retries.timeout_seconds
-            return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
+            attempts = await self._try(due, turn)
+        finally:
+            self.turns.end(turn)
+        has_given_up = len(attempts) < len(due.deliveries)
+        return self._recorded(due, attempts, self.turns.pause() if has_given_up else 0)
+
+    def _recorded(self, due: Due, attempts: Sequence[Attempted], pause: float) -> Next:
+        """Return the record of attempts; no other follows for `pause` seconds."""
+        recorded = partial(_record, self.queues, due, attempts, self.clock(), pause)
+        if not pause:
+            pause = _NOW_SECONDS if len(due.deliveries) >= BATCH else _IDLE_SECONDS
+        return Next(None, recorded, delay_seconds=pause)
+
+    def _turn(self, subscription: Subscription) -> Turn | None:
+        """Begin a turn at an endpoint; all mail is handed over to one server."""
+        if subscription.protocol == "email":
+            return self.turns.begin(subscription.id, "email", None)
+        origin = "/".join(subscription.endpoint.split("/", 3)[:3])
+        return self.turns.begin(subscription.id, origin, subscription.account_id)
+
+    async def _try(self, due: Due, turn: Turn) -> list[Attempted]:
+        """Try deliveries; return those attempts that ended before the turn had to."""
+        unsent = self._unsent(due)
+        if due.subscription.protocol == "email":
+            return await self._send_mails(due, unsent)
+        return await self._post_all(due, unsent, turn)
+
+    async def _post_all(self, due: Due, unsent: Sequence[Attempted], turn: Turn) -> list[Attempted]:
+        """Post to a webhook, all at once."""
+        under_way = [asyncio.create_task(self._one(self._post, due, each)) for each in unsent]
+        try:
+            _, waiting = await asyncio.wait(under_way, timeout=self.turns.slow_seconds)
+            if waiting and self.turns.may_go_on(turn):
+                await asyncio.wait(waiting)
+        finally:
+            for task in under_way:
+                task.cancel()
+            ended = await asyncio.gather(*under_way, return_exceptions=True)
+        return [each for each in ended if isinstance(each, Attempted)]
+
+    async def _send_mails(self, due: Due, unsent: Sequence[Attempted]) -> list[Attempted]:
+        """Send mails, one after the other: a turn has one connection, and waits for no other.
+
+        None is begun after `_MAIL_SECONDS`, and none is left while the server may have it.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _MAIL_SECONDS
+        return [await self._one(self._send_mail, due, each) for each in unsent if loop.time() < end]
+
+    async def _one(self, send: _Send, due: Due, unsent: Attempted) -> Attempted:
+        try:
+            return unsent._replace(outcome=await send(due, unsent))
         except Exception:  # noqa: BLE001 - else it would hold up all others of the subscription
-            _log.exception("an attempt to deliver %s failed", delivery.id)
-            return Outcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
+            _log.exception("an attempt to deliver %s failed", unsent.delivery.id)
+            outcome = Outcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
+            return unsent._replace(outcome=outcome)
 
-    async def _send_webhook(self, due: Due, delivery: Delivery, body: dict[str, Any]) -> Outcome:
+    async def _post(self, due: Due, unsent: Attempted) -> Outcome:
+        publication = unsent.delivery.publication
         is_raw = due.subscription.raw_message_delivery
-        raw = delivery.publication.message if is_raw and delivery.publication else None
-        return await self.webhooks.post(due.subscription, body, raw, self.clock())
+        raw = publication.message if is_raw and publication else None
+        seconds = due.retries.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.webhooks.post(
+                    due.subscription, unsent.envelope, raw, self.clock()
+                )
+        except TimeoutError:
+            return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
 
-    async def _send_mail(self, due: Due, _delivery: Delivery, body: dict[str, Any]) -> Outcome:
+    async def _send_mail(self, due: Due, unsent: Attempted) -> Outcome:
         if self.mail is None:
             return Outcome("retry", "MAIL_NOT_CONFIGURED", "this install sends no mail")
         try:
-            await self.mail.send(mail_of(body, due.subscription, self.mail.sender))
+            await self.mail.send(mail_of(unsent.envelope, due.subscription, self.mail.sender))
         except MailRefused as error:
             return Outcome("failed" if error.is_permanent else "retry", "MAIL_REFUSED", str(error))
         return DELIVERED
+
+    def _unsent(self, due: Due) -> list[Attempted]:
+        return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
     def _envelope(self, due: Due, delivery: Delivery) -> dict[str, Any]:
         if delivery.publication is None:
@@ -136,24 +180,24 @@ class Deliverer:
         return envelope.notification(due.topic, due.subscription, delivery.publication, self.links)
 
 
-_Send = Callable[[Due, Delivery, dict[str, Any]], Awaitable[Outcome]]
-
-
-def _origin(subscription: Subscription) -> str:
-    """Return what is asked for a subscription: the origin of its URL, or all mail, or queues."""
-    if not subscription.is_webhook:
-        return subscription.protocol
-    return "/".join(subscription.endpoint.split("/", 3)[:3])
+_Send = Callable[[Due, Attempted], Awaitable[Outcome]]
 
 
 def _list_due(tx: Connection, account_id: str, subscription_id: str, now: int) -> Due | None:
     found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
-    due = delivery_rows.list_due(tx, account_id, subscription_id, now, BATCH)
+    waiting = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
+    surplus = max(
+        waiting.deliveries - MAX_BACKLOG, BATCH if waiting.size > MAX_BACKLOG_BYTES else 0
+    )
+    if surplus > 0:
+        due = delivery_rows.list_oldest(tx, account_id, subscription_id, surplus)
+    else:
+        due = delivery_rows.list_due(tx, account_id, subscription_id, now, BATCH)
     if found[0].status == "confirmed":
         due = [each for each in due if each.publication is not None]
-    return Due(*found, due)
+    return Due(*found, due, is_too_much=surplus > 0)
 
 
 def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection) -> None:
@@ -163,5 +207,13 @@ def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection)
         wake(tx, account_id, subscription_id, now, due_at)
 
 
-def _record(queues: Queues, due: Due, attempts: list[Attempted], now: int, tx: Connection) -> None:
-    record(tx, queues, due.subscription, due.retries, attempts, now)
+def _record(
+    queues: Queues,
+    due: Due,
+    attempts: Sequence[Attempted],
+    now: int,
+    pause: float,
+    tx: Connection,
+) -> None:
+    not_before = later(now, pause)
+    record(tx, queues, due.subscription, due.retries, attempts, now, not_before)

@@ -32,7 +32,7 @@ class DeliveryPolicy(RequestBody):
     backoff: Backoff | UnsetType = UNSET
     """How pauses grow from the shortest to the longest; `constant` by default."""
     timeout_seconds: Annotated[int, Meta(ge=1, le=LONGEST_TIMEOUT_SECONDS)] | UnsetType = UNSET
-    """How long an endpoint may take to answer; 10 by default."""
+    """How long a webhook may take to answer; 10 by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, exists, func, literal_column, select, update
+from sqlalchemy import Select, bindparam, delete, exists, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.notifications.records import Delivery, Publication, encoded
-from cloudcore.notifications.tables import deliveries, publications
+from cloudcore.notifications.tables import deliveries, publications, subscriptions
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which a publication without deliveries is kept."""
@@ -25,11 +26,16 @@ _OF_SUBSCRIPTION: Final = (
     _d.subscription_id == bindparam("subscription_id"),
 )
 
-_ADD_PUBLICATION: Final = Statement(
-    insert(publications)
-    .values({name: bindparam(name) for name in Publication._fields})
-    .on_conflict_do_nothing()
-)
+
+class Backlog(NamedTuple):
+    """Deliveries that wait."""
+
+    deliveries: int
+    size: int
+    """Bytes of their messages; those of one count for each endpoint."""
+
+
+_ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
 _IS_ENDED: Final = Statement(
     select(_p.ended_at).where(_p.id == bindparam("id"), _p.account_id == bindparam("account_id"))
 )
@@ -45,25 +51,42 @@ _ADD: Final = Statement(
         account_id=bindparam("account_id"),
         subscription_id=bindparam("subscription_id"),
         publication_id=bindparam("publication_id"),
+        size=bindparam("size"),
         attempts=literal_column("0"),
         due_at=bindparam("now"),
         created_at=bindparam("now"),
     )
     .on_conflict_do_nothing()
 )
+_WITH_PUBLICATION: Final = select(
+    *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
+    *(_p[name] for name in Publication._fields),
+).outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
 _LIST_DUE: Final = Statement(
     page(
-        select(
-            *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
-            *(_p[name] for name in Publication._fields),
+        _WITH_PUBLICATION.where(*_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
+            _d.due_at, _d.id
         )
-        .outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
-        .where(*_OF_SUBSCRIPTION, _d.due_at <= bindparam("now"))
-        .order_by(_d.due_at, _d.id)
     )
 )
+_oldest: Final = page(select(_d.id).where(*_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()
+_LIST_OLDEST: Final = Statement(_WITH_PUBLICATION.where(*_OF_SUBSCRIPTION, _d.id.in_(_oldest)))
 _FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(*_OF_SUBSCRIPTION))
-_COUNT: Final = Statement(select(func.count()).select_from(deliveries).where(*_OF_SUBSCRIPTION))
+
+
+def _summed(sizes: Select[Any]) -> Statement:
+    some = page(sizes).subquery()
+    return Statement(
+        select(func.count(), func.coalesce(func.sum(some.c.size), literal_column("0")))
+    )
+
+
+_BACKLOG: Final = _summed(select(_d.size).where(*_OF_SUBSCRIPTION))
+_BACKLOG_OF_ACCOUNT: Final = _summed(
+    select(_d.size)
+    .join_from(subscriptions, deliveries, _d.subscription_id == subscriptions.c.id)
+    .where(subscriptions.c.account_id == bindparam("account_id"))
+)
 _POSTPONE: Final = Statement(
     update(deliveries)
     .where(*_IS_OURS)
@@ -99,15 +122,25 @@ def end_publication(tx: Connection, account_id: str, publication_id: str, now: i
 
 
 def add_delivery(
-    tx: Connection, account_id: str, subscription_id: str, publication_id: str | None, now: int
+    tx: Connection,
+    account_id: str,
+    subscription_id: str,
+    publication_id: str | None,
+    now: int,
+    *,
+    size: int = 0,
 ) -> None:
-    """Insert a delivery, due now; without a publication, a request to confirm."""
+    """Insert a delivery of a message of so many bytes, due now.
+
+    Without a publication it is a request to confirm.
+    """
     tx.execute(
         _ADD,
         id=uuid7(now),
         account_id=account_id,
         subscription_id=subscription_id,
         publication_id=publication_id,
+        size=size,
         now=now,
     )
 
@@ -122,16 +155,32 @@ def list_due(
     return [_delivery(row) for row in rows]
 
 
+def list_oldest(
+    tx: Connection, account_id: str, subscription_id: str, limit: int
+) -> list[Delivery]:
+    """Return the oldest deliveries to a subscription, whenever they are due."""
+    rows = tx.rows(
+        _LIST_OLDEST, account_id=account_id, subscription_id=subscription_id, limit=limit
+    )
+    return [_delivery(row) for row in rows]
+
+
 def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | None:
     """Return when the next delivery to a subscription is due, or None if there is none."""
     row = tx.row(_FIRST_DUE, account_id=account_id, subscription_id=subscription_id)
     return row[0] if row else None
 
 
-def count_deliveries(tx: Connection, account_id: str, subscription_id: str) -> int:
-    """Count the deliveries to a subscription that have not ended."""
-    row = tx.row(_COUNT, account_id=account_id, subscription_id=subscription_id)
-    return row[0] if row else 0
+def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
+    """Return what waits for a subscription; of no more than `most` deliveries."""
+    row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
+    return Backlog(*map(int, row or (0, 0)))
+
+
+def backlog_of_account(tx: Connection, account_id: str, most: int) -> Backlog:
+    """Return what waits for all subscriptions of an account; of no more than `most` deliveries."""
+    row = tx.row(_BACKLOG_OF_ACCOUNT, account_id=account_id, limit=most)
+    return Backlog(*map(int, row or (0, 0)))
 
 
 def postpone(tx: Connection, delivery: Delivery, attempts: int, due_at: int) -> None:

@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.notifications.needs import SEND_MESSAGE, NotificationNeeds
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
-    from cloudcore.keyring import Keyring
-    from cloudcore.notifications.ports import Mail, Queues
-    from cloudcore.outbound.http_client import HttpClient
 
-SEND_MESSAGE: Final = "queue:SendMessage"
-"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
 STEP_SECONDS: Final = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationNeeds:
-    """The dependencies of the routes and the jobs of notifications."""
-
-    database: Database
-    clock: Clock
-    new_id: Callable[[], str]
-    keyring: Keyring
-    region: str
-    url: str
-    """Base URL in the links that recipients get."""
-    client: HttpClient
-    """Asks webhooks."""
-    queues: Queues
-    mail: Mail | None = None
-    """None: this install sends no mail, and nobody can subscribe by it."""
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.notifications import (  # noqa: PLC0415 - the web framework
         recipient_routes,
         secret_routes,
@@ -154,6 +129,19 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
         ),
     ),
     commands=(CommandGroup("use the platform's services", ("cloudcore.notifications.commands",)),),
-    events=("notifications.message.published",),
-    quotas=("subscriptions", "topics"),
+    told_changes={
+        "notifications:CreateTopic": "notifications.topic.created",
+        "notifications:DeleteTopic": "notifications.topic.deleted",
+        "notifications:Subscribe": "notifications.subscription.created",
+        "notifications:ConfirmSubscription": "notifications.subscription.confirmed",
+        "notifications:DeleteSubscription": "notifications.subscription.deleted",
+        "notifications:Unsubscribe": "notifications.subscription.deleted",
+    },
+    quotas=(
+        "published_messages",
+        "subscriptions",
+        "topics",
+        "waiting_bytes",
+        "waiting_deliveries",
+    ),
 )

@@ -22,7 +22,7 @@ from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.jobs.queue import Job
 from cloudcore.notifications import delivery_rows, subscription_rows, topic_rows
 from cloudcore.notifications.records import Publication, Topic
-from cloudcore.notifications.rules import matches, strings_of
+from cloudcore.notifications.rules import matches, message_size, strings_of
 from cloudcore.notifications.topics import PUBLISHED
 from cloudcore.notifications.waking import enqueue_release, wake
 from cloudcore.wire import rfc3339
@@ -98,6 +98,7 @@ def wait_unless_ready(
     if topic is not None:
         return topic
     is_new = topic_rows.add_waiting(tx, event, crn)
+    topic_rows.drop_oldest_waiting(tx, event.account_id, crn)
     there = topic_rows.find_topic_named(tx, event.account_id, region, name)
     if there is None:
         if is_new:
@@ -182,11 +183,12 @@ def _insert_page(
     found = subscription_rows.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
     if not after and (not found or not delivery_rows.add_publication(tx, message)):
         return None
+    size = message_size(message)
     for subscription_id, policy in found:
         if matches(policy, message.attributes):
             ids = (topic.account_id, subscription_id)
             wake(tx, *ids, now)  # first: a step too locks its job, and then the subscription
-            delivery_rows.add_delivery(tx, *ids, message.id, now)
+            delivery_rows.add_delivery(tx, *ids, message.id, now, size=size)
     if len(found) == PAGE:
         return found[-1][0]
     delivery_rows.end_publication(tx, topic.account_id, message.id, now)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from email.message import EmailMessage
-from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Any, Final
 
@@ -19,6 +18,8 @@ _REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo e
 
 def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str) -> EmailMessage:
     """Return the e-mail of an envelope: text for the reader, and the envelope as an attachment."""
+    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
+
     is_request = envelope["type"] == "subscription_confirmation"
     topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
     subject = envelope["subject"] or f"Notification from {topic}"

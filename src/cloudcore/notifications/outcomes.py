@@ -12,7 +12,7 @@ from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.notifications import delivery_rows, subscription_rows
 from cloudcore.notifications.delivery_policy import LONGEST_DELAY_SECONDS, Retries
 from cloudcore.notifications.ports import Queues
-from cloudcore.notifications.records import Delivery, Subscription, encoded
+from cloudcore.notifications.records import Delivery, Publication, Subscription, encoded
 from cloudcore.notifications.waking import wake
 from cloudcore.wire import rfc3339
 
@@ -27,6 +27,8 @@ FAULT_SECONDS: Final = 7 * 24 * 3600
 _LASTING: Final = frozenset({MESSAGE_DROPPED, DEAD_LETTER_QUEUE_MISSING, DEAD_LETTER_REFUSED})
 _WARNINGS: Final = frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"})
 _MAX_WORDS: Final = 300
+_OF_REQUESTS: Final = Retries()
+"""Nobody who is asked to confirm is asked as often as a policy says."""
 _FULL_SECONDS: Final = 60
 """After these a message is tried again whose dead-letter queue is full."""
 
@@ -50,10 +52,13 @@ class Attempted(NamedTuple):
     delivery: Delivery
     envelope: Mapping[str, Any]
     outcome: Outcome | None
-    """None for a queue: it is sent in the transaction that records the attempt."""
+    """None until it is tried; a queue is sent to in the transaction that records the attempt."""
 
 
 DELIVERED: Final = Outcome("delivered")
+BACKLOG_FULL: Final = Outcome(
+    "failed", "BACKLOG_FULL", "too many messages wait for the endpoint, so the oldest fail"
+)
 
 
 def record(
@@ -63,8 +68,12 @@ def record(
     retries: Retries,
     attempts: Sequence[Attempted],
     now: int,
+    not_before: int,
 ) -> None:
-    """Apply what attempts came to, and let the next deliveries be looked at when they are due."""
+    """Apply what attempts came to, and let the next deliveries be looked at when they are due.
+
+    They are looked at at `not_before` at the earliest.
+    """
     found = subscription_rows.lock_own_subscription(tx, subscription.account_id, subscription.id)
     if found is None:
         return  # its deliveries are gone with it
@@ -76,7 +85,7 @@ def record(
         subscription_rows.save_faults(tx, found.account_id, found.id, faults)
     due_at = delivery_rows.first_due(tx, found.account_id, found.id)
     if due_at is not None:
-        wake(tx, found.account_id, found.id, now, due_at)
+        wake(tx, found.account_id, found.id, now, max(due_at, not_before))
 
 
 def severity(fault: Fault) -> Literal["warning", "error"]:
@@ -105,6 +114,8 @@ def _apply(
         delivery_rows.remove_delivery(tx, delivery)
         return [each for each in current(faults, now) if each.code in _LASTING]
     faults = add_fault(current(faults, now), outcome.code, outcome.message, now)
+    if delivery.publication is None:
+        retries = _OF_REQUESTS
     count = delivery.attempts + 1
     if outcome.result == "retry" and count <= retries.max_retries:
         pause = max(retries.delay_seconds(count), min(outcome.retry_after, LONGEST_DELAY_SECONDS))
@@ -114,15 +125,20 @@ def _apply(
         try:
             faults = _bury(tx, queues, subscription, attempted, outcome, faults, now)
         except QuotaExceeded as error:
-            delivery_rows.postpone(
-                tx, delivery, delivery.attempts, now + _FULL_SECONDS * MICROSECONDS
-            )
-            return add_fault(faults, DEAD_LETTER_QUEUE_FULL, error.message, now)
+            faults = add_fault(faults, DEAD_LETTER_QUEUE_FULL, error.message, now)
+            if outcome != BACKLOG_FULL:
+                later = now + _FULL_SECONDS * MICROSECONDS
+                delivery_rows.postpone(tx, delivery, delivery.attempts, later)
+                return faults
+            faults = _dropped(faults, delivery.publication, "its dead-letter queue is full", now)
     elif delivery.publication is not None:
-        words = f"message {delivery.publication.id} is lost: there is no queue for it"
-        faults = add_fault(faults, MESSAGE_DROPPED, words, now)
+        faults = _dropped(faults, delivery.publication, "there is no queue for it", now)
     delivery_rows.remove_delivery(tx, delivery)
     return faults
+
+
+def _dropped(faults: list[Fault], message: Publication, why: str, now: int) -> list[Fault]:
+    return add_fault(faults, MESSAGE_DROPPED, f"message {message.id} is lost: {why}", now)
 
 
 def _bury(

@@ -7,7 +7,6 @@ from email.message import EmailMessage
 from typing import Protocol
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput, NotFound
 
 
 class QueueRef(Protocol):
@@ -56,27 +55,6 @@ class Queues(Protocol):
 
         """
         ...
-
-
-class NoQueues:
-    """An install without queues."""
-
-    def resolve(
-        self, _tx: Connection, _account_id: str, _reference: str, *, field: str = "queue"
-    ) -> QueueRef:
-        """Refuse the reference."""
-        raise InvalidInput(f"{field}: there are no queues", field=field, reason="not_available")
-
-    def send(
-        self,
-        _tx: Connection,
-        _account_id: str,
-        _queue_id: str,
-        _body: str,
-        _attributes: Mapping[str, str],
-    ) -> str:
-        """Refuse the message."""
-        raise NotFound("there are no queues")
 
 
 class MailRefused(Exception):

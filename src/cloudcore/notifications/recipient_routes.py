@@ -12,6 +12,7 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.notifications import subscribing
 from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH
@@ -23,12 +24,17 @@ from cloudcore.notifications.recipient_pages import (
     unsubscribe_page,
     unsubscribed_page,
 )
+from cloudcore.notifications.records import Subscription, Topic
 from cloudcore.notifications.signing import read_unsubscribe_token
 from cloudcore.notifications.subscription_shapes import Confirm, Confirmed
+from cloudcore.outbound.destinations import origin_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.urlencoded import parse_fields
 
 PATH: Final = "/v1/subscription-confirmations"
+CONFIRM: Final = "notifications:ConfirmSubscription"
+UNSUBSCRIBE: Final = "notifications:Unsubscribe"
+"""What the audit log calls these acts; no policy names them."""
 _MAX_FORM_BYTES: Final = 4096
 _MAX_FIELDS: Final = 8
 
@@ -50,12 +56,12 @@ async def confirm_subscription(
     data: JSONBody[Confirm], ctx: NamedDependency[RequestContext]
 ) -> Confirmed:
     """Confirm a subscription by its token; any other token is refused alike."""
-    found, topic_name = await ctx.database.write(subscribing.confirm, data.token, ctx.clock())
+    found, topic = await ctx.database.write(_confirm, ctx, data.token)
     return Confirmed(
         subscription_id=found.id,
         endpoint=found.endpoint,
         status=found.status,
-        topic_name=topic_name,
+        topic_name=topic.name,
     )
 
 
@@ -80,10 +86,10 @@ async def confirm_on_page(
     """Confirm the subscription, as the page's button asks."""
     token = _token(await request.body())
     try:
-        found, topic_name = await ctx.database.write(subscribing.confirm, token, ctx.clock())
+        found, topic = await ctx.database.write(_confirm, ctx, token)
     except InvalidInput:
         return _page(400, refused_page())
-    return _page(200, confirmed_page(found.endpoint, topic_name))
+    return _page(200, confirmed_page(found.endpoint, topic.name))
 
 
 @get(
@@ -118,8 +124,37 @@ async def unsubscribe(
     named = read_unsubscribe_token(ctx.keyring, token)
     if named is None:
         return _page(400, refused_page())
-    await ctx.database.write(subscribing.unsubscribe, *named)
+    await ctx.database.write(_unsubscribe, ctx, *named)
     return _page(200, unsubscribed_page())
+
+
+def _confirm(tx: Connection, ctx: RequestContext, token: str) -> tuple[Subscription, Topic]:
+    found, topic = subscribing.confirm(tx, token, ctx.clock())
+    _audit(tx, ctx, CONFIRM, found, topic)
+    return found, topic
+
+
+def _unsubscribe(
+    tx: Connection, ctx: RequestContext, account_id: str, subscription_id: str
+) -> None:
+    ended = subscribing.unsubscribe(tx, account_id, subscription_id)
+    if ended is not None:
+        _audit(tx, ctx, UNSUBSCRIBE, *ended)
+
+
+def _audit(
+    tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
+) -> None:
+    """Record what somebody did who has a link; a URL's path may be a secret."""
+    where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
+    details = {
+        "topic_id": topic.id,
+        "subscription_id": found.id,
+        "protocol": found.protocol,
+        "endpoint": where,
+    }
+    owners = [found.account_id]
+    ctx.audit(tx, action, owners, principal="", source=None, resource=topic.crn, details=details)
 
 
 def _token(encoded: bytes) -> str:

@@ -47,22 +47,22 @@ class Subscription(NamedTuple):
     """Normalized; of a queue its CRN."""
     status: Status
     filter_policy: FilterPolicy
-    dead_letter_queue: str | None
-    """CRN."""
     raw_message_delivery: bool
     delivery_policy: Settings
-    signing_secret: bytes | None
-    previous_secret: bytes | None
-    previous_until: int | None
-    """Until then the previous secret signs too."""
-    confirmation_nonce: str | None
-    confirmation_hash: bytes | None
-    confirmation_until: int | None
-    active_since: int | None
-    """Messages published from then on are delivered; None until it is confirmed."""
-    faults: Sequence[Fault]
     created_at: int
     updated_at: int
+    active_since: int | None
+    """Messages published from then on are delivered; None until it is confirmed."""
+    signing_secret: bytes | None
+    previous_secret: bytes | None = None
+    previous_until: int | None = None
+    """Until then the previous secret signs too."""
+    confirmation_nonce: str | None = None
+    confirmation_hash: bytes | None = None
+    confirmation_until: int | None = None
+    dead_letter_queue: str | None = None
+    """CRN."""
+    faults: Sequence[Fault] = ()
 
     @property
     def is_webhook(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.notifications.records import WEBHOOKS, FilterPolicy, Protocol
+from cloudcore.notifications.records import WEBHOOKS, FilterPolicy, Protocol, Publication
 from cloudcore.outbound.destinations import Destination
 from cloudcore.uuids import parse_uuid
 
@@ -18,6 +18,16 @@ MAX_MESSAGE_BYTES: Final = 240 * 1024
 MAX_ATTRIBUTES: Final = 20
 MAX_ATTRIBUTE_BYTES: Final = 1024
 MAX_FILTER_VALUES: Final = 150
+MAX_BACKLOG: Final = 10_000
+"""Deliveries that wait for one subscription; then those that are due longest fail."""
+MAX_BACKLOG_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of the messages that wait for one subscription."""
+MAX_DELIVERIES: Final = 200_000
+"""Deliveries that wait for the subscriptions of an account; then nothing is published."""
+MAX_DELIVERY_BYTES: Final = 1024 * 1024 * 1024
+"""Bytes of the messages that wait for the subscriptions of an account."""
+MAX_UNSORTED: Final = 5_000
+"""Messages and events of an account that are not yet deliveries; then nothing is published."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -88,6 +98,12 @@ def check_message(message: str, subject: str | None, attributes: Mapping[str, st
             )
 
 
+def message_size(message: Publication) -> int:
+    """Return the bytes of a message with its attributes, as they are stored."""
+    texts = (message.message, *message.attributes, *message.attributes.values())
+    return sum(len(each.encode()) for each in texts)
+
+
 def check_filter(policy: FilterPolicy) -> None:
     """Refuse a filter with a name that no attribute can have, or with too many values."""
     for name in policy:
@@ -106,7 +122,7 @@ def check_filter(policy: FilterPolicy) -> None:
 
 
 def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
-    """Refuse raw delivery to what is no webhook."""
+    """Refuse raw delivery unless the protocol is that of a webhook."""
     if is_raw and protocol not in WEBHOOKS:
         raise InvalidInput(
             "raw_message_delivery: only http and https; others always get the envelope",
@@ -124,7 +140,7 @@ def mailbox(endpoint: str) -> str:
     """Return an e-mail address with its domain in lower case.
 
     Raises:
-        InvalidInput: it is no address.
+        InvalidInput: the text is not an e-mail address.
 
     """
     found = _MAILBOX.fullmatch(endpoint) if len(endpoint) <= _MAX_MAILBOX else None

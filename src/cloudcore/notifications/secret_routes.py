@@ -59,14 +59,17 @@ async def rotate_signing_secret(
 @post(
     ONE + "/resend-confirmation",
     status_code=202,
-    opt={"action": "notifications:ResendConfirmation", "idempotent": True, "statuses": (409,)},
+    opt={"action": "notifications:ResendConfirmation", "idempotent": True, "statuses": (409, 429)},
 )
 async def resend_confirmation(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneSubscription]:
-    """Ask the endpoint again to confirm, with a new token; the one before is no longer valid."""
+    """Ask the endpoint again to confirm, with a new token; the one before is no longer valid.
+
+    An endpoint is asked at most 10 times an hour, and an account's 300 times; then it is 429.
+    """
     found = await authorized_subscription(ctx, topic_id, subscription_id)
     nonce = signing.new_nonce()
     token = signing.confirmation_token(ctx.keyring, found.id, nonce)

@@ -11,6 +11,7 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.notifications import delivery_rows, subscription_rows, topic_rows
 from cloudcore.notifications.fan_out import release_waiting
 from cloudcore.notifications.records import Subscription, Topic
+from cloudcore.notifications.request_limits import count_ask
 from cloudcore.notifications.rules import SubscriptionMissing, TopicMissing, check_raw
 from cloudcore.notifications.signing import token_hash
 from cloudcore.notifications.waking import wake
@@ -60,6 +61,7 @@ def find_or_create(
     Raises:
         TopicMissing: the topic was deleted.
         QuotaExceeded: the topic has `MAX_SUBSCRIPTIONS`.
+        RateLimited: the endpoint, or the account's, were asked to confirm too often.
 
     """
     if topic_rows.lock_topic(tx, topic.account_id, topic.id) is None:
@@ -134,7 +136,7 @@ def rotate_secret(
 
 
 def check_has_secret(subscription: Subscription) -> None:
-    """Refuse a subscription that is no webhook."""
+    """Refuse a subscription without a signing secret: only webhooks have one."""
     if subscription.signing_secret is None:
         raise NotFound("only webhooks (http, https) have a signing secret")
 
@@ -146,6 +148,7 @@ def resend_confirmation(
 
     Raises:
         Conflict: the subscription is confirmed.
+        RateLimited: the endpoint, or the account's, were asked to confirm too often.
 
     """
     # First: a step too locks its job, and then the subscription.
@@ -159,18 +162,17 @@ def resend_confirmation(
     return changed
 
 
-def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, str]:
-    """Confirm a subscription; return it, with its topic's name.
+def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
+    """Confirm a subscription; return it, with its topic.
 
     Raises:
         BadToken
 
     """
     found = subscription_rows.lock_confirmed_by(tx, token_hash(token))
-    if found is None or (found[0].confirmation_until or 0) <= now:
+    if found is None or (found.confirmation_until or 0) <= now:
         raise BadToken
-    subscription, topic_name = found
-    confirmed = subscription._replace(
+    confirmed = found._replace(
         status="confirmed",
         confirmation_nonce=None,
         confirmation_hash=None,
@@ -184,19 +186,24 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, str]:
     topic = topic_rows.find_topic(tx, confirmed.account_id, confirmed.topic_id)
     assert topic is not None, "a subscription has a topic"
     release_waiting(tx, topic, now)
-    return confirmed, topic_name
+    return confirmed, topic
 
 
-def unsubscribe(tx: Connection, account_id: str, subscription_id: str) -> bool:
-    """Delete a subscription as its recipient asks; return False if there is none."""
-    found = subscription_rows.lock_own_subscription(tx, account_id, subscription_id)
-    if found is None:
-        return False
-    return subscription_rows.remove_subscription(tx, account_id, found.topic_id, found.id)
+def unsubscribe(
+    tx: Connection, account_id: str, subscription_id: str
+) -> tuple[Subscription, Topic] | None:
+    """Delete a subscription as its recipient asks; return what it was, or None if there is none."""
+    found = subscription_rows.find_with_topic(tx, account_id, subscription_id)
+    if found is None or not subscription_rows.remove_subscription(
+        tx, account_id, found[1].id, subscription_id
+    ):
+        return None
+    return found
 
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
     """Let the endpoint be asked to confirm."""
+    count_ask(tx, subscription, now)
     ids = (subscription.account_id, subscription.id)
     wake(tx, *ids, now)
     delivery_rows.remove_requests(tx, *ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, NamedTuple
 
 from litestar import delete, get, patch, post
@@ -13,9 +12,8 @@ from msgspec import UNSET
 from cloudcore.db.base import Connection
 from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
-from cloudcore.notifications.family import SEND_MESSAGE, NotificationNeeds
-from cloudcore.notifications.ports import QueueRef
-from cloudcore.notifications.records import WEBHOOKS, Subscription, Topic
+from cloudcore.notifications.needs import SEND_MESSAGE, NotificationNeeds
+from cloudcore.notifications.records import WEBHOOKS, Subscription
 from cloudcore.notifications.rules import (
     bad_endpoint,
     check_filter,
@@ -49,7 +47,27 @@ ONE: Final = PATH + "/{subscription_id:str}"
 class _Made(NamedTuple):
     subscription: Subscription
     secret: str | None
-    """None if it is no webhook, or was there before."""
+    """Set only for a new webhook."""
+
+
+class _OwnQueues(NamedTuple):
+    """The queues of an account to which the caller itself may send."""
+
+    ctx: RequestContext
+    needs: NotificationNeeds
+    account_id: str
+
+    def crn_of(self, tx: Connection, reference: str, field: str) -> str:
+        """Return the CRN of a queue, which is named in a field of the request."""
+        found = self.needs.queues.resolve(tx, self.account_id, reference, field=field)
+        self.ctx.authorize(found.crn, action=SEND_MESSAGE)
+        return found.crn
+
+    def dead_letters(self, tx: Connection, policy: DeadLetters | None) -> str | None:
+        """Return the CRN of the queue for dead letters, or None if there is to be none."""
+        if policy is None:
+            return None
+        return self.crn_of(tx, policy.dead_letter_queue, "redrive_policy.dead_letter_queue")
 
 
 async def authorized_subscription(
@@ -71,7 +89,7 @@ def one_subscription(ctx: RequestContext, found: Subscription) -> OneSubscriptio
 @post(
     PATH,
     status_code=201,
-    opt={"action": "notifications:Subscribe", "idempotent": True},
+    opt={"action": "notifications:Subscribe", "idempotent": True, "statuses": (429,)},
 )
 async def subscribe(
     topic_id: FromPath[str],
@@ -83,7 +101,8 @@ async def subscribe(
 
     A queue needs `queue:SendMessage` too, and so does one for dead letters. If the topic has a
     subscription to this endpoint, that one is returned as it is, without its secret. A topic has at
-    most 1,000 subscriptions.
+    most 1,000 subscriptions. An endpoint is asked to confirm at most 10 times an hour, and an
+    account's 300 times; then it is 429.
     """
     check_raw(data.protocol, is_raw=data.raw_message_delivery)
     check_filter(data.filter_policy)
@@ -101,31 +120,27 @@ async def subscribe(
         endpoint=endpoint,
         status="confirmed",
         filter_policy=data.filter_policy,
-        dead_letter_queue=None,
         raw_message_delivery=data.raw_message_delivery,
         delivery_policy=stored(data.delivery_policy),
-        signing_secret=None
-        if secret is None
-        else signing.seal_secret(ctx.keyring, subscription_id, secret),
-        previous_secret=None,
-        previous_until=None,
-        confirmation_nonce=None,
-        confirmation_hash=None,
-        confirmation_until=None,
-        active_since=now,
-        faults=[],
         created_at=now,
         updated_at=now,
+        active_since=now,
+        signing_secret=signing.seal_secret(ctx.keyring, subscription_id, secret)
+        if secret
+        else None,
     )
     if data.protocol != "queue":
         wanted = subscribing.pending(wanted, nonce, token, now)
 
+    queues = _OwnQueues(ctx, needs, topic.account_id)
+
+    def finish(tx: Connection, new: Subscription) -> Subscription:
+        return new._replace(dead_letter_queue=queues.dead_letters(tx, data.redrive_policy))
+
     def create(tx: Connection) -> _Made:
         of_endpoint = wanted
         if data.protocol == "queue":
-            queue = _queue(tx, ctx, needs, topic, data.endpoint, "endpoint")
-            of_endpoint = wanted._replace(endpoint=queue.crn)
-        finish = partial(_with_dead_letters, ctx, needs, topic, data.redrive_policy)
+            of_endpoint = wanted._replace(endpoint=queues.crn_of(tx, data.endpoint, "endpoint"))
         found, is_new = subscribing.find_or_create(tx, topic, of_endpoint, finish, now)
         return _Made(found, secret if is_new else None)
 
@@ -135,7 +150,10 @@ async def subscribe(
 
     path = PATH.replace("{topic_id:str}", topic.id)
     return await ctx.commit(
-        create, wrap=wrap, location=lambda made: f"{path}/{made.subscription.id}"
+        create,
+        wrap=wrap,
+        location=lambda made: f"{path}/{made.subscription.id}",
+        told=lambda made: {} if made.subscription.id == subscription_id else None,
     )
 
 
@@ -187,17 +205,13 @@ async def update_subscription(
         check_filter(data.filter_policy)
     if data.delivery_policy is not UNSET:
         changes["delivery_policy"] = stored(data.delivery_policy)
-    redrive = changes.pop("redrive_policy", UNSET)
-    now = ctx.clock()
+    changes.pop("redrive_policy", None)
+    now, queues = ctx.clock(), _OwnQueues(ctx, needs, topic.account_id)
 
     def update(tx: Connection) -> Subscription:
-        queues: dict[str, str | None] = {}
-        if redrive is None:
-            queues = {"dead_letter_queue": None}
-        elif data.redrive_policy:
-            reference = data.redrive_policy.dead_letter_queue
-            queues = {"dead_letter_queue": _dead_letters(tx, ctx, needs, topic, reference).crn}
-        return subscribing.update_subscription(tx, found, changes | queues, now)
+        if data.redrive_policy is not UNSET:
+            changes["dead_letter_queue"] = queues.dead_letters(tx, data.redrive_policy)
+        return subscribing.update_subscription(tx, found, changes, now)
 
     return await ctx.commit(update, wrap=lambda made: one_subscription(ctx, made))
 
@@ -230,40 +244,6 @@ async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
         return webhook_url(data.protocol, await needs.client.vet(data.endpoint))
     except NotAllowed as error:
         raise bad_endpoint(str(error), "not_allowed") from None
-
-
-def _with_dead_letters(
-    ctx: RequestContext,
-    needs: NotificationNeeds,
-    topic: Topic,
-    policy: DeadLetters | None,
-    tx: Connection,
-    wanted: Subscription,
-) -> Subscription:
-    if policy is None:
-        return wanted
-    queue = _dead_letters(tx, ctx, needs, topic, policy.dead_letter_queue)
-    return wanted._replace(dead_letter_queue=queue.crn)
-
-
-def _dead_letters(
-    tx: Connection, ctx: RequestContext, needs: NotificationNeeds, topic: Topic, reference: str
-) -> QueueRef:
-    return _queue(tx, ctx, needs, topic, reference, "redrive_policy.dead_letter_queue")
-
-
-def _queue(
-    tx: Connection,
-    ctx: RequestContext,
-    needs: NotificationNeeds,
-    topic: Topic,
-    reference: str,
-    field: str,
-) -> QueueRef:
-    """Return a queue to which the caller itself may send."""
-    found = needs.queues.resolve(tx, topic.account_id, reference, field=field)
-    ctx.authorize(found.crn, action=SEND_MESSAGE)
-    return found
 
 
 HANDLERS: Final = (

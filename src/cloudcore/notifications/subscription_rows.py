@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Select, bindparam, delete, func, literal_column, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import bindparam, delete, func, literal_column, select, update
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import columns, count, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.faults import Fault
 from cloudcore.notifications.records import Protocol, Subscription, Topic, encoded
@@ -26,21 +26,13 @@ _IS_OURS: Final = (_s.id == bindparam("id"), _s.account_id == bindparam("account
 _FAULTS: Final = msgspec.json.Decoder(list[Fault])
 _JSON: Final = ("filter_policy", "delivery_policy", "faults")
 
-
-def _columns() -> Select[Any]:
-    return select(*(_s[name] for name in Subscription._fields))
-
-
-_ADD: Final = Statement(
-    insert(subscriptions)
-    .values({name: bindparam(name) for name in Subscription._fields})
-    .on_conflict_do_nothing()
-)
-_FIND: Final = Statement(_columns().where(*_OF_TOPIC, _s.id == bindparam("id")))
-_LOCK: Final = Statement(_columns().where(*_OF_TOPIC, _s.id == bindparam("id")).with_for_update())
-_LOCK_OURS: Final = Statement(_columns().where(*_IS_OURS).with_for_update())
+_COLUMNS: Final = columns(subscriptions, Subscription._fields)
+_ADD: Final = Statement(insert_new(subscriptions, Subscription._fields))
+_FIND: Final = Statement(_COLUMNS.where(*_OF_TOPIC, _s.id == bindparam("id")))
+_LOCK: Final = Statement(_COLUMNS.where(*_OF_TOPIC, _s.id == bindparam("id")).with_for_update())
+_LOCK_OURS: Final = Statement(_COLUMNS.where(*_IS_OURS).with_for_update())
 _FIND_SAME: Final = Statement(
-    _columns().where(
+    _COLUMNS.where(
         *_OF_TOPIC, _s.protocol == bindparam("protocol"), _s.endpoint == bindparam("endpoint")
     )
 )
@@ -50,13 +42,10 @@ _FIND_WITH_TOPIC: Final = Statement(
     .where(*_IS_OURS)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
-    select(*(_s[name] for name in Subscription._fields), _t.name)
-    .join(topics, _t.id == _s.topic_id)
-    .where(_s.confirmation_hash == bindparam("confirmation_hash"))
-    .with_for_update(of=subscriptions)
+    _COLUMNS.where(_s.confirmation_hash == bindparam("confirmation_hash")).with_for_update()
 )
 _LIST: Final = Statement(
-    page(_columns().where(*_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id))
+    page(_COLUMNS.where(*_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id))
 )
 _LIST_ACTIVE: Final = Statement(
     page(
@@ -145,14 +134,9 @@ def find_with_topic(
     return found, topic
 
 
-def lock_confirmed_by(tx: Connection, token_hash: bytes) -> tuple[Subscription, str] | None:
-    """Return the subscription that a token confirms, with its topic's name, or None; lock it."""
-    row = tx.row(_LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
-    if row is None:
-        return None
-    found = _subscription(row[:-1])
-    assert found is not None
-    return found, row[-1]
+def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
+    """Return the subscription that a token confirms, or None; block changes of it."""
+    return _subscription(tx.row(_LOCK_CONFIRMED_BY, confirmation_hash=token_hash))
 
 
 def list_subscriptions(
@@ -185,8 +169,7 @@ def is_heard(tx: Connection, account_id: str, topic_id: str) -> bool:
 
 def count_subscriptions(tx: Connection, account_id: str, topic_id: str) -> int:
     """Count the subscriptions to a topic of an account."""
-    row = tx.row(_COUNT, account_id=account_id, topic_id=topic_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id, topic_id=topic_id)
 
 
 def save_subscription(tx: Connection, subscription: Subscription) -> None:

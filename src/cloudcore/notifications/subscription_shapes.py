@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.jobs.faults import Fault
 from cloudcore.notifications.delivery_policy import DeliveryPolicy
 from cloudcore.notifications.outcomes import current, severity
 from cloudcore.notifications.records import Protocol, Status, Subscription
 from cloudcore.notifications.topic_shapes import policy_record
 from cloudcore.uuids import Uuid
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -52,18 +52,6 @@ class UpdateSubscription(RequestBody):
     redrive_policy: DeadLetters | UnsetType | None = UNSET
     raw_message_delivery: bool | UnsetType = UNSET
     delivery_policy: DeliveryPolicy | UnsetType | None = UNSET
-
-
-class FaultRecord(ResponseBody):
-    """Something that went wrong with deliveries, counted; a success clears it."""
-
-    code: str
-    severity: Literal["warning", "error"]
-    message: str
-    details: dict[str, str]
-    first_at: RFC3339
-    last_at: RFC3339
-    occurrences: int
 
 
 class SubscriptionRecord(ResponseBody):
@@ -146,19 +134,7 @@ def subscription_record(found: Subscription, region: str, now: int) -> Subscript
         raw_message_delivery=found.raw_message_delivery,
         delivery_policy=policy_record(found.delivery_policy),
         confirmation_expires_at=None if until is None else rfc3339(until),
-        faults=[_fault(each) for each in current(found.faults, now)],
+        faults=[fault_record(each, severity(each)) for each in current(found.faults, now)],
         created_at=rfc3339(found.created_at),
         updated_at=rfc3339(found.updated_at),
-    )
-
-
-def _fault(fault: Fault) -> FaultRecord:
-    return FaultRecord(
-        code=fault.code,
-        severity=severity(fault),
-        message=fault.message,
-        details={},
-        first_at=rfc3339(fault.first_at),
-        last_at=rfc3339(fault.last_at),
-        occurrences=fault.occurrences,
     )

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
@@ -133,11 +134,12 @@ deliveries = Table(
     ),
     # null: a request to confirm the subscription
     Column("publication_id", Id, ForeignKey("publications.id", ondelete="CASCADE")),
+    Column("size", Integer, nullable=False, server_default=text("0")),  # the message's bytes
     Column("attempts", Integer, nullable=False),
     Column("due_at", Moment, nullable=False),
     Column("created_at", Moment, nullable=False),
     UniqueConstraint("publication_id", "subscription_id"),
-    Index("ix_deliveries_due", "subscription_id", "due_at"),
+    Index("ix_deliveries_due", "subscription_id", "due_at", "size"),
 )
 
 TABLES: Final = (

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from cloudcore.db.base import Connection
 from cloudcore.notifications import topics
 from cloudcore.notifications.delivery_policy import stored
+from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.records import Topic, topic_crn
 from cloudcore.notifications.rules import check_message, check_topic_name
 from cloudcore.notifications.topic_rows import count_topics, list_topics
@@ -26,6 +27,7 @@ from cloudcore.notifications.topic_shapes import (
     topic_record,
 )
 from cloudcore.resource_names import check_tags
+from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -124,20 +126,33 @@ async def delete_topic(topic_id: FromPath[str], ctx: NamedDependency[RequestCont
     opt={"action": "notifications:Publish", "idempotent": True},
 )
 async def publish_message(
-    topic_id: FromPath[str], data: JSONBody[Message], ctx: NamedDependency[RequestContext]
+    topic_id: FromPath[str],
+    data: JSONBody[Message],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NotificationNeeds],
 ) -> Reply[Published]:
-    """Publish a message: it is delivered, at least once, to each subscription whose filter fits."""
+    """Publish a message: it is delivered, at least once, to each subscription whose filter fits.
+
+    It is refused while 200,000 deliveries, or 1 GiB, wait for the account's subscriptions.
+    """
     check_message(data.message, data.subject, data.attributes)
     topic = await authorized_topic(ctx, topic_id)
     now = ctx.clock()
 
+    is_counted = needs.room.is_due(topic.account_id, now)
+
     def publish(tx: Connection) -> str:
-        return topics.publish(tx, topic, data.message, data.subject, data.attributes, now)
+        return topics.publish(
+            tx, topic, data.message, data.subject, data.attributes, now, checks_room=is_counted
+        )
 
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.
-    return await ctx.commit(
+    reply = await ctx.commit(
         publish, wrap=lambda made: Published(message_id=made), told=lambda _: None
     )
+    if is_counted:
+        needs.room.note(topic.account_id, now)
+    return reply
 
 
 HANDLERS: Final = (

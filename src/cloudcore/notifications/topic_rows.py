@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from sqlalchemy import (
-    Select,
     bindparam,
     column,
     delete,
     func,
+    literal_column,
     select,
     table,
     update,
@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound, columns, count, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.records import Topic, encoded
@@ -28,6 +29,8 @@ from cloudcore.notifications.tables import missing_topics, topics, waiting_event
 
 WAITING_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an event is deleted that still waits for its topic."""
+MAX_WAITING: Final = 10_000
+"""Events that wait for one topic; the oldest are dropped."""
 _t = topics.c
 _m = missing_topics.c
 _w = waiting_events.c
@@ -47,38 +50,34 @@ class MissingTopic(NamedTuple):
     events: int
     """Events told to it since."""
 
+    @property
+    def dropped(self) -> int:
+        """Return how many of these were dropped, because too many waited."""
+        return max(0, self.events - MAX_WAITING)
 
-def _columns() -> Select[Any]:
-    return select(*(_t[name] for name in Topic._fields))
 
-
+_COLUMNS: Final = columns(topics, Topic._fields)
 _LOCK_ACCOUNT: Final = Statement(
     select(_accounts.c.id)
     .where(_accounts.c.id == bindparam("account_id"))
     .with_for_update(key_share=True)
 )
-_ADD: Final = Statement(
-    insert(topics)
-    .values({name: bindparam(name) for name in Topic._fields})
-    .on_conflict_do_nothing()
-)
-_FIND: Final = Statement(_columns().where(*_IS_TOPIC))
-_LOCK: Final = Statement(_columns().where(*_IS_TOPIC).with_for_update())
+_ADD: Final = Statement(insert_new(topics, Topic._fields))
+_FIND: Final = Statement(_COLUMNS.where(*_IS_TOPIC))
+_LOCK: Final = Statement(_COLUMNS.where(*_IS_TOPIC).with_for_update())
 _HOLD: Final = Statement(select(_t.id).where(*_IS_TOPIC).with_for_update(read=True))
-_FIND_NAMED: Final = Statement(_columns().where(*_IN_REGION, _t.name == bindparam("name")))
+_FIND_NAMED: Final = Statement(_COLUMNS.where(*_IN_REGION, _t.name == bindparam("name")))
 _IDS_NAMED: Final = Statement(
     select(_t.name, _t.id).where(*_IN_REGION, _t.name.in_(listed("names")))
 )
 _LIST: Final = Statement(
-    page(_columns().where(*_IN_REGION, _t.id > bindparam("after")).order_by(_t.id))
+    page(_COLUMNS.where(*_IN_REGION, _t.id > bindparam("after")).order_by(_t.id))
 )
 _COUNT: Final = Statement(select(func.count()).select_from(topics).where(*_IN_REGION))
 _SAVE: Final = Statement(
     update(topics)
     .where(*_IS_TOPIC)
-    .values(
-        {name: bindparam(name) for name in ("description", "tags", "delivery_policy", "updated_at")}
-    )
+    .values(bound(("description", "tags", "delivery_policy", "updated_at")))
 )
 _REMOVE: Final = Statement(delete(topics).where(*_IS_TOPIC))
 
@@ -125,6 +124,15 @@ _LIST_WAITING: Final = Statement(
 _REMOVE_WAITING: Final = Statement(
     delete(waiting_events).where(*_WAIT_FOR, _w.event_id.in_(listed("ids")))
 )
+_too_old: Final = (
+    select(_w.event_id)
+    .where(*_WAIT_FOR)
+    .order_by(_w.event_id.desc())
+    .limit(literal_column("1"))
+    .offset(bindparam("most"))
+    .scalar_subquery()
+)
+_DROP_OLDEST: Final = Statement(delete(waiting_events).where(*_WAIT_FOR, _w.event_id <= _too_old))
 _FORGET_WAITING: Final = deletion(_w.created_at)
 _FORGET_OLD_MISSING: Final = deletion(_m.last_at)
 
@@ -181,8 +189,7 @@ def list_topics(
 
 def count_topics(tx: Connection, account_id: str, region: str) -> int:
     """Count the topics of an account."""
-    row = tx.row(_COUNT, account_id=account_id, region=region)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id, region=region)
 
 
 def save_topic(tx: Connection, topic: Topic) -> None:
@@ -231,6 +238,11 @@ def add_waiting(tx: Connection, event: OutboxEvent, crn: str) -> bool:
         created_at=event.created_at,
     )
     return added == 1
+
+
+def drop_oldest_waiting(tx: Connection, account_id: str, crn: str) -> None:
+    """Delete the oldest events that wait for a topic, if there are more than `MAX_WAITING`."""
+    tx.execute(_DROP_OLDEST, account_id=account_id, crn=crn, most=MAX_WAITING)
 
 
 def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[OutboxEvent]:

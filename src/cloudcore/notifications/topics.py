@@ -8,10 +8,15 @@ from typing import Any, Final, NamedTuple
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
-from cloudcore.jobs.outbox import emit
-from cloudcore.notifications import topic_rows
+from cloudcore.jobs.outbox import count_pending, emit
+from cloudcore.notifications import delivery_rows, topic_rows
 from cloudcore.notifications.records import Topic
-from cloudcore.notifications.rules import TopicMissing
+from cloudcore.notifications.rules import (
+    MAX_DELIVERIES,
+    MAX_DELIVERY_BYTES,
+    MAX_UNSORTED,
+    TopicMissing,
+)
 from cloudcore.notifications.topic_rows import MissingTopic
 
 MAX_TOPICS: Final = 1000
@@ -92,15 +97,20 @@ def publish(
     subject: str | None,
     attributes: Mapping[str, str],
     now: int,
+    *,
+    checks_room: bool = True,
 ) -> str:
     """Publish a message to a topic; return its id.
 
     Raises:
         TopicMissing: it was deleted.
+        QuotaExceeded: too many messages of the account wait, if it `checks_room`.
 
     """
     if not topic_rows.hold_topic(tx, topic.account_id, topic.id):
         raise TopicMissing
+    if checks_room:
+        _check_room(tx, topic.account_id)
     payload = {
         "topic_id": topic.id,
         "subject": subject,
@@ -108,6 +118,25 @@ def publish(
         "attributes": attributes,
     }
     return emit(tx, PUBLISHED, topic.account_id, payload, now)
+
+
+def _check_room(tx: Connection, account_id: str) -> None:
+    found = delivery_rows.backlog_of_account(tx, account_id, MAX_DELIVERIES)
+    unsorted = count_pending(tx, account_id, MAX_UNSORTED)
+    _check(found.deliveries, MAX_DELIVERIES, "deliveries wait for", quota="waiting_deliveries")
+    _check(found.size, MAX_DELIVERY_BYTES, "bytes of messages wait for", quota="waiting_bytes")
+    _check(unsorted, MAX_UNSORTED, "messages are on their way to", quota="published_messages")
+
+
+def _check(used: int, limit: int, words: str, *, quota: str) -> None:
+    if used >= limit:
+        raise QuotaExceeded(
+            f"at most {limit} {words} an account's subscriptions: publish more slowly, or end those"
+            " whose endpoints do not answer",
+            quota=quota,
+            limit=limit,
+            used=used,
+        )
 
 
 def states_of(

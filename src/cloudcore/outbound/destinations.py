@@ -26,7 +26,7 @@ _URL: Final = re.compile(
 )
 _NUMERIC_LABEL: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _REFUSED_PORTS: Final = frozenset(
-    # Of services that take a request of HTTP for one of theirs, or trust whoever reaches them.
+    # Their services may obey an HTTP request, or trust everybody who can connect.
     {2049, 2375, 2379, 2380, 3306, 3389, 5432, 5900, 6000, 6379, 6667, 9200, 10250, 11211, 27017}
 )
 _LAST_SYSTEM_PORT: Final = 1023

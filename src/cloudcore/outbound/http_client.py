@@ -8,12 +8,10 @@ are kept for later requests to the same origin.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cloudcore.outbound.addresses import Address
@@ -28,10 +26,8 @@ from cloudcore.outbound.destinations import (
 from cloudcore.outbound.failures import BadAnswer, Stage, Unreachable
 from cloudcore.outbound.http_connection import HttpConnection
 from cloudcore.outbound.idle_connections import IdleConnections
+from cloudcore.outbound.names import Resolve, resolve
 from cloudcore.outbound.pace import Pace
-
-Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""Returns the addresses of a host; raises OSError."""
 
 MAX_IDLE: Final = 8
 """How many idle connections to one origin a client keeps."""
@@ -56,14 +52,6 @@ class TimeLimits(NamedTuple):
 
 
 TIME_LIMITS: Final = TimeLimits()
-
-
-async def resolve(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    # A zone stays: such an address is refused.
-    return [ip_address(str(entry[4][0])) for entry in found]
 
 
 class Answer:

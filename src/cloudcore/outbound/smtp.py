@@ -7,16 +7,20 @@ certificate is verified; without them, TLS is used if it is offered, whatever it
 from __future__ import annotations
 
 import asyncio
+import errno
 import smtplib
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
-from typing import Final
+from typing import Any, Final
 
 from cloudcore.outbound.smarthosts import Smarthost
 
-THREADS: Final = 4
-TIMEOUT_SECONDS: Final = 10
+CONNECTIONS: Final = 4
+"""Messages that are handed over at once; those who send more wait for one another."""
+TIMEOUT_SECONDS: Final = 30
+"""For one message, from the connection to the answer; waiting for its turn does not count."""
 _PERMANENT: Final = 500
 
 
@@ -32,11 +36,17 @@ class SmtpRefused(Exception):
 class SmtpClient:
     """Hands mail over, each message on a connection of its own."""
 
-    def __init__(self, smarthost: Smarthost, tls: ssl.SSLContext | None = None) -> None:
-        """Use a smarthost; `tls` replaces the machine's roots."""
+    def __init__(
+        self,
+        smarthost: Smarthost,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Use a smarthost; `tls` replaces the machine's roots, `seconds` are for one message."""
         self._smarthost = smarthost
+        self._seconds = seconds
         self._tls = tls or ssl.create_default_context()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="smtp")
+        self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="smtp")
 
     async def send(self, message: EmailMessage) -> None:
         """Hand a message over.
@@ -81,14 +91,14 @@ class SmtpClient:
             ) from None
 
     def _connect(self) -> smtplib.SMTP:
-        where = self._smarthost
+        where, end = self._smarthost, time.monotonic() + self._seconds
         if where.scheme == "smtps":
-            connection: smtplib.SMTP = smtplib.SMTP_SSL(
-                where.host, where.port, timeout=TIMEOUT_SECONDS, context=self._tls
+            connection: smtplib.SMTP = _TimedOverTls(
+                where.host, where.port, end=end, timeout=self._seconds, context=self._tls
             )
             is_tls = True
         else:
-            connection = smtplib.SMTP(where.host, where.port, timeout=TIMEOUT_SECONDS)
+            connection = _Timed(where.host, where.port, end=end, timeout=self._seconds)
             connection.ehlo_or_helo_if_needed()
             is_tls = connection.has_extn("starttls")
             if is_tls:
@@ -103,6 +113,30 @@ class SmtpClient:
                 )
             connection.login(where.user, where.password)
         return connection
+
+
+class _Timed(smtplib.SMTP):
+    """An exchange that is over at a moment; smtplib alone limits each answer for itself."""
+
+    def __init__(self, *args: Any, end: float, **options: Any) -> None:  # noqa: ANN401
+        self._end = end
+        super().__init__(*args, **options)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Return the server's next answer."""
+        left = self._end - time.monotonic()
+        if left > 0 and self.sock is not None:
+            self.sock.settimeout(left)
+        try:
+            return super().getreply()
+        except smtplib.SMTPServerDisconnected:
+            if time.monotonic() < self._end:
+                raise
+            raise TimeoutError(errno.ETIMEDOUT, "it took too long") from None
+
+
+class _TimedOverTls(_Timed, smtplib.SMTP_SSL):
+    """The same over TLS from the first byte."""
 
 
 def _unverified() -> ssl.SSLContext:

@@ -6,8 +6,8 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.queue import message_rows, rows
-from cloudcore.queue.family import QueueNeeds
 from cloudcore.queue.messages import SETTLED_AT_ONCE, has_due, settle
+from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.rows import Queue
 
 EVERY_SECONDS: Final = 30

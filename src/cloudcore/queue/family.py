@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.queue.needs import QueueNeeds
 
 if TYPE_CHECKING:
-    from litestar.types import ControllerRouterHandler
+    from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
     from cloudcore.jobs.schedule import Scheduled
-    from cloudcore.queue.room import RoomChecks
-    from cloudcore.queue.waiting import Bells, Waiter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueNeeds:
-    """The dependencies of the routes and the timers of queues."""
-
-    database: Database
-    clock: Clock
-    bells: Bells
-    waiter: Waiter
-    room: RoomChecks
-
-    @classmethod
-    def of(cls, database: Database, clock: Clock) -> QueueNeeds:
-        """Return the dependencies of one process."""
-        from cloudcore.queue.room import RoomChecks  # noqa: PLC0415
-        from cloudcore.queue.waiting import Bells, Waiter  # noqa: PLC0415
-
-        bells = Bells(database)
-        waiter = Waiter(database, clock, bells)
-        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=RoomChecks())
-
-
-def _routes() -> Sequence[ControllerRouterHandler]:
+def _routes() -> Sequence[HTTPRouteHandler]:
     from cloudcore.queue import message_routes, queue_routes  # noqa: PLC0415 - the web framework
 
     return (*queue_routes.HANDLERS, *message_routes.HANDLERS)
@@ -93,6 +68,11 @@ QUEUE: Final[Family[QueueNeeds]] = Family(
             },
         ),
     ),
+    told_changes={
+        "queue:CreateQueue": "queue.queue.created",
+        "queue:DeleteQueue": "queue.queue.deleted",
+        "queue:PurgeQueue": "queue.queue.purged",
+    },
     quotas=("queue_bytes", "queue_messages", "queues"),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

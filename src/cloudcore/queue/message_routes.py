@@ -14,9 +14,9 @@ from litestar.params import FromPath, JSONBody
 
 from cloudcore.errors import InvalidInput
 from cloudcore.queue import messages
-from cloudcore.queue.family import QueueNeeds
 from cloudcore.queue.leases import new_token
 from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage
+from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue_routes import ONE, authorized_queue
 from cloudcore.queue.records import (
     Acknowledged,

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import Select, bindparam, delete, func, literal_column, select, update
+from sqlalchemy import bindparam, delete, func, literal_column, select, update
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.queue.rows import Queue
 from cloudcore.queue.tables import IS_HIDDEN, IS_VISIBLE, queue_messages
@@ -53,10 +54,7 @@ class Depth(NamedTuple):
     """When the oldest of all came."""
 
 
-def _columns() -> Select[Any]:
-    return select(*(_m[name] for name in Message._fields))
-
-
+_COLUMNS: Final = columns(queue_messages, Message._fields)
 _IN_QUEUE: Final = (
     _m.queue_id == bindparam("queue_id"),
     _m.account_id == bindparam("account_id"),
@@ -66,7 +64,7 @@ _NEW: Final = tuple(name for name in Message._fields if name != "position")
 _ADD: Final = Statement(
     queue_messages.insert()
     .inline()  # else the driver would ask for the position
-    .values({name: bindparam(name) for name in (*_NEW, "queue_id", "account_id")})
+    .values(bound((*_NEW, "queue_id", "account_id")))
 )
 _OLDEST_VISIBLE: Final = (
     select(_m.id, _m.size)
@@ -86,7 +84,7 @@ _LEASE: Final = Statement(
     )
 )
 _FIND_ALL: Final = Statement(
-    _columns().where(*_IN_QUEUE, _m.id.in_(listed("ids"))).order_by(_m.position)
+    _COLUMNS.where(*_IN_QUEUE, _m.id.in_(listed("ids"))).order_by(_m.position)
 )
 _LOCK_LEASES: Final = Statement(
     select(_m.id, _m.lease_token, _m.hidden_until)
@@ -96,8 +94,7 @@ _LOCK_LEASES: Final = Statement(
 )
 _LOCK_DUE: Final = Statement(
     page(
-        _columns()
-        .where(*_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
+        _COLUMNS.where(*_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
         .order_by(_m.hidden_until, _m.position)
         .with_for_update(skip_locked=True)
     )

@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
     lease_id: str
     code: str | None = None
-    """None: done; otherwise the code of an error."""
+    """The code of an error, or None if it is done."""
     message: str = ""
 
 

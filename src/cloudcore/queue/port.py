@@ -9,7 +9,6 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.references import resolve_queue
-from cloudcore.queue.rows import find_queue
 from cloudcore.queue.rules import check_message
 
 
@@ -41,11 +40,6 @@ class Queues:
         """
         found = resolve_queue(tx, account_id, self._region, field, reference)
         return QueueRef(found.id, found.crn, found.name)
-
-    def find(self, tx: Connection, account_id: str, queue_id: str) -> QueueRef | None:
-        """Return a queue of an account by its id, or None if it was deleted."""
-        found = find_queue(tx, account_id, queue_id)
-        return None if found is None else QueueRef(found.id, found.crn, found.name)
 
     def send(
         self,

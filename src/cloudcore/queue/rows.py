@@ -11,6 +11,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count
 from cloudcore.db.statement import Statement, page
 from cloudcore.queue.tables import HAS_DEAD_LETTERS, IS_DELETED, IS_LIVE, queue_messages, queues
 
@@ -86,7 +87,7 @@ _IN_LIST: Final = (
 
 _ADD: Final = Statement(
     insert(queues)
-    .values({name: bindparam(name) for name in _STORED})
+    .values(bound(_STORED))
     .on_conflict_do_nothing(index_elements=["account_id", "region", "name"], index_where=IS_LIVE)
 )
 _FIND: Final = Statement(_columns().where(*_IS_QUEUE))
@@ -104,9 +105,7 @@ _LIST: Final = Statement(
 )
 _COUNT: Final = Statement(select(func.count()).select_from(queues).where(*_IN_LIST))
 _SAVE: Final = Statement(
-    queues.update()
-    .where(_q.id == bindparam("queue_id"), _OF_ACCOUNT)
-    .values({name: bindparam(name) for name in _CHANGEABLE})
+    queues.update().where(_q.id == bindparam("queue_id"), _OF_ACCOUNT).values(bound(_CHANGEABLE))
 )
 _LAST_POSITION: Final = (
     select(func.max(queue_messages.c.position))
@@ -202,8 +201,7 @@ def list_queues(
 
 def count_queues(tx: Connection, account_id: str, region: str, name: str) -> int:
     """Count the queues that `list_queues` lists."""
-    row = tx.row(_COUNT, account_id=account_id, region=region, name=name)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id, region=region, name=name)
 
 
 def save_queue(tx: Connection, queue: Queue) -> None:

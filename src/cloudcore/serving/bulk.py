@@ -23,6 +23,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
@@ -31,6 +32,11 @@ from cloudcore.serving.tls_stream import TlsLoan
 
 CATCH_UP_BYTES = 16 * MIB
 """Bytes that a job whose client was not ready may be behind the others, and still come first."""
+
+IDLE_SECONDS = 30.0
+"""How often threads are counted: more than were busy at once in that time end, and their buffers
+with them, some 2.5 MiB of each that has sealed or decrypted. Else there would in time be as many as
+ever were."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -69,11 +75,19 @@ _Turn = tuple[float, int, "BulkJob[Any] | None"]
 
 
 class BulkPool:
-    """A bounded pool of daemon threads, started on demand."""
+    """A bounded pool of daemon threads, started on demand, which end when they are idle."""
 
-    def __init__(self, name: str, threads: int, scratch_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        scratch_bytes: int = 0,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         """Allow up to `threads` threads, each with two buffers of `scratch_bytes`."""
         self._name = name
+        self._idle_seconds = idle_seconds
         self._limit = threads
         self._scratch_bytes = scratch_bytes
         self._kept_bytes = 0
@@ -85,6 +99,11 @@ class BulkPool:
         self._lock = threading.Lock()
         self._idle = 0
         self._threads = 0
+        self._busiest = 0
+        """Most threads that worked at once since they were counted last."""
+        self._spare = 0
+        """How many are to end."""
+        self._count_at = time.monotonic() + idle_seconds
 
     @property
     def contended(self) -> bool:
@@ -105,8 +124,8 @@ class BulkPool:
             number = self._threads
             behind = self._clock - CATCH_UP_BYTES
             job.turn = self._clock if job.turn is None else max(job.turn, behind)
-            turn = job.turn
-        self._queue.put((turn, next(self._submitted), job))
+            # Under the lock: an idle thread that is counted on may not end before it sees the job.
+            self._queue.put((job.turn, next(self._submitted), job))
         if start:
             name = f"{self._name}-{number}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -120,16 +139,38 @@ class BulkPool:
         size = self._scratch_bytes
         scratch = Scratch(memoryview(bytearray(size)), bytearray(size))
         while True:
+            if self._is_spare():
+                return
             with self._lock:
                 self._idle += 1
-            turn, _, job = self._queue.get()
+            try:
+                turn, _, job = self._queue.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                with self._lock:
+                    self._idle -= 1
+                continue
             with self._lock:
                 self._idle -= 1
+                self._busiest = max(self._busiest, self._threads - self._idle)
                 if job is not None:
                     self._clock = max(self._clock, int(turn))
             if job is None:
                 return
             job.execute(scratch)
+
+    def _is_spare(self) -> bool:
+        """Return True if the thread that calls is to end; no job waits for it then."""
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._count_at:
+                self._count_at = now + self._idle_seconds
+                self._spare = self._threads - self._busiest
+                self._busiest = 0
+            if self._spare <= 0 or self._queue.qsize():
+                return False
+            self._spare -= 1
+            self._threads -= 1
+            return True
 
 
 class BulkJob(Generic[T]):

@@ -34,4 +34,4 @@ def _tls_protocol(
 ) -> asyncio.Protocol:
     loop = _loop or asyncio.get_running_loop()
     connect = partial(HttpProtocol, worker, config, server_state, app_state, loop)
-    return TlsAcceptor(loop, tls.context, connect, tls.note_failure)
+    return TlsAcceptor(loop, tls, connect)

@@ -103,7 +103,8 @@ class Dispatcher:
             await self._live(scope, receive, send)
             return
         path = scope.get("raw_path") or scope["path"].encode()
-        plane = self.planes.find(path, scope["headers"])
+        server = scope.get("server")
+        plane = self.planes.find(path, scope["headers"], server[1] if server else None)
         state = scope.setdefault("state", {})
         state["request_id"] = new_request_id()
         state["plane"] = plane

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import new_request_id
-from cloudcore.serving.kept import MOST_HEAD_BYTES, Entry, KeptAnswers
+from cloudcore.serving.kept import KeptAnswers
+from cloudcore.serving.kept_answer import MOST_HEAD_BYTES, Entry
 from cloudcore.serving.record import RequestRecord
 from cloudcore.serving.request_cycle import RequestCycle
 

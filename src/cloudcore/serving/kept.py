@@ -7,127 +7,27 @@ is given at once; else the one read is made again, and must find the same.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+from typing import Any
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.serving.record import Alike, RequestRecord
-
-EXTENSION: Final = "entrepot.keep"
-"""The ASGI extension, and the key of a `Keep` in ``http.response.start``."""
-MOST_HEAD_BYTES: Final = 8 * 1024
-MOST_ANSWER_BYTES: Final = 64 * 1024
-"""Longest head of a request, and longest answer, that are kept."""
-_ENTRY_BYTES: Final = 1500
-_ANSWER_BYTES: Final = 1500
-"""What the objects of an entry and of an answer take, besides their bytes."""
-
-
-class Proof(NamedTuple):
-    """What an answer depends on: while a read of `look` with `given` finds `found`, it is the same.
-
-    The application looked before it read what it answered, or in the same statement; and what was
-    found once and has changed is not found again, unless the answer is the same again too.
-    """
-
-    look: Callable[..., Hashable]
-    given: tuple[Hashable, ...]
-    found: Hashable
-    cover: Cover | None = None
-
-
-class Cover(NamedTuple):
-    """A read that many proofs share: while it finds the same, theirs do too."""
-
-    look: Callable[..., Hashable]
-    given: tuple[Hashable, ...]
-
-
-class _Covered(NamedTuple):
-    """What a cover found when the data had this version, or later."""
-
-    found: Hashable
-    version: int | None
-
-
-class Keep(NamedTuple):
-    """How an answer may be given again."""
-
-    until: int
-    """By the clock, in microseconds."""
-    proof: Proof | None = None
-    """None: it depends on nothing but the request."""
-    noted: Callable[[], None] | None = None
-    """Called each time that it is given again."""
-
-
-class Answer:
-    """A rendered answer, which all requests share that get the same."""
-
-    __slots__ = (
-        "after",
-        "before",
-        "covered",
-        "key",
-        "proof",
-        "size",
-        "status_line",
-        "users",
-        "version",
-    )
-
-    def __init__(self, key: _AnswerKey) -> None:
-        self.key = key
-        self.proof, self.status_line, self.before, self.after = key
-        self.version: int | None = None
-        self.covered: Hashable = None
-        """What the cover of its proof found before the proof was read last."""
-        self.size = _ANSWER_BYTES + len(self.before) + len(self.after)
-        self.users = 0
-
-    def rendered(self, common: bytes, request_id: str) -> bytes:
-        """Return the bytes to send, with these header lines of every answer and this id."""
-        return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
-
-
-class Entry:
-    """The answer to one request, and what its record says."""
-
-    __slots__ = (
-        "answer",
-        "noted",
-        "record",
-        "record_end",
-        "record_start",
-        "server",
-        "size",
-        "until",
-    )
-
-    def __init__(
-        self, answer: Answer, keep: Keep, record: RequestRecord, server: object, size: int
-    ) -> None:
-        self.answer = answer
-        self.until = keep.until
-        self.noted = keep.noted
-        self.server = server
-        """Address of the connection; a challenge may name it."""
-        self.size = size
-        self.record = record
-        self.record_start = record[3:9]
-        self.record_end = (*record[10:-1], Alike())
-
-    def record_again(
-        self, finished_at: float, seconds: float, request_id: str, client: str
-    ) -> RequestRecord:
-        """Return the record of this request, made again by `client`."""
-        start, end = self.record_start, self.record_end
-        fields = (finished_at, seconds, request_id, *start, client, *end)
-        return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
-
-
-_AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
+from cloudcore.serving.kept_answer import (
+    ENTRY_BYTES,
+    MOST_ANSWER_BYTES,
+    MOST_HEAD_BYTES,
+    Answer,
+    AnswerKey,
+    Cover,
+    Covered,
+    Entry,
+    Group,
+    Keep,
+    Proof,
+    Reading,
+)
+from cloudcore.serving.record import RequestRecord
 
 
 class KeptAnswers:
@@ -140,8 +40,10 @@ class KeptAnswers:
         self._clock = clock
         self._most_bytes = most_bytes
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
-        self._answers: dict[_AnswerKey, Answer] = {}
-        self._covers: dict[Cover, _Covered] = {}
+        self._answers: dict[AnswerKey, Answer] = {}
+        self._covers: dict[Cover, Covered] = {}
+        self._groups: dict[Hashable, Group] = {}
+        self._readings: dict[Hashable, Reading] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
@@ -170,20 +72,72 @@ class KeptAnswers:
         version = self._version()
         if version is not None and version == answer.version:
             self._hits += 1
+            if not answer.is_asked and answer.group is not None:
+                answer.group.ask(answer)
             return True
-        known = None if proof.cover is None else self._covers.get(proof.cover)
-        if known == (answer.covered, version) and version is not None:
-            answer.version = version
-            self._confirmed += 1
+        if self._is_covered(answer, version):
             return True
-        reading = self._read(_look, proof, answer.covered)
+        shared = proof.cover or answer.group
+        begun = None if shared is None else self._readings.get(shared)
+        if begun is not None and begun.version == version and begun.proves(answer):
+            return self._proved_beside(begun.task, head, answer, version)
+        answers = [answer] if answer.group is None else answer.group.take(answer, version)
+        if len(answers) == 1:
+            reading = self._read(_look, proof, answer.covered)
+        else:
+            reading = self._read(_look_together, answers, version)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
             return self._conclude(head, answer, version, ended.value)
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
-        return self._proved(head, answer, version, _Begun(reading, waits_for))
+        proved = self._proved(head, answer, version, _Begun(reading, waits_for))
+        if shared is None or version is None:
+            return proved
+        return self._share(shared, version, answers, asyncio.create_task(proved))
+
+    def _is_covered(self, answer: Answer, version: int | None) -> bool:
+        """Return True if the cover of an answer's proof finds the same, as is known already."""
+        cover = None if answer.proof is None else answer.proof.cover
+        if cover is None or version is None:
+            return False
+        if self._covers.get(cover) != (answer.covered, version):
+            return False
+        answer.version = version
+        self._confirmed += 1
+        return True
+
+    def _share(
+        self, shared: Hashable, version: int, answers: list[Answer], task: asyncio.Task[bool]
+    ) -> Awaitable[bool]:
+        """Let others wait for a read that has to wait for the database, until it has ended."""
+        reading = self._readings[shared] = Reading(version, answers, task)
+
+        def end(_: object) -> None:
+            if self._readings.get(shared) is reading:
+                del self._readings[shared]
+
+        task.add_done_callback(end)
+        return asyncio.shield(task)  # whoever began it may leave
+
+    async def _proved_beside(
+        self, task: asyncio.Task[bool], head: bytes, answer: Answer, version: int | None
+    ) -> bool:
+        """Wait for the read of others, and make one of its own if that has not proved it."""
+        proof = answer.proof
+        assert proof is not None
+        await asyncio.wait((task,))
+        if answer.version == version:
+            self._confirmed += 1
+            return True
+        if self._is_covered(answer, version):
+            return True
+        reading = self._read(_look, proof, answer.covered)
+        try:
+            return self._conclude(head, answer, version, await reading)
+        except Exception:  # noqa: BLE001 - as in `prove`
+            return False
 
     async def _proved(
         self, head: bytes, answer: Answer, version: int | None, reading: _Begun
@@ -200,7 +154,7 @@ class KeptAnswers:
         assert proof is not None
         covered, found = looked
         if proof.cover is not None and version is not None and covered is not None:
-            self._covers[proof.cover] = _Covered(covered, version)
+            self._covers[proof.cover] = Covered(covered, version)
         if found != proof.found:
             entry = self._entries.get(head)
             if entry is not None and entry.answer is answer:
@@ -209,6 +163,8 @@ class KeptAnswers:
         answer.version = version
         answer.covered = covered
         self._confirmed += 1
+        if not answer.is_asked and answer.group is not None:
+            answer.group.ask(answer)
         return True
 
     def keep(
@@ -231,11 +187,11 @@ class KeptAnswers:
         key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = Answer(key)
+            answer = self._answers[key] = Answer(key, self._group_of(keep.proof))
             self.bytes += answer.size
         answer.users += 1
         # The record has path and query again, and the log line has much of the path once more.
-        size = _ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
+        size = ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
         entry = Entry(answer, keep, record, server, size)
         self._entries[head] = entry
         self.bytes += entry.size
@@ -271,6 +227,23 @@ class KeptAnswers:
         if not answer.users:
             del self._answers[answer.key]
             self.bytes -= answer.size
+            self._leave_group(answer)
+
+    def _group_of(self, proof: Proof | None) -> Group | None:
+        if proof is None or proof.together is None:
+            return None
+        group = self._groups.setdefault((proof.together, proof.given[:-1]), Group())
+        group.users += 1
+        return group
+
+    def _leave_group(self, answer: Answer) -> None:
+        group, proof = answer.group, answer.proof
+        if group is None or proof is None:
+            return
+        group.leave(answer)
+        group.users -= 1
+        if not group.users:
+            del self._groups[(proof.together, proof.given[:-1])]
 
 
 def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
@@ -285,6 +258,23 @@ def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Ha
     if now_covered is not None and now_covered == covered:
         return covered, proof.found
     return now_covered, proof.look(tx, *proof.given)
+
+
+def _look_together(
+    tx: Connection, answers: Sequence[Answer], version: int | None
+) -> tuple[Hashable, Hashable]:
+    """Read the proofs of answers of one group; return what `_look` returns for the first.
+
+    The others are confirmed if they are the same; if not, their own look will tell.
+    """
+    proofs = [answer.proof for answer in answers if answer.proof is not None]
+    first = proofs[0]
+    assert first.together is not None
+    found = first.together(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
+    for answer, proof in zip(answers[1:], proofs[1:], strict=True):
+        if found.get(proof.given[-1]) == proof.found:
+            answer.version = version
+    return None, found.get(first.given[-1])
 
 
 class _Begun:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 RefusalBody = Callable[[int, str, str], bytes]
-"""Given a status, a message and the request's id, returns a JSON body."""
+"""Given a status, a message and the request's id, returns a body."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -28,9 +28,13 @@ class Plane(NamedTuple):
     """Header lines of such a response, each with its CRLF."""
     prefixes: tuple[bytes, ...] = ()
     """First segments of its raw paths, such as ``b"/v2"``; empty: every path."""
+    port: int | None = None
+    """The port of this machine that is the plane's own, whatever the path; None: it has none."""
     hosts: tuple[bytes, ...] = ()
     """Host names in lower case; one with a leading dot is a domain and all its subdomains.
     Empty: every host."""
+    refusal_type: bytes = b"application/json"
+    """Type of that body."""
     logged_parameters: frozenset[bytes] = frozenset()
     """Query parameters whose values the access log may show; any other could hold a secret."""
 
@@ -46,20 +50,30 @@ class Planes:
     """The planes of a server. The first match owns a request; the last one matches all."""
 
     def __init__(self, *planes: Plane) -> None:
-        if not planes or planes[-1].prefixes or planes[-1].hosts:
+        last = planes[-1] if planes else None
+        if last is None or last.prefixes or last.hosts or last.port is not None:
             raise ValueError("the last plane must own every request that no other does")
         self.planes: Final = planes
         self.names: Final = tuple(dict.fromkeys(plane.name for plane in planes))
         """Labels of the planes, without duplicates."""
         self._counted_at = tuple(self.names.index(plane.name) for plane in planes)
         self._with_host = any(plane.hosts for plane in planes)
+        self._by_port = {
+            plane.port: at for at, plane in enumerate(planes) if plane.port is not None
+        }
         self._before_last = tuple(
             (at, plane, frozenset(plane.prefixes), tuple(each + b"/" for each in plane.prefixes))
             for at, plane in enumerate(planes[:-1])
+            if plane.port is None
         )
 
-    def find(self, path: bytes, headers: Headers = ()) -> int:
-        """Return the number of the plane that owns a raw path under the ``Host`` in `headers`."""
+    def find(self, path: bytes, headers: Headers = (), port: int | None = None) -> int:
+        """Return the number of the plane that owns a raw path under the ``Host`` in `headers`.
+
+        `port` is the one of this machine at which the request came.
+        """
+        if port in self._by_port:
+            return self._by_port[port]
         host = _host(headers) if self._with_host else b""
         for at, plane, exact, below in self._before_last:
             if (not exact or path in exact or path.startswith(below)) and (

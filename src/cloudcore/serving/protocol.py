@@ -254,6 +254,11 @@ class HttpProtocol(asyncio.Protocol):
         """Return the header lines of every response."""
         return self.worker.common_lines(self.server_state.default_headers)
 
+    @property
+    def port(self) -> int | None:
+        """Return the port of this machine that the client has reached."""
+        return None if self.server is None else self.server[1]
+
     def abort(self, reason: str = "") -> None:
         """Close at once and drop unsent bytes; `reason` is for the log."""
         if self.transport.is_closing():
@@ -273,7 +278,7 @@ class HttpProtocol(asyncio.Protocol):
             method, path = cycle.head.method, cycle.head.path
             request_id, headers = cycle.request_id or str(uuid4()), cycle.head.headers
         planes = self.worker.planes
-        plane = planes.find(path, headers)
+        plane = planes.find(path, headers, self.port)
         answer, size = refusal_response(
             status,
             message,
@@ -295,7 +300,7 @@ class HttpProtocol(asyncio.Protocol):
         """Answer a TLS hello in plain HTTP, and close."""
         answer, size = tls_refusal(self.common_lines())
         self.write(answer)
-        plane, request_id = self.worker.planes.find(b""), str(uuid4())
+        plane, request_id = self.worker.planes.find(b"", (), self.port), str(uuid4())
         self._record_refusal(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
         self._linger()
 

@@ -44,7 +44,10 @@ class RequestRecord(NamedTuple):
     status: int
     received: int
     sent: int
-    """Bytes of the response body sent to the client, even if the transfer was aborted."""
+    """Bytes of the response body sent to the client, even if the transfer was aborted.
+
+    Over TLS, up to 128 KiB too few if the client left in the middle of a piece.
+    """
     client: str
     plane: int
     """Number of the request's plane."""
@@ -66,7 +69,7 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
     state = cycle.scope["state"]
     plane = state.get("plane")
     if plane is None:  # refused before it was dispatched
-        plane = planes.find(head.path, head.headers)
+        plane = planes.find(head.path, head.headers, cycle.connection.port)
     return RequestRecord(
         time.time(),
         time.monotonic() - cycle.started_at,

@@ -55,7 +55,7 @@ def refusal_response(
     lines = [
         b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode()),
         common,
-        b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
+        b"content-type: %s\r\ncontent-length: %d\r\n" % (plane.refusal_type, len(body)),
         b"x-request-id: %s\r\nconnection: close\r\n" % request_id.encode(),
     ]
     lines.append(plane.refusal_headers)

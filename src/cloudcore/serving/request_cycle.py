@@ -15,8 +15,8 @@ from cloudcore.errors import PlatformError
 from cloudcore.serving.body import Message, Receive, Scope, Send, Sink
 from cloudcore.serving.bulk import BulkJob
 from cloudcore.serving.head import RequestHead
-from cloudcore.serving.kept import EXTENSION as KEEP
-from cloudcore.serving.kept import MOST_ANSWER_BYTES, Keep
+from cloudcore.serving.kept_answer import EXTENSION as KEEP
+from cloudcore.serving.kept_answer import MOST_ANSWER_BYTES, Keep
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.pace import Pace
 from cloudcore.serving.request_body import DISCONNECT, SocketBody, move_nothing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import resource
@@ -13,8 +12,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal, cast
@@ -36,7 +36,8 @@ from cloudcore.serving.request_cycle import Application
 from cloudcore.serving.supervisor import Supervisor
 from cloudcore.serving.tls_files import TlsIdentity, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
-from cloudcore.serving.tls_serving import ServedTls
+from cloudcore.serving.tls_serving import CertificateKeeper, ServedTls
+from cloudcore.serving.tls_validation import ValidationApplication
 from cloudcore.serving.watched import Gauge, Watched, measure_nothing
 from cloudcore.serving.worker import ServerWorker
 
@@ -67,7 +68,7 @@ class Service:
     """The configuration of every worker: the application and its addresses."""
 
     app_factory: Callable[[], Application]
-    listener: socket.socket
+    listeners: Sequence[socket.socket]
     limits: ServerLimits
     planes: Planes
     counters: Counters
@@ -75,6 +76,9 @@ class Service:
     access_log: bool
     loop: LoopName
     tls: tuple[TlsFiles, TlsIdentity] | None = None
+    keeper: CertificateKeeper | None = None
+    validation: tuple[socket.socket, str] | None = None
+    """Listener of plain HTTP for authorities, and the URL that all others are sent to."""
 
 
 def run(
@@ -91,6 +95,9 @@ def run(
     access_log: bool = True,
     loop: LoopName = "uvloop",
     tls: TlsFiles | None = None,
+    keeper: CertificateKeeper | None = None,
+    validation: tuple[Address, str] | None = None,
+    more_ports: Sequence[int] = (),
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain; return the exit status of the process.
 
@@ -99,7 +106,9 @@ def run(
     are those that the application dispatches to, `watched` what it counts besides requests.
     `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
     free one. With `tls`, connections are encrypted, and a certificate renewed in its files is
-    served.
+    served; `keeper` renews it there. `validation` is an address where authorities that ask it by
+    plain HTTP are answered, and the URL that all others are sent to. `more_ports` of the same host
+    serve the same as `port`.
 
     Raises:
         TlsFilesError: the certificate cannot be served.
@@ -108,12 +117,12 @@ def run(
     identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()
     crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
-    listener = bind(host, port)
+    listeners = [bind(host, each) for each in (port, *more_ports)]
     url_host = f"[{host}]" if ":" in host else host
-    url = f"{'http' if tls is None else 'https'}://{url_host}:{listener.getsockname()[1]}"
+    url = f"{'http' if tls is None else 'https'}://{url_host}:{listeners[0].getsockname()[1]}"
     service = Service(
         app_factory,
-        listener,
+        listeners,
         replace(limits, crowd=crowd),
         planes,
         Counters(workers, planes, watched),
@@ -121,6 +130,8 @@ def run(
         access_log,
         loop,
         identity,
+        keeper,
+        (bind(*validation[0]), validation[1]) if validation else None,
     )
 
     def ready() -> None:
@@ -131,9 +142,10 @@ def run(
         return serve(service, 0, ready)
     _load(service)
     patience = service.limits.shutdown_seconds + EXIT_GRACE_SECONDS + 1
-    sockets = [listener, *([service.metrics_listener] if service.metrics_listener else [])]
+    beside = (service.metrics_listener, service.validation and service.validation[0])
+    sockets = [*listeners, *(each for each in beside if each)]
     supervisor = Supervisor(
-        functools.partial(serve, service), workers, sockets, patience, reloads=tls is not None
+        partial(serve, service), workers, sockets, patience, reloads=tls is not None
     )
     return supervisor.run(ready)
 
@@ -176,7 +188,9 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     access_log = AccessLog(service.planes, scheme=scheme) if service.access_log else None
     counter = service.counters.counter(slot)
     observers = (counter, access_log) if access_log else (counter,)
-    tls = None if service.tls is None else ServedTls(*service.tls, counter.count)
+    keeper = service.keeper
+    validations = None if keeper is None else keeper.validations
+    tls = None if service.tls is None else ServedTls(*service.tls, counter.count, validations)
     worker = ServerWorker(service.planes, service.limits, *observers, tls=tls)
     application = service.app_factory()
     if isinstance(application, Dispatcher):
@@ -197,10 +211,12 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
         backlog=BACKLOG,
     )
     server = Server(config, service, worker, counter, on_ready)
+    if keeper is not None and slot == 0:
+        server.keep = partial(keeper.keep, counter.count)
     if access_log:
         access_log.start()
     try:
-        server.run([service.listener])
+        server.run(list(service.listeners))
     except SystemExit as error:
         return int(error.code or 0)
     finally:
@@ -226,6 +242,9 @@ class Server(uvicorn.server.Server):
         self._worker = worker
         self._counter = counter
         self._on_ready = on_ready
+        self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Keeps the certificate, until cancelled; one worker has it."""
+        self._keeping: asyncio.Task[None] | None = None
         application = config.app
         self._measure = (
             application.measure if isinstance(application, Dispatcher) else measure_nothing
@@ -263,19 +282,32 @@ class Server(uvicorn.server.Server):
             self._worker.kept = self.config.app.kept
         if self._service.metrics_listener is not None:
             self.servers.append(await self._serve_metrics(self._service.metrics_listener))
+        if self._service.validation is not None:
+            self.servers.append(await self._serve_validation(*self._service.validation))
+        if self.keep is not None:
+            self._keeping = asyncio.create_task(self.keep())
         shared_memory.begin()
         self._on_ready()
 
     async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
         from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
 
-        config = cast(
-            "Config",
-            SimpleNamespace(
-                loaded_app=MetricsApplication(self._service.counters, self._measure_all)
-            ),
+        application = MetricsApplication(self._service.counters, self._measure_all)
+        return await self._serve_beside(listener, application)
+
+    async def _serve_validation(self, listener: socket.socket, url: str) -> asyncio.Server:
+        assert self._worker.tls is not None
+        assert self._worker.tls.validations is not None
+        return await self._serve_beside(
+            listener, ValidationApplication(self._worker.tls.validations, url)
         )
-        connect = functools.partial(
+
+    async def _serve_beside(
+        self, listener: socket.socket, application: Application
+    ) -> asyncio.Server:
+        """Serve a small application in plain HTTP."""
+        config = cast("Config", SimpleNamespace(loaded_app=application))
+        connect = partial(
             HttpProtocol, ServerWorker(PLAIN, self._service.limits), config, ServerState(), {}
         )
         return await asyncio.get_running_loop().create_server(connect, sock=listener)
@@ -296,6 +328,8 @@ class Server(uvicorn.server.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let requests finish, abort slow ones, and stop the application."""
+        if self._keeping is not None:
+            self._keeping.cancel()
         for server in self.servers:
             server.close()
         for listener in sockets or ():

@@ -13,7 +13,7 @@ import gc
 import mmap
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +29,8 @@ _MOST_BYTES: Final = 8 << 20
 _LARGEST_HOLE: Final = 64 << 10
 _MARGIN: Final = 8 << 10
 _MAPPINGS: Final = Path("/proc/self/smaps")
-_MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)", re.MULTILINE)
-_WRITTEN: Final = re.compile(r"^Anonymous: +(\d+)", re.MULTILINE)
+_MAPPING: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ (\d+)")
+_UNWRITTEN: Final = re.compile(rb"Anonymous: +0 kB")
 
 
 def limit_arenas() -> None:
@@ -56,6 +56,7 @@ def settle() -> None:
 
 def begin() -> None:
     """Give back what the start of a worker has freed; objects from the start stay uncollected."""
+    _unmap_code()
     gc.collect()
     gc.freeze()
     libc = ctypes.CDLL(None)
@@ -107,14 +108,22 @@ def _unmap_code() -> None:
         return
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    for start, size in tuple(_unwritten_code(_MAPPINGS.read_text())):
+    with _MAPPINGS.open("rb") as smaps:
+        unwritten = tuple(_unwritten_code(smaps))
+    for start, size in unwritten:
         libc.madvise(start, size, mmap.MADV_DONTNEED)
 
 
-def _unwritten_code(smaps: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and size of each part of a file that this process has only read."""
-    for found in _MAPPING.finditer(smaps):
-        start, end, rights, inode = found.groups()
-        written = _WRITTEN.search(smaps, found.end())
-        if rights in ("r-xp", "r--p") and inode != "0" and written and written[1] == "0":
-            yield int(start, 16), int(end, 16) - int(start, 16)
+def _unwritten_code(smaps: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield the start and size of each part of a file that this process has only read.
+
+    The lines are read one by one: a worker would keep the room of the whole text, 0.5 MiB.
+    """
+    mapping = None
+    for line in smaps:
+        if found := _MAPPING.match(line):
+            start, end, rights, inode = found.groups()
+            is_code = rights in (b"r-xp", b"r--p") and inode != b"0"
+            mapping = (int(start, 16), int(end, 16) - int(start, 16)) if is_code else None
+        elif mapping is not None and _UNWRITTEN.match(line):
+            yield mapping

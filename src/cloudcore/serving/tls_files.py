@@ -14,15 +14,22 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from cloudcore.serving.tls_paths import TlsFiles
 
+STAND_IN: Final = "stands in for a certificate that is not there yet"
+"""Organization in what a server signs itself, to be able to listen."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 
 
 class TlsFilesError(Exception):
     """A certificate cannot be served; the message says why, and what to do."""
+
+
+class TlsNotYetValidError(TlsFilesError):
+    """The clock of this machine is behind, or the certificate is for later."""
 
 
 class TlsIdentity(NamedTuple):
@@ -35,6 +42,8 @@ class TlsIdentity(NamedTuple):
     """Unix time in seconds."""
     version: object
     """Of the files, before they were read: see `TlsFiles.find_version`."""
+    is_stand_in: bool = False
+    """No authority has signed it: clients refuse it."""
 
 
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
@@ -57,7 +66,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
             " one there, with its key"
         )
     if now < begins_at:
-        raise TlsFilesError(
+        raise TlsNotYetValidError(
             f"the certificate in {files.certificate} is valid from {_shown(begins_at)} on, and now"
             f" it is {_shown(now)}; set this machine's clock, or wait"
         )
@@ -69,7 +78,7 @@ def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
         raise TlsFilesError(
             f"{files.certificate} and {files.key} cannot be served: {reason}"
         ) from None
-    return TlsIdentity(context, begins_at, expires_at, version)
+    return TlsIdentity(context, begins_at, expires_at, version, _is_stand_in(first))
 
 
 def server_context() -> ssl.SSLContext:
@@ -86,6 +95,11 @@ def server_context() -> ssl.SSLContext:
     context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _is_stand_in(certificate: x509.Certificate) -> bool:
+    found = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return any(each.value == STAND_IN for each in found)
 
 
 def _certificates(file: Path) -> list[x509.Certificate]:

@@ -6,10 +6,11 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from cloudcore.serving.tls_files import TlsFilesError, TlsIdentity, load_tls
 from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls_validation import Validations
 from cloudcore.serving.watched import Count, CountedEvent, Gauge, count_nothing
 
 logger = logging.getLogger("cloudcore.serving")
@@ -26,6 +27,19 @@ HANDSHAKE_EVENT: Final = CountedEvent(
 )
 
 
+class CertificateKeeper(Protocol):
+    """Writes the files of the certificate that is served, and renews them."""
+
+    @property
+    def validations(self) -> Validations | None:
+        """Return what an authority may look for, or None if it never does."""
+        ...
+
+    async def keep(self, count: Count) -> None:
+        """Renew the files in time, until cancelled; runs in one worker."""
+        ...
+
+
 class ServedTls:
     """The certificate for new connections. Those that are open keep theirs."""
 
@@ -34,11 +48,13 @@ class ServedTls:
         files: TlsFiles,
         identity: TlsIdentity,
         count: Count = count_nothing,
+        validations: Validations | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds.
 
-        That may be long ago: a worker that takes a dead one's place gets what its parent loaded.
+        `validations` are shown to an authority that looks for them. `identity` may be of long ago:
+        a worker that takes a dead one's place gets what its parent loaded.
         """
         self._files = files
         self._identity = identity
@@ -46,6 +62,7 @@ class ServedTls:
         self._clock = clock
         self._version = identity.version
         self._told_at = 0.0
+        self.validations = validations
         self.is_asked = False
         """Set to load the files again at the next check, changed or not."""
 
@@ -71,11 +88,12 @@ class ServedTls:
         self._warn()
 
     def gauge(self) -> Gauge:
-        """Return the time until the certificate expires."""
+        """Return the time until the certificate expires; 0 while another one stands in for it."""
+        left = 0.0 if self._identity.is_stand_in else self._identity.expires_at - self._clock()
         return Gauge(
             "entrepot_tls_certificate_expiry_seconds",
             "Time until the certificate that is served expires; below 0: it has expired.",
-            round(self._identity.expires_at - self._clock()),
+            round(left),
         )
 
     def _load(self) -> None:

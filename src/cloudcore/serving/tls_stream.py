@@ -15,6 +15,8 @@ from typing import Final
 
 RECORD_BYTES: Final = 16 * 1024
 """The most that one record holds (RFC 8446 §5.1)."""
+_HEAD_BYTES: Final = 5
+"""Of a record: its type, version and length."""
 MOST_PIECE_BYTES: Final = 128 * 1024
 """Bytes that OpenSSL encrypts in one call: eight records, one system call each."""
 
@@ -22,12 +24,13 @@ MOST_PIECE_BYTES: Final = 128 * 1024
 class TlsStream:
     """A TLS connection of a server; its calls are those of a socket."""
 
-    __slots__ = ("_ended", "_socket", "owed", "piece_bytes", "waits_to_write")
+    __slots__ = ("_awaited", "_ended", "_socket", "owed", "piece_bytes", "waits_to_write")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         """Take over a connected socket that does not block; the handshake is still to come."""
         self._socket = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self._ended = False
+        self._awaited = 0
         self.waits_to_write = False
         """Whether what raised BlockingIOError last waits for room in the socket, not for bytes."""
         self.piece_bytes = MOST_PIECE_BYTES
@@ -53,6 +56,32 @@ class TlsStream:
         """
         first = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
         return first == b"\x16" if first else None
+
+    def peek_hello(self) -> bytes:
+        """Return the client's hello, which stays to be read; less of it if it has several records.
+
+        Raises:
+            BlockingIOError: it has not come whole.
+
+        """
+        head = socket.socket.recv(self._socket, _HEAD_BYTES, socket.MSG_PEEK)
+        size = _HEAD_BYTES
+        if len(head) == _HEAD_BYTES:
+            size += min(int.from_bytes(head[3:]), RECORD_BYTES)
+        found = socket.socket.recv(self._socket, size, socket.MSG_PEEK)
+        if len(found) < size and self._awaited < size:
+            # Else the loop would tell again and again of what is there already. It tells of an
+            # end before: then this is all that comes.
+            self._awaited = size
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            raise BlockingIOError
+        if self._awaited:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        return found
+
+    def change_context(self, context: ssl.SSLContext) -> None:
+        """Shake hands with other settings, before that has begun."""
+        self._socket.context = context
 
     def shake_hands(self) -> None:
         """Continue the handshake.

@@ -13,16 +13,23 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cloudcore.serving.tls_stream import TlsLoan, TlsStream
 
 if TYPE_CHECKING:
     from cloudcore.serving.protocol import HttpProtocol
+    from cloudcore.serving.tls_serving import ServedTls
+    from cloudcore.serving.tls_validation import Validations
 
 READ_BYTES: Final = 256 * 1024
-_scratch: Final = bytearray(READ_BYTES)
-"""What the event loop reads is decrypted into, and copied from: it has one thread."""
+
+
+@cache
+def _scratch() -> bytearray:
+    """Return what all reads are decrypted into, and copied from: the event loop has one thread."""
+    return bytearray(READ_BYTES)
 
 
 class TlsTransport(asyncio.Transport):
@@ -39,15 +46,20 @@ class TlsTransport(asyncio.Transport):
         context: ssl.SSLContext,
         protocol: HttpProtocol,
         on_failure: Callable[[str], None],
+        validations: Validations | None = None,
     ) -> None:
         """Begin with the handshake on a connected socket, which must not block.
 
-        `on_failure` is called with the reason if the handshake fails.
+        `on_failure` is called with the reason if the handshake fails; `validations` are shown to
+        an authority that looks for them.
         """
         super().__init__()
+        self._scratch = _scratch()
         self._loop = loop
         self._protocol = protocol
         self._on_failure = on_failure
+        self._validations = validations
+        self._validates = False  # it is an authority, which wants the handshake alone
         self._names = {"sockname": sock.getsockname(), "peername": _peer_name(sock)}
         self._stream: TlsStream | socket.socket = TlsStream(sock, context)
         self._descriptor = self._stream.fileno()
@@ -193,7 +205,7 @@ class TlsTransport(asyncio.Transport):
                 return
             if not self._wants_reading:
                 return
-            count = self._stream.recv_into(_scratch)
+            count = self._stream.recv_into(self._scratch)
         except BlockingIOError:
             self._watch()
             return
@@ -203,7 +215,7 @@ class TlsTransport(asyncio.Transport):
         if not count:
             self._take_eof()
             return
-        data = bytes(memoryview(_scratch)[:count])
+        data = bytes(memoryview(self._scratch)[:count])
         self._protocol.data_received(data)
         self._read_pending()
 
@@ -231,6 +243,7 @@ class TlsTransport(asyncio.Transport):
             if not begins:
                 self._take_plain(stream)
                 return False
+            self._find_validation(stream)
             self._begun = True
         try:
             stream.shake_hands()
@@ -239,10 +252,22 @@ class TlsTransport(asyncio.Transport):
             self._protocol.end_unanswered()  # not a reset, which could destroy the TLS alert
             return False
         self._established = True
+        if self._validates:
+            self._lose(None)
+            return False
         if self._waiting:
             self._flush()
         self._watch()
         return not self._closing
+
+    def _find_validation(self, stream: TlsStream) -> None:
+        """Change what is shown, if it is an authority that says hello."""
+        if self._validations is None or not self._validations.are_awaited:
+            return
+        context = self._validations.context_for(stream.peek_hello())
+        if context is not None:
+            stream.change_context(context)
+            self._validates = True
 
     def _take_plain(self, stream: TlsStream) -> None:
         """Let the protocol refuse a client that speaks plain HTTP."""
@@ -324,14 +349,12 @@ class TlsAcceptor(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        context: ssl.SSLContext,
+        tls: ServedTls,
         connect: Callable[[], HttpProtocol],
-        on_failure: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._context = context
+        self._tls = tls
         self._connect = connect
-        self._on_failure = on_failure
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take over the socket."""
@@ -347,7 +370,11 @@ class TlsAcceptor(asyncio.Protocol):
         try:
             # uvloop would do so at its first write. Records wait for one another otherwise.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            TlsTransport(self._loop, sock, self._context, self._connect(), self._on_failure)
+            tls = self._tls
+            TlsTransport(
+                *(self._loop, sock, tls.context, self._connect(), tls.note_failure),
+                tls.validations,
+            )
         except OSError:  # the client has left
             sock.close()
 

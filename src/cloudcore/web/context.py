@@ -105,7 +105,7 @@ class Platform:
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
-    """Records every change; None: nothing is recorded."""
+    """Records every change, or None to record nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.Conflict: (409, "CONFLICT"),
     errors.PreconditionFailed: (412, "PRECONDITION_FAILED"),
     errors.PayloadTooLarge: (413, "PAYLOAD_TOO_LARGE"),
+    errors.RangeNotSatisfiable: (416, "RANGE_NOT_SATISFIABLE"),
     errors.UnsupportedMediaType: (415, "UNSUPPORTED_MEDIA_TYPE"),
     errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
     errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),

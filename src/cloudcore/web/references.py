@@ -1,4 +1,4 @@
-"""The reference to another resource in response bodies."""
+"""References to other resources in response bodies."""
 
 from __future__ import annotations
 
@@ -12,3 +12,13 @@ class ResourceRef(ResponseBody):
     id: Uuid
     crn: str
     name: str
+
+
+class KeyReference(ResponseBody):
+    """A reference to a key, which keeps its id when the key is deleted."""
+
+    id: Uuid
+    crn: str | None
+    """Null once the key is deleted."""
+    name: str | None
+    """Null once the key is deleted."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,8 +21,12 @@ from cloudcore.web.request_state import request_state_of
 
 T = TypeVar("T")
 
+_SEND_PARTS: Final = "entrepot.send_parts"
+
 UNIT_BYTES: Final = 256 * 1024
 """Bytes per read of a file, on a server that cannot send from a file."""
+_BULK_BYTES: Final = 1 << 20
+"""Size from which a body is made in a bulk thread, on a server that can."""
 
 
 class RequestStream:
@@ -117,14 +121,18 @@ class StreamReply:
         status: int = 200,
         headers: Sequence[tuple[bytes, bytes]] = (),
         length: int | None = None,
-        close: Callable[[], None] | None = None,
+        close: Callable[[], Awaitable[None] | None] | None = None,
+        bulk: Callable[[int], Iterator[memoryview]] | None = None,
     ) -> None:
         """Make a response; `length` is the size of a generator's body, or None if unknown.
 
-        `close` is called once, in any case.
+        `close` is called once, in any case. `bulk` makes the same body in a bulk thread, from an
+        offset on, if that has a known and large size.
         """
         self._body = body
         self._close = close
+        self._bulk = bulk
+        self._length = length
         length = body.count if isinstance(body, FileRange) else length
         sized = [] if length is None else [(b"content-length", b"%d" % length)]
         self._start: Any = {
@@ -147,6 +155,14 @@ class StreamReply:
             elif isinstance(self._body, FileRange):
                 await send(self._start)
                 await _send_file(self._body, scope, send)
+            elif self._is_bulk(scope):
+                await send(self._start)
+                message: Any = {
+                    "type": _SEND_PARTS,
+                    "parts": self._bulk,
+                    "count": self._length,
+                }
+                await send(message)
             else:
                 await self._send_parts(self._body, scope, send)
         finally:
@@ -154,8 +170,13 @@ class StreamReply:
                 if not isinstance(self._body, FileRange):
                     await self._body.aclose()
             finally:
-                if self._close is not None:
-                    self._close()
+                closing = None if self._close is None else self._close()
+                if closing is not None:
+                    await closing
+
+    def _is_bulk(self, scope: Scope) -> bool:
+        is_large = self._length is not None and self._length >= _BULK_BYTES
+        return self._bulk is not None and is_large and _SEND_PARTS in _extensions(scope)
 
     async def _send_parts(
         self, parts: AsyncGenerator[bytes, None], scope: Scope, send: Send

@@ -50,18 +50,19 @@ def decode(document: bytes, shape: type[T]) -> T:
 
     """
     saturates = getattr(shape, "saturates_integers", False)
-    return convert(parse(document, _SATURATING if saturates else _DECODER), shape)
+    most = getattr(shape, "max_parts", MAX_PARTS)
+    return convert(parse(document, _SATURATING if saturates else _DECODER, most), shape)
 
 
-def parse(document: bytes, decoder: json.JSONDecoder | None = None) -> Any:  # noqa: ANN401 - JSON
-    """Parse `document`.
+def parse(document: bytes, decoder: json.JSONDecoder | None = None, most: int = MAX_PARTS) -> Any:  # noqa: ANN401 - JSON
+    """Parse `document`, of at most so many names and values.
 
     Raises:
         InvalidInput: with ``field`` ``body``, and ``reason``.
 
     """
-    if json_size(document, MAX_PARTS).parts > MAX_PARTS:
-        words = f"the body has more than {MAX_PARTS} names and values; send less at once"
+    if json_size(document, most).parts > most:
+        words = f"the body has more than {most} names and values; send less at once"
         raise _refusal("body", "too_many_values", words)
     try:
         text = document.decode()

@@ -5,6 +5,7 @@ A folder is a backup if and only if it has a manifest::
     backup.json                 the manifest
     metadata-<backup id>.db     the database
     objects/<xx>/<stored id>    the blobs, filed as in the registry's data folder
+    pieces/<xx>/<stored id>     the bytes of buckets, filed likewise; since format 2
     root.key                    the root key, only if asked for
     backup.lock                 locked while a backup is taken or restored
 """
@@ -19,11 +20,13 @@ import msgspec
 
 from registry.blobstore.disk_io import flush_folder
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READABLE: Final = (1, FORMAT)
 NAME: Final = "backup.json"
 LOCK: Final = "backup.lock"
 ROOT_KEY: Final = "root.key"
 OBJECTS: Final = "objects"
+PIECES_FOLDER: Final = "pieces"
 
 
 class BackupUnusable(Exception):
@@ -67,6 +70,9 @@ class Manifest(msgspec.Struct, frozen=True):
     is_verified: bool
     """True if every blob was hashed in the backup, False if only its size was compared."""
     damaged: list[Damage]
+    pieces: int = 0
+    """Of the bytes of buckets; those in the database are not counted."""
+    piece_bytes: int = 0
 
 
 class _Format(msgspec.Struct):
@@ -86,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     try:
         found = msgspec.json.decode(document, type=_Format).format
-        if found != FORMAT:
+        if found not in _READABLE:
             raise BackupUnusable(
                 f"{folder} has the format {found}, and this program reads {FORMAT}: use the"
                 " version that took the backup, or a later one"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.db.base import Connection
+from cloudcore.storage import piece_rows
 from registry.backup.files import copy_file, sha256_of, size_of
 from registry.backup.manifest import Damage
 from registry.blobstore.disk_io import flush_folder
@@ -49,11 +50,33 @@ class Copied(NamedTuple):
 Tell = Callable[[Progress], None]
 
 
+class Names(NamedTuple):
+    """The objects of one store that a database names."""
+
+    stage: str
+    """What the progress calls them."""
+    total: Callable[[Connection], tuple[int, int]]
+    page: Callable[[Connection, str, int], list[NamedObject]]
+    among: Callable[[Connection, Sequence[str]], Collection[str]]
+
+
+def _pieces(tx: Connection, after: str, limit: int) -> list[NamedObject]:
+    return [
+        NamedObject(piece.id, f"sha256:{piece.sha256}", piece.stored_size, piece.encoding)
+        for _, piece in piece_rows.list_stored(tx, after, limit)
+    ]
+
+
+BLOBS: Final = Names("blobs", total_objects, list_objects, named_among)
+PIECES: Final = Names("pieces of buckets", piece_rows.total_stored, _pieces, piece_rows.owned)
+
+
 def copy_objects(
     tx: Connection,
     source: Path,
     target: Path,
     tell: Tell,
+    names: Names,
     *,
     suspects: frozenset[str] = frozenset(),
     links: bool = False,
@@ -67,10 +90,10 @@ def copy_objects(
     once more.
     Call `prepare` before an object is copied.
     """
-    total, total_bytes = total_objects(tx)
+    total, total_bytes = names.total(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = 0
-    for done, row in enumerate(_named(tx), 1):
+    for done, row in enumerate(_named(tx, names), 1):
         path = object_path(row.stored_id)
         is_there = row.stored_id not in suspects and size_of(target / path) == row.stored_size
         problem = _problem(target / path, row, verifies=verifies) if is_there else "not copied yet"
@@ -81,7 +104,7 @@ def copy_objects(
                 new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
         if problem:
             damaged.append(Damage(row.stored_id, row.digest, problem))
-        tell(Progress("blobs", done, total, new_bytes))
+        tell(Progress(names.stage, done, total, new_bytes))
     for shard in SHARDS:
         flush_folder(str(target / shard))
     return Copied(total, total_bytes, new_objects, new_bytes, damaged)
@@ -116,14 +139,14 @@ def _inline_problem(row: InlineObject, *, verifies: bool) -> str:
     return ""
 
 
-def remove_others(tx: Connection, objects: Path) -> int:
+def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
     """Delete the files of objects that the database does not name; return how many."""
     count = 0
     for shard in SHARDS:
         names = [each.name for each in (objects / shard).iterdir()]
         for start in range(0, len(names), _PAGE):
             batch = names[start : start + _PAGE]
-            named = named_among(tx, [name for name in batch if is_canonical_id(name)])
+            named = kind.among(tx, [name for name in batch if is_canonical_id(name)])
             for name in batch:
                 if name not in named:
                     (objects / shard / name).unlink()
@@ -131,9 +154,9 @@ def remove_others(tx: Connection, objects: Path) -> int:
     return count
 
 
-def _named(tx: Connection) -> Iterator[NamedObject]:
+def _named(tx: Connection, names: Names) -> Iterator[NamedObject]:
     after = ""
-    while rows := list_objects(tx, after, _PAGE):
+    while rows := names.page(tx, after, _PAGE):
         yield from rows
         after = rows[-1].stored_id
 

@@ -17,12 +17,13 @@ from registry.backup.manifest import (
     LOCK,
     NAME,
     OBJECTS,
+    PIECES_FOLDER,
     ROOT_KEY,
     BackupUnusable,
     Manifest,
     read_manifest,
 )
-from registry.backup.objects import Progress, Tell, copy_objects
+from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
 from registry.blobstore import generation_file
 from registry.blobstore.disk_io import flush_folder, make_folder
 from registry.blobstore.folders import SHARDS
@@ -70,7 +71,11 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
         _begin(settings.data / UNDER_WAY, manifest)
         make_shards(settings.blobs / OBJECTS, SHARDS)
         with reading(copy) as tx:
-            copy_objects(tx, source / OBJECTS, settings.blobs / OBJECTS, tell)
+            copy_objects(tx, source / OBJECTS, settings.blobs / OBJECTS, tell, BLOBS)
+            if (source / PIECES_FOLDER).is_dir():
+                make_shards(settings.buckets / OBJECTS, SHARDS)
+                pieces = settings.buckets / OBJECTS
+                copy_objects(tx, source / PIECES_FOLDER, pieces, tell, PIECES)
         if key is not None and key != settings.root_key:
             copy_file(key, settings.root_key)
             flush_folder(str(settings.root_key.parent))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Final, Literal
@@ -35,6 +36,7 @@ from registry.backup.manifest import (
     LOCK,
     NAME,
     OBJECTS,
+    PIECES_FOLDER,
     ROOT_KEY,
     BackupUnusable,
     DatabaseFile,
@@ -43,6 +45,8 @@ from registry.backup.manifest import (
     write_manifest,
 )
 from registry.backup.objects import (
+    BLOBS,
+    PIECES,
     Copied,
     Progress,
     Tell,
@@ -106,6 +110,7 @@ def take_backup(
             raise BackupRefused(f"{target} has the backup of another registry; name another folder")
         _remove_strays(target, before)
         make_shards(target / OBJECTS, SHARDS)
+        make_shards(target / PIECES_FOLDER, SHARDS)
         if options.links and not is_same_file_system(settings.blobs, target / OBJECTS):
             raise BackupRefused(
                 f"{target} is on another file system than the blobs, where no link can lead: leave"
@@ -116,22 +121,35 @@ def take_backup(
         with _kept_if_complete(target):
             with (
                 closing(DiskFiles(settings.blobs)) as store,
+                closing(DiskFiles(settings.buckets)) as bucket_store,
                 deletions_held(settings.blobs, options.patience_seconds),
+                deletions_held(settings.buckets, options.patience_seconds),
             ):
                 generation = store.generation()
                 _copy_database(settings, target / name, tell)
                 with reading(target / name) as tx:
-                    copied = copy_objects(
+                    copy = partial(
+                        copy_objects,
                         tx,
-                        settings.blobs / OBJECTS,
-                        target / OBJECTS,
-                        tell,
+                        tell=tell,
                         suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
                         links=options.links,
                         verifies=options.verifies,
+                    )
+                    copied = copy(
+                        settings.blobs / OBJECTS,
+                        target / OBJECTS,
+                        names=BLOBS,
                         prepare=lambda row: _take_back(store, row),
                     )
                     copied.damaged.extend(damaged_inline(tx, verifies=options.verifies))
+                    pieces = copy(
+                        settings.buckets / OBJECTS,
+                        target / PIECES_FOLDER,
+                        names=PIECES,
+                        prepare=lambda row: _take_back(bucket_store, row),
+                    )
+                    copied.damaged.extend(pieces.damaged)
             manifest = Manifest(
                 format=FORMAT,
                 id=backup_id,
@@ -146,6 +164,8 @@ def take_backup(
                 root_key=_keep_root_key(settings, target, is_asked=options.includes_root_key),
                 is_verified=options.verifies,
                 damaged=copied.damaged,
+                pieces=pieces.objects,
+                piece_bytes=pieces.object_bytes,
             )
             flush_folder(str(target))
             write_manifest(target, manifest)
@@ -255,7 +275,8 @@ def _remove_rest(target: Path, manifest: Manifest) -> None:
     """Delete what only earlier backups needed, or interrupted ones left."""
     _remove_strays(target, manifest)
     with reading(target / manifest.database.file) as tx:
-        remove_others(tx, target / OBJECTS)
+        remove_others(tx, target / OBJECTS, BLOBS)
+        remove_others(tx, target / PIECES_FOLDER, PIECES)
 
 
 def _now() -> str:

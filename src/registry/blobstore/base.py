@@ -286,12 +286,12 @@ class Staged(Protocol):
         """
         ...
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes against `expected`, flush them and make them an object. Blocks.
 
-        sha256 is always computed; if `expected` has another algorithm that was not hashed as the
-        bytes arrived, they are read again. The hold lasts until `aclose`, so that nobody takes the
-        object for an orphan before its row is written.
+        None expects whatever they hash to. sha256 is always computed; if `expected` has another
+        algorithm that was not hashed as the bytes arrived, they are read again. The hold lasts
+        until `aclose`, so that nobody takes the object for an orphan before its row is written.
 
         Raises:
             DigestMismatch: the bytes hash to something else; they are still staged.

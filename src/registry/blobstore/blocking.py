@@ -112,7 +112,7 @@ class BlockingStaged(Protocol):
         """See `Staged.flush`."""
         ...
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """See `Staged.commit`."""
         ...
 

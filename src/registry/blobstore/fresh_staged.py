@@ -57,7 +57,7 @@ class FreshStaged(BlockingStaged):
         """See `Staged.flush`."""
         return self._begin().flush()
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """See `Staged.commit`."""
         return self._begin().commit(expected)
 

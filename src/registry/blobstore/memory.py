@@ -415,10 +415,11 @@ class MemoryStaged(BlockingStaged):
         self._check_held()
         return self._digests(self._algorithm)
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes against `expected` and make them an object."""
         self._check_held()
-        digest, alias = verified(self._digests(expected.algorithm), expected)
+        algorithm = None if expected is None else expected.algorithm
+        digest, alias = verified(self._digests(algorithm), expected)
         stored, encoding, checksum = bytes(self._data), PLAIN, None
         key = self._files.keys.get(self._upload_id)
         if key is not None:

@@ -28,9 +28,10 @@ from registry.blobstore.staged_io import read_exactly
 ENTRY_BYTES: Final = 4
 _LENGTH_BITS: Final = 24
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
-_WHOLE: Final = frozenset({FrameKind.WHOLE, FrameKind.WHOLE_ZSTD})
-_LAST: Final = frozenset({FrameKind.LAST, FrameKind.LAST_ZSTD})
-_ZSTD: Final = frozenset({FrameKind.WHOLE_ZSTD, FrameKind.LAST_ZSTD})
+# No sets: the hash of an enumeration's member is that of its name, by a function in Python.
+_WHOLE: Final = (FrameKind.WHOLE, FrameKind.WHOLE_ZSTD)
+_LAST: Final = (FrameKind.LAST, FrameKind.LAST_ZSTD)
+_ZSTD: Final = (FrameKind.WHOLE_ZSTD, FrameKind.LAST_ZSTD)
 _MARKED_SLOTS: Final = 3
 
 
@@ -179,7 +180,7 @@ class Packed(Layout):
         )
         if record is None or not is_right:
             raise SealBroken(f"frame {number} has another length")
-        return record._replace(length=length)
+        return record if record.length == length else record._replace(length=length)
 
     def add(self, record: Record) -> None:
         """Note the frame behind the known ones."""

@@ -113,10 +113,10 @@ class SealedObject(BlockingObject):
         with frames.reading(self._cipher.header, first, behind) as reader:
             while offset < end:
                 number, skipped = divmod(offset, FRAME_BYTES)
-                with reader.frame(number, self._checked) as frame:
-                    view = frame[skipped : skipped + end - offset]
-                    offset += len(view)
-                    yield view
+                frame = reader.frame(number, self._checked)
+                view = frame[skipped : skipped + end - offset]
+                offset += len(view)
+                yield view
 
     def _begin(self, offset: int, end: int) -> None:
         """Prepare to read a range; check an empty last frame behind it."""

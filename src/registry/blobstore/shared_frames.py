@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
 
 from registry.blobstore.sealed_format import FRAME_BYTES
 
@@ -43,7 +43,9 @@ class _Slot:
 
 
 class FrameReader:
-    """Who reads the frames ``[position, end)`` of an object in order."""
+    """Who reads the frames ``[position, end)`` of an object in order, in a ``with`` block."""
+
+    __slots__ = ("_own", "_shared", "end", "held", "position", "seal")
 
     def __init__(self, shared: SharedFrames, seal: bytes, position: int, end: int) -> None:
         self._shared = shared
@@ -51,23 +53,37 @@ class FrameReader:
         self.seal: Final = seal
         self.position = position
         self.end: Final = end
+        self.held: tuple[int, _Slot] | None = None
+        """The number and the slot of the frame that was given last."""
 
-    @contextmanager
-    def frame(self, number: int, make: Make) -> Iterator[memoryview]:
-        """Give a frame, which is valid in the block, by `make` if nobody has left it.
+    def frame(self, number: int, make: Make) -> memoryview:
+        """Return a frame, which is valid until the next call, by `make` if nobody has left it.
 
         What `make` raises is raised here, in each reader that needs the frame.
         """
         slot = self._shared.take(self, number)
-        if slot is None:
-            if self._own is None:
-                self._own = memoryview(bytearray(FRAME_BYTES))
-            yield make(number, self._own)
-            return
-        try:
-            yield slot.fill(number, make)
-        finally:
-            self._shared.give_back(self.seal, number, slot)
+        if slot is not None:
+            try:
+                return slot.fill(number, make)
+            except BaseException:
+                self._shared.give_back(self)
+                raise
+        if self._own is None:
+            self._own = memoryview(bytearray(FRAME_BYTES))
+        return make(number, self._own)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End; the last frame is not valid any more."""
+        self._shared.leave(self)
 
 
 class SharedFrames:
@@ -86,43 +102,67 @@ class SharedFrames:
         """Return the number of frames that are kept."""
         return len(self._slots)
 
-    @contextmanager
-    def reading(self, seal: bytes, first: int, end: int) -> Iterator[FrameReader]:
-        """Give a reader of the frames ``[first, end)``.
+    def reading(self, seal: bytes, first: int, end: int) -> FrameReader:
+        """Return a reader of the frames ``[first, end)``, to be used in a ``with`` block.
 
         `seal` is the header of the object, whose salt and commitment no two keys have in common.
         """
         reader = FrameReader(self, seal, first, end)
         with self._lock:
             self._readers[seal].add(reader)
-        try:
-            yield reader
-        finally:
-            self._leave(reader)
+        return reader
 
     def take(self, reader: FrameReader, number: int) -> _Slot | None:
-        """Return the slot of a frame, to be given back; or None if no other reader needs one."""
-        key = (reader.seal, number)
+        """Return the slot of a frame, or None if no other reader needs one.
+
+        The one that the reader had before is given back.
+        """
         with self._lock:
+            self._give_back(reader)
             reader.position = number + 1
+            key = (reader.seal, number)
             slot = self._slots.get(key)
             if slot is not None:
                 slot.users += 1
             elif self._is_wanted(reader.seal, number):
                 slot = self._new(key)
+            if slot is not None:
+                reader.held = number, slot
             return slot
 
-    def give_back(self, seal: bytes, number: int, slot: _Slot) -> None:
-        """Stop to use a slot; forget its frame if no reader comes to it, or it does not open."""
-        key = (seal, number)
+    def give_back(self, reader: FrameReader) -> None:
+        """Stop to use the slot that a reader has, if it has one."""
         with self._lock:
-            slot.users -= 1
-            if slot.users:
+            self._give_back(reader)
+
+    def leave(self, reader: FrameReader) -> None:
+        """Forget a reader; with the last of an object its frames, and with the last the memory."""
+        with self._lock:
+            self._give_back(reader)
+            others = self._readers[reader.seal]
+            others.discard(reader)
+            if others:
                 return
-            if slot.found is None or not self._is_wanted(seal, number):
+            del self._readers[reader.seal]
+            for key in [at for at in self._slots if at[0] == reader.seal]:
                 self._forget(key)
-            else:
-                self._slots.move_to_end(key)
+            if not self._readers:
+                self._spare.clear()
+
+    def _give_back(self, reader: FrameReader) -> None:
+        """Stop to use a slot; forget its frame if no reader comes to it, or it does not open."""
+        if reader.held is None:
+            return
+        number, slot = reader.held
+        reader.held = None
+        slot.users -= 1
+        if slot.users:
+            return
+        key = (reader.seal, number)
+        if slot.found is None or not self._is_wanted(reader.seal, number):
+            self._forget(key)
+        else:
+            self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
         """Return an empty slot, in the place of the one that was used longest ago if need be."""
@@ -140,20 +180,7 @@ class SharedFrames:
 
     def _is_wanted(self, seal: bytes, number: int) -> bool:
         """Return True if a reader comes to the frame soon."""
-        return any(
-            each.position <= number < min(each.end, each.position + self._limit)
-            for each in self._readers.get(seal, ())
-        )
-
-    def _leave(self, reader: FrameReader) -> None:
-        """Forget a reader; with the last of an object its frames, and with the last the memory."""
-        with self._lock:
-            others = self._readers[reader.seal]
-            others.discard(reader)
-            if others:
-                return
-            del self._readers[reader.seal]
-            for key in [at for at in self._slots if at[0] == reader.seal]:
-                self._forget(key)
-            if not self._readers:
-                self._spare.clear()
+        for each in self._readers.get(seal, ()):
+            if each.position <= number < each.end and number - each.position < self._limit:
+                return True
+        return False

@@ -25,6 +25,7 @@ from registry.blobstore.plain_bytes import PlainBytes, StagedBytes
 from registry.blobstore.sealed_staged import ChecksumCache, SealedBytes
 from registry.blobstore.staged_io import StagedIO
 from registry.blobstore.staging import (
+    IDENTITY,
     HasherCache,
     RunningDigests,
     State,
@@ -303,13 +304,14 @@ class StagedFile(BlockingStaged):
             self._entry_durable = True
         return self._digests.finished()
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Verify and flush the bytes, rename the file into ``objects``, flush that folder.
 
         The order matters: an object's name exists only for bytes that are verified and durable.
         """
         stored = self._held()
-        digest, alias = verified(self._digests_with(expected.algorithm), expected)
+        algorithm = IDENTITY if expected is None else expected.algorithm
+        digest, alias = verified(self._digests_with(algorithm), expected)
         with self._condemning(keeps=True):
             stored.finish()
             checksum = stored.checksum()

@@ -62,17 +62,21 @@ def wanted_algorithms(algorithm: str | None) -> set[str]:
     return {IDENTITY} if algorithm is None else {IDENTITY, algorithm}
 
 
-def verified(digests: Mapping[str, str], expected: Digest) -> tuple[Digest, Digest | None]:
+def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Digest, Digest | None]:
     """Return the sha256 digest of bytes with these hex digests, and `expected` if it is another.
+
+    None expects whatever the bytes hash to.
 
     Raises:
         DigestMismatch: the bytes do not hash to `expected`.
 
     """
+    identity = Digest(f"{IDENTITY}:{digests[IDENTITY]}")
+    if expected is None:
+        return identity, None
     algorithm = expected.algorithm
     if f"{algorithm}:{digests[algorithm]}" != expected:
         raise DigestMismatch("the bytes do not hash to the digest given", digest=str(expected))
-    identity = Digest(f"{IDENTITY}:{digests[IDENTITY]}")
     return identity, (None if algorithm == IDENTITY else expected)
 
 

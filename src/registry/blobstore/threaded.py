@@ -234,7 +234,7 @@ class ThreadedStaged(Staged):
         """Make the staged bytes durable. Blocks."""
         return self._staged.flush()
 
-    def commit(self, expected: Digest) -> Stored:
+    def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object (`Staged.commit`). Blocks."""
         try:
             return self._staged.commit(expected)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from shutil import copyfileobj
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
@@ -18,6 +20,7 @@ from registry.cli.transport import Lost, RequestRefused, Transport
 
 PAGE_ROWS: Final = 200
 """The largest page that ``/v1`` returns."""
+_COPIED_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
 Record = dict[str, Any]
@@ -96,6 +99,37 @@ class ApiClient:
     def fetch(self, path: str) -> bytes:
         """Return the bytes of the answer at `path`."""
         return self._signed(self._transport.fetch, _request("GET", path, None, None))
+
+    def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
+        """PUT the `size` bytes of a file, which can be read again; return the answer."""
+        headers = {"Content-Type": content_type, "Content-Length": str(size)}
+
+        def send(
+            method: str, target: str, headers: Mapping[str, str], _body: bytes | None
+        ) -> Record:
+            file.seek(0)
+            return self._transport.send(method, target, headers, file)
+
+        return self._signed(send, _ApiRequest("PUT", path, headers, None))
+
+    def receive_file(self, path: str, file: BinaryIO) -> int:
+        """Write the bytes of the answer at `path` to a file; return how many.
+
+        If the answer breaks off, it is asked for again from the beginning, into the same file.
+        """
+
+        def receive(
+            method: str, target: str, headers: Mapping[str, str], body: bytes | None
+        ) -> int:
+            def copy(response: http.client.HTTPResponse) -> int:
+                file.seek(0)
+                file.truncate()
+                copyfileobj(response, file, _COPIED_BYTES)
+                return file.tell()
+
+            return self._transport.read(method, target, {**headers, "Accept": "*/*"}, body, copy)
+
+        return self._signed(receive, _request("GET", path, None, None))
 
     def _signed(self, send: _Send[T], request: _ApiRequest) -> T:
         """Send a request with a token; on 401, once more with a renewed one."""

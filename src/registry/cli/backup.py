@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from registry.cli.options import Verbs
-from registry.cli.server_commands import add_data, add_local, settings_of
+from registry.cli.server_options import add_data, add_local, settings_of
 
 
 def add_parsers(commands: Verbs) -> None:

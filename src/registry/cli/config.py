@@ -14,16 +14,20 @@ import msgspec
 
 from registry.cli.options import Verbs, add_noun
 from registry.cli.output import write_now
-from registry.cli.server_commands import (
+from registry.cli.server_options import (
+    add_acme,
     add_allowed_hosts,
     add_data,
+    add_s3,
     add_serving,
     config_path,
     given_options,
     settings_of,
 )
 from registry.config_file import read_config
-from registry.settings import LISTS, NAMES, PREFIX, Settings, SettingsError
+from registry.setting_names import LISTS, NAMES
+from registry.setting_texts import PREFIX, SettingsError
+from registry.settings import Settings
 
 _HIDDEN: Final = "***"
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
@@ -35,6 +39,8 @@ def add_parsers(commands: Verbs) -> None:
     words = "show the settings in force, without secrets, and where each comes from"
     show = verbs.add_parser("show", help=words, description=f"{words.capitalize()}.")
     add_serving(show)
+    add_acme(show)
+    add_s3(show)
     add_allowed_hosts(show)
     add_data(show)
     show.set_defaults(run=_show)
@@ -71,6 +77,8 @@ def _values(settings: Settings) -> Mapping[str, object]:
     values: dict[str, object] = {}
     groups = (
         settings,
+        settings.acme,
+        settings.certificates,
         settings.limits,
         settings.delays,
         settings.scrubbing,

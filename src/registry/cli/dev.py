@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 
@@ -9,7 +10,8 @@ from cloudcore.serving.shared_memory import limit_arenas
 from registry.cli.output import write_now
 from registry.cli.run_server import load_before_fork, serve_application
 from registry.main import DEV, DEV_ACCOUNT, create_dev_app, prepare
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 
 def run_dev(settings: Settings) -> int:
@@ -22,11 +24,16 @@ def run_dev(settings: Settings) -> int:
     """
     limit_arenas()
     _require_loopback(settings.host)
+    if settings.acme_folder is not None or settings.own_folder is not None:
+        raise SettingsError(
+            "tls and tls_acme are for 'entrepot serve'; name files of a certificate"
+        )
     if settings.root_key.exists():
         raise SettingsError(
             f"{settings.data} holds an install with accounts, and 'entrepot dev' has no sign-in:"
             " run 'entrepot serve', or name another folder with --data"
         )
+    settings = replace(settings, s3_port=0, s3_host="")  # whoever uses it signs in
     prepare(settings)
     load_before_fork(settings, DEV)
     return serve_application(settings, create_dev_app, partial(_greet, settings))

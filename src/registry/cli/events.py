@@ -1,4 +1,4 @@
-"""``entrepot events``: which topics receive the events of the account's repositories."""
+"""``entrepot events``: which topics receive the events of the account's resources."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def add_parsers(commands: Verbs) -> None:
         action="append",
         dest="event_types",
         metavar="TYPE",
-        help="such as registry.image.pushed, or registry.tag.* for all of tags; repeatable",
+        help="such as storage.object.created, or registry.tag.* for all of tags; repeatable",
     )
     create.add_argument(
         "--repository-prefix",
         default="",
         metavar="TEXT",
-        help="only repositories whose names begin with TEXT (all)",
+        help="only events of repositories whose names begin with TEXT (all)",
     )
     deletion = add_verb(verbs, "delete", _delete, "delete an event rule")
     deletion.add_argument("rule", metavar="ID", help="as 'events list' shows it")

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import NamedTuple
 
+from registry.blobstore.opening import open_bucket_store
 from registry.cli.failure import CommandFailure
 from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text, write_now
@@ -81,8 +82,9 @@ def check_data(settings: Settings, *, read_objects: bool) -> Checked:
         )
     if report.opened_count:
         write_now(f"{report.opened_count} wrapped data keys tried\n")
+    pieces = f", {report.piece_count} pieces of buckets" if report.piece_count else ""
     write_now(
-        f"{report.object_count} blobs and {report.manifest_count} manifests checked: "
+        f"{report.object_count} blobs{pieces} and {report.manifest_count} manifests checked: "
         f"{len(report.violations)} violations, {len(report.orphans)} orphans\n"
     )
     if checked.warning:
@@ -98,7 +100,7 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 
     try:
-        async with Registry(settings).open() as process:
+        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
             ctx, store = process.ctx, process.store
             put_back = await take_back_owned(ctx, store)
             report = await check(
@@ -108,6 +110,7 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
                 clock=ctx.clock,
                 read_objects=read_objects,
                 data_keys=find_data_keys(settings, ctx),
+                buckets=buckets,
             )
             warning = ""
             try:

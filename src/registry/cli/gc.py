@@ -22,7 +22,7 @@ from registry.cli.output import (
     write_records,
 )
 from registry.cli.runs import await_run, write_ended
-from registry.cli.server_commands import add_local, settings_of
+from registry.cli.server_options import add_local, settings_of
 
 _PATH: Final = "/v1/garbage-collection"
 _RUNS: Final = f"{_PATH}/runs"

@@ -60,6 +60,10 @@ def usage_lines(usage: Record) -> list[str]:
     lines += _some(images, usage["image_count"])
     lines.append(f"Repositories bound to it: {least}{usage['repository_count']}.")
     lines += _some([each["name"] for each in usage["repositories"]], usage["repository_count"])
+    size = size_text(usage["object_bytes"])
+    lines.append(f"Objects in buckets under it alone: {least}{usage['object_count']} ({size}).")
+    lines.append(f"Buckets bound to it: {usage['bucket_count']}.")
+    lines += _some([each["name"] for each in usage["buckets"]], usage["bucket_count"])
     if usage["is_account_default"]:
         lines.append("It is the account's default: it seals what other repositories get.")
     return lines

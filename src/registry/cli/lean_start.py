@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pkgutil import walk_packages
+from types import ModuleType
 from typing import Final
 
 from cloudcore.db.absent_sqlalchemy import keep_out_sqlalchemy
 from cloudcore.db.sql_writer import SqlWriter
 
 _METADATA: Final = "registry.metadata"
+_UNUSED: Final = ("attr", "pdb", "yaml")
+"""What the framework loads for schemas that a server does not write, and for its debugger."""
 
 
 def start_lean(database: str) -> None:
-    """Keep out SQLAlchemy and the command line of uvicorn; call it before they are imported.
+    """Keep out SQLAlchemy, the command line of uvicorn, and what the framework loads in vain.
+
+    Call it before they are imported.
 
     The SQL is for the database at this URL. What is loaded already stays. The statements are then
     compiled here as ever.
@@ -30,6 +35,8 @@ def start_lean(database: str) -> None:
 
         let_write(writer)
     _keep_out_command_line()
+    for name in _UNUSED:
+        sys.modules.setdefault(name, ModuleType(name))  # to use it fails: it has no such attribute
 
 
 def _with_statements() -> Iterator[str]:

@@ -22,7 +22,7 @@ from registry.cli.command_table import CommandTable
 from registry.cli.failure import FAILED, MISUSE, CommandFailure
 from registry.cli.parser import CommandParser, Group, Version
 from registry.families import FAMILIES
-from registry.settings import SettingsError
+from registry.setting_texts import SettingsError
 
 _SERVER: Final = "registry.cli.server_commands"
 _SERVING: Final = ("dev", "serve")

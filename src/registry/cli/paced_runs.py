@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from registry.cli.options import add_output
-from registry.cli.server_commands import add_data
+from registry.cli.server_options import add_data
 
 if TYPE_CHECKING:
     from registry.cli.parser import CommandParser

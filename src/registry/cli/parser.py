@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple, NoReturn
 
 from registry.cli.failure import MISUSE
@@ -60,6 +59,8 @@ class CommandParser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
+        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
+
         alike = [name for name in action.choices if name.startswith(value)]
         alike = alike or get_close_matches(value, action.choices, n=1)
         meant = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else ""

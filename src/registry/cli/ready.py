@@ -41,7 +41,7 @@ def run_ready(settings: Settings) -> int:
 
 
 def _connection(settings: Settings, host: str) -> http.client.HTTPConnection:
-    if settings.tls is None:
+    if settings.tls_files is None:
         return http.client.HTTPConnection(host, settings.port, timeout=_SECONDS)
     # The certificate is of the name that clients use, not of this address, and nothing secret is
     # sent: it may even have expired.

@@ -18,7 +18,8 @@ from registry.cli.output import write_now
 from registry.cli.serve import check_install
 from registry.cli.served_url import find_url
 from registry.main import Registry
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,9 @@ from registry.cli.fsck import Checked, check_data
 from registry.cli.output import size_text, write_now
 from registry.cli.progress import progress
 from registry.cli.serve import no_account
-from registry.cli.server_commands import DEFAULT_DATA
-from registry.settings import Settings, SettingsError
+from registry.cli.server_options import DEFAULT_DATA
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from registry.unfinished_restoration import check_is_whole
 
 _POSTGRESQL = (

@@ -10,6 +10,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import NotFound
+from registry.blobstore.opening import open_bucket_store
 from registry.cli.api import Record
 from registry.cli.failure import Missing
 from registry.cli.output import duration_text, size_text, time_text, utc_text, write_now
@@ -42,9 +43,17 @@ def run_scrub(
         write_now(f"manifest {found.manifest.digest}: {found.problem}\n")
         for image in found.images:
             write_now(f"image {image} has this manifest\n")
+    for piece in report.pieces:
+        write_now(f"{piece}: {piece.problem}\n")
     images = {str(image) for blob in report.blobs for image in blob.images}
     images |= {str(image) for found in report.manifests for image in found.images}
     damaged = len(report.blobs) + len(report.manifests)
+    if report.pieces:
+        hit = {each.hit for each in report.pieces if each.hit is not None}
+        write_now(
+            f"{len(report.pieces)} pieces of {len(hit)} objects in buckets are damaged: reading"
+            " them fails until they are stored again\n"
+        )
     if damaged:
         write_now(
             f"{len(report.blobs)} blobs and {len(report.manifests)} manifests are damaged,"
@@ -52,12 +61,16 @@ def run_scrub(
         )
     rate = size_text(int(report.read_bytes / max(seconds, 0.001)))
     write_now(
-        f"{report.object_count} blobs and {report.manifest_count} manifests read,"
-        f" {size_text(report.read_bytes)}, {rate}/s: {damaged} damaged\n"
+        f"{report.object_count} blobs{_and_pieces(report)} and {report.manifest_count} manifests"
+        f" read, {size_text(report.read_bytes)}, {rate}/s: {damaged + len(report.pieces)} damaged\n"
     )
     if warning:
         write_now(f"Warning: {warning}\n")
-    return 1 if damaged or warning else 0
+    return 1 if damaged or report.pieces or warning else 0
+
+
+def _and_pieces(report: ScrubReport) -> str:
+    return f", {report.piece_count} pieces of buckets" if report.piece_count else ""
 
 
 async def _scrub(
@@ -72,7 +85,7 @@ async def _scrub(
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 
     try:
-        async with Registry(settings).open() as process:
+        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
             ctx, store = process.ctx, process.store
             try:
                 found = [await ctx.database.read(get_named_repository, name) for name in names]
@@ -85,7 +98,7 @@ async def _scrub(
                 warning = str(error)
             scope = ScrubScope([each.id for each in found], older_than)
             pace = Pace(bytes_per_second)
-            report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show)
+            report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show, buckets)
             return report, warning
     finally:
         line.end()
@@ -117,7 +130,15 @@ def _lines(settings: Settings, status: ScrubStatus) -> list[str]:
     lines = [setting if rate else f"turned off (scrub_rate_bytes = 0); period {period}", verified]
     if status.oldest_at is not None:
         lines.append(f"verified longest ago: {time_text(utc_text(status.oldest_at))}")
-    lines.append(f"known to be damaged: {status.damaged_count} blobs")
+    pieces = status.pieces
+    known = f"known to be damaged: {status.damaged_count} blobs"
+    if pieces.pieces:
+        known += f", {pieces.damaged} pieces of buckets"
+        lines.append(
+            f"and in buckets: {pieces.verified} of {pieces.pieces} pieces,"
+            f" {size_text(pieces.verified_bytes)} of {size_text(pieces.stored_bytes)}"
+        )
+    lines.append(known)
     return [*lines, *last_turn(status.turn_ended_at, is_failed=status.is_failed)]
 
 
@@ -132,6 +153,11 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
         "verified_bytes": status.verified_bytes,
         "oldest_verified_at": None if status.oldest_at is None else utc_text(status.oldest_at),
         "damaged_blobs": status.damaged_count,
+        "pieces": status.pieces.pieces,
+        "piece_bytes": status.pieces.stored_bytes,
+        "verified_pieces": status.pieces.verified,
+        "verified_piece_bytes": status.pieces.verified_bytes,
+        "damaged_pieces": status.pieces.damaged,
         "turn_ended_at": None if status.turn_ended_at is None else utc_text(status.turn_ended_at),
         "turn_failed": status.is_failed,
     }

@@ -29,7 +29,8 @@ from registry.metadata.collector.plain_objects import FIRST, count_plain
 from registry.metadata.database import check_whole
 from registry.process import Process
 from registry.served import key_providers
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 _WORKERS: Final = 4
 """Blobs that are sealed at once."""

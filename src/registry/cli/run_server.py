@@ -13,9 +13,11 @@ from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
 from cloudcore.serving.tls_files import TlsFilesError
+from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.main import Edition, Registry
-from registry.planes import PLANES
-from registry.settings import Settings, SettingsError
+from registry.planes import planes_of
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 from registry.watched import WATCHED
 
 
@@ -29,20 +31,25 @@ def serve_application(
     settings: Settings,
     create: Callable[[Settings, CommitMark], Dispatcher],
     on_ready: Callable[[str], None],
+    keeper: CertificateKeeper | None = None,
 ) -> int:
     """Serve the application that `create` returns in each worker; return the exit status."""
     configure_logging()
+    http = None if keeper is None else settings.acme.http_address
     try:
         return run(
             partial(create, settings, CommitMark()),
             settings.host,
             settings.port,
-            planes=PLANES,
+            planes=planes_of(settings),
             watched=WATCHED,
             workers=settings.workers,
             metrics_bind=settings.metrics_address,
             on_ready=on_ready,
-            tls=settings.tls,
+            tls=settings.tls_files,
+            keeper=keeper,
+            validation=(http, settings.url) if http is not None else None,
+            more_ports=[settings.s3_port] if settings.s3_port else (),
         )
     except TlsFilesError as error:
         raise SettingsError(str(error)) from None
@@ -51,5 +58,5 @@ def serve_application(
             raise
         raise SettingsError(
             f"another process listens on {error.filename}; "
-            "name another port (--port, --metrics), or 0 for a free one"
+            "name another port (--port, --metrics, --s3-port, --tls-acme-http), or 0 for a free one"
         ) from None

@@ -6,19 +6,19 @@ import argparse
 
 from registry.cli.options import Verbs
 from registry.cli.paced_runs import add_limit_rate, add_status, whole_number
-from registry.cli.server_commands import add_data, settings_of
+from registry.cli.server_options import add_data, settings_of
 
 
 def add_parsers(commands: Verbs) -> None:
     """Add ``scrub`` and ``scrub status``."""
     scrub = commands.add_parser(
         "scrub",
-        help="read all stored bytes, find damaged ones and the images they hit (on the registry's"
-        " machine)",
-        description="Read the stored bytes of all blobs and manifests, and compare them with their"
-        " checksums; no key is needed. Damaged blobs are marked, so that the next push of the same"
-        " bytes heals them. Exit 1 if anything is damaged. For operators of the registry: it needs"
-        " the data and the settings of 'serve', and may run beside it.",
+        help="read all stored bytes, and tell which are damaged (on the registry's machine)",
+        description="Read the stored bytes of all blobs, manifests and objects of buckets, and"
+        " compare them with their checksums; no key is needed. Damaged blobs are marked, so that"
+        " the next push of the same bytes heals them; a damaged object must be stored again. Exit 1"
+        " if anything is damaged. For operators of the registry: it needs the data and the settings"
+        " of 'serve', and may run beside it.",
     )
     scrub.add_argument(
         "--repository",

@@ -6,7 +6,7 @@ import argparse
 
 from registry.cli.options import Verbs
 from registry.cli.paced_runs import add_limit_rate, add_status
-from registry.cli.server_commands import add_data, settings_of
+from registry.cli.server_options import add_data, settings_of
 
 
 def add_parsers(commands: Verbs) -> None:

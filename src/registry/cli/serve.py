@@ -18,42 +18,60 @@ from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.making import KeyMaker
 from cloudcore.serving.shared_memory import limit_arenas
+from cloudcore.serving.tls_serving import CertificateKeeper
+from registry.cli.name_server import check_name_server
 from registry.cli.output import write_now
 from registry.cli.run_server import load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
-from registry.cli.server_commands import DEFAULT_DATA
+from registry.cli.server_options import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
 from registry.served import SERVE, create_app, key_providers
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 
 def run_serve(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
-        SettingsError: there is no account yet, the root key cannot be used, or no setting says
-            under which URL clients reach the registry.
+        SettingsError: there is no account yet, the root key cannot be used, no setting says under
+            which URL clients reach the registry, or its zone cannot be served.
 
     """
     limit_arenas()
     settings.check_has_url()
+    check_name_server(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
     asyncio.run(_check(settings))
     load_before_fork(settings, SERVE)
-    return serve_application(settings, create_app, partial(_greet, settings))
+    keeper, note = _prepare_certificate(settings)
+    return serve_application(settings, create_app, partial(_greet, settings, note), keeper)
 
 
-def _greet(settings: Settings, url: str) -> None:
-    """Print the URL of the registry and of its console, and tell systemd that it is ready."""
+def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
+    """Return what renews the certificate, if the server does so itself, and what to say of it."""
+    if settings.acme_folder is None and settings.own_folder is None:
+        return None, ""
+    from registry.cli.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
+
+    return prepare_own_certificate(settings)
+
+
+def _greet(settings: Settings, note: str, url: str) -> None:
+    """Print the URLs of the registry and its console, and a note; tell systemd that it is ready."""
     shown = settings.url if names_url(settings) else url
     note_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    if note:
+        write_now(f"{note}\n")
+    if settings.s3_port:
+        write_now(f"S3 endpoint: {url.rpartition(':')[0]}:{settings.s3_port}\n")
     tell_ready()
 
 

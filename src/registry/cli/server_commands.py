@@ -1,4 +1,4 @@
-"""The commands that run a registry, and their options.
+"""The commands that run a registry, or work on its data.
 
 The modules that do the work are imported when their command runs: ``--help`` and the commands
 that call a registry need neither server nor database.
@@ -7,21 +7,23 @@ that call a registry need neither server nor database.
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from registry.cli.options import Verbs
-from registry.settings import Settings, with_values
+from registry.cli.server_options import (
+    add_acme,
+    add_allowed_hosts,
+    add_data,
+    add_local,
+    add_s3,
+    add_serving,
+    settings_of,
+)
+from registry.settings import Settings
 
-DEFAULT_DATA: Final = Path("entrepot-data")
 _DEV_DATA: Final = Path("entrepot-dev-data")
 """Another folder, since neither ``dev`` nor ``serve`` takes the other's."""
-_CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
-_OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables that are no settings: those of the commands that call a registry, and the file."""
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -87,6 +89,8 @@ def add_parsers(commands: Verbs) -> None:
     )
     serve = commands.add_parser("serve", help="run a registry with accounts and sign-in")
     add_serving(serve)
+    add_acme(serve)
+    add_s3(serve)
     add_allowed_hosts(serve)
     add_data(serve)
     serve.set_defaults(run=_serve)
@@ -94,6 +98,7 @@ def add_parsers(commands: Verbs) -> None:
         "ready", help="ask the server on this machine whether it can serve; exit 1 if not"
     )
     add_serving(ready)
+    add_acme(ready)
     add_data(ready)
     ready.set_defaults(run=_ready)
     fsck = commands.add_parser(
@@ -109,90 +114,6 @@ def add_parsers(commands: Verbs) -> None:
     )
     add_data(fsck)
     fsck.set_defaults(run=_fsck)
-
-
-def add_local(
-    commands: Verbs,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    summary: str,
-    description: str,
-) -> argparse.ArgumentParser:
-    """Add a command that opens the data of a registry instead of its API; return its parser."""
-    command = commands.add_parser(
-        name,
-        help=f"{summary} (on the registry's machine)",
-        description=f"{description} For operators of the registry: it needs the data and the"
-        " settings of 'serve', and may run beside it.",
-    )
-    add_data(command)
-    command.set_defaults(run=run)
-    return command
-
-
-def add_data(command: argparse.ArgumentParser, default: Path = DEFAULT_DATA) -> None:
-    """Add ``--data``, the folder of a registry's data, and ``--config``."""
-    command.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"file of settings ({_CONFIG_VARIABLE})"
-    )
-    command.add_argument("--data", type=Path, metavar="FOLDER", help=f"data (./{default})")
-    command.set_defaults(default_data=default)
-
-
-def add_serving(command: argparse.ArgumentParser) -> None:
-    """Add the options of a server."""
-    command.add_argument("--host", help="address to listen on (127.0.0.1)")
-    command.add_argument("--port", type=int, help="port to listen on; 0 takes a free one (5000)")
-    command.add_argument("--workers", type=int, metavar="N", help="worker processes (1)")
-    command.add_argument(
-        "--tls-certificate",
-        metavar="FILE",
-        help="serve TLS with this certificate, PEM, its issuers' behind it (plain HTTP)",
-    )
-    command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, PEM")
-    command.add_argument("--metrics", metavar="HOST:PORT", help="serve Prometheus metrics (off)")
-
-
-def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
-    """Add ``--allowed-host``."""
-    command.add_argument(
-        "--allowed-host",
-        action="append",
-        dest="allowed_hosts",
-        metavar="HOST[:PORT]",
-        help="a host name of the registry, for clients, if it has no public URL; repeatable",
-    )
-
-
-def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings of the command line, else of the environment, else of the file."""
-    defaults = Settings(data=options.default_data)
-    path = config_path(options)
-    if path is not None:
-        from registry.config_file import read_config  # noqa: PLC0415 - most commands have none
-
-        defaults = with_values(defaults, read_config(path))
-    environ = {name: os.environ[name] for name in os.environ.keys() - _OTHER_VARIABLES}
-    given = given_options(options)
-    if "allowed_hosts" in given:
-        given["allowed_hosts"] = ",".join(given["allowed_hosts"])
-    return replace(Settings.from_env(environ, defaults), **given)
-
-
-def config_path(options: argparse.Namespace) -> Path | None:
-    """Return the file of settings, or None if there is none."""
-    path: Path | None = options.config
-    named = os.environ.get(_CONFIG_VARIABLE)
-    return path if path is not None or not named else Path(named)
-
-
-def given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given as options."""
-    return {
-        item.name: value
-        for item in fields(Settings)
-        if (value := getattr(options, item.name, None)) is not None
-    }
 
 
 def _dev(options: argparse.Namespace) -> int:

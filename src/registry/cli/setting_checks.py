@@ -10,7 +10,8 @@ from contextlib import closing
 from cloudcore.catalog.documents import CatalogInvalid, load_catalog
 from cloudcore.kms.aws import AwsMissing, AwsProvider
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
-from registry.settings import Settings, SettingsError
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
 
 
 def refusals(settings: Settings) -> Iterator[str]:
@@ -22,15 +23,21 @@ def refusals(settings: Settings) -> Iterator[str]:
         settings.check_has_url()
     except SettingsError as error:
         yield f"host: {error}"
-    if settings.tls is not None:
+    makes_own = settings.acme_folder is not None or settings.own_folder is not None
+    if settings.tls_files is not None and not makes_own:
         try:
-            load_tls(settings.tls, time.time())
+            load_tls(settings.tls_files, time.time())
         except TlsFilesError as error:
             yield f"tls_certificate: {error}"
-    metrics = settings.metrics_address
-    for name, host in (("host", settings.host), ("metrics", metrics[0] if metrics else None)):
-        if host is not None and (problem := _address_problem(host)):
-            yield f"{name}: this machine cannot listen on {host!r}: {problem}"
+    addresses = {
+        "host": (settings.host, settings.port),
+        "metrics": settings.metrics_address,
+        "tls_acme_http": settings.acme.http_address,
+        "dns_listen": settings.certificates.dns_address,
+    }
+    for name, address in addresses.items():
+        if address is not None and (problem := _address_problem(address[0])):
+            yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
     try:
         load_catalog(settings.catalog, settings.region, settings.url)
     except CatalogInvalid as error:

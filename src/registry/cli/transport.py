@@ -7,7 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -61,7 +61,11 @@ class Transport:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def send(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None = None,
     ) -> dict[str, Any]:
         """Send a request; return the JSON object of the answer, or ``{}`` for an empty body.
 
@@ -77,7 +81,11 @@ class Transport:
         return _Answer(self.url, document)
 
     def fetch(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | BinaryIO | None = None,
     ) -> bytes:
         """Send a request; return the bytes of the answer. Raise what `read` raises."""
         return self.read(method, path, headers, body, _content)
@@ -87,7 +95,7 @@ class Transport:
         method: str,
         path: str,
         headers: Mapping[str, str],
-        body: bytes | None,
+        body: bytes | BinaryIO | None,
         reading: Callable[[http.client.HTTPResponse], T],
     ) -> T:
         """Send a request; return what `reading` makes of the answer.

@@ -23,6 +23,7 @@ from registry.oci.reference import is_tag
 
 _DIGEST: Final = re.compile(r"[a-z0-9]{1,32}:[0-9a-f]{1,128}")
 _PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_BUCKET: Final = re.compile(r"[a-z0-9.-]{3,63}")
 _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "repository": parse_uuid,
@@ -32,6 +33,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "service_account": parse_uuid,
     "key": parse_uuid,
     "queue": parse_uuid,
+    "certificate": parse_uuid,
+    "bucket": _BUCKET.fullmatch,
     "policy": parse_uuid,
     "role": parse_uuid,
     "user": parse_uuid,
@@ -81,11 +84,13 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     page.query = query_of(request.scope)
     if request.method == "POST":
         page.form = await form_of(request)
+    elif request.method == "PUT":  # the body of a script's request is a file
+        page.form = {"csrf": header_of(request.scope, b"x-csrf") or ""}
     required = handler.opt.get("requires", Requires.ROLE)
     if required is Requires.NOTHING:
         return
     session = page.known_session
-    if request.method == "POST" and session is not None:
+    if request.method in ("POST", "PUT") and session is not None:
         _check_own_form(page, session)
     page.known_session = await _renewed(page, required)
     if page.known_session != session:

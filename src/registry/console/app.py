@@ -21,6 +21,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.dispatch import Application
+from cloudcore.web.routers import router_of
 from registry.console.addresses import page_of_reference
 from registry.console.admission import admit
 from registry.console.assets import send_asset
@@ -32,6 +33,8 @@ from registry.console.pages import (
     account_roles,
     attachments,
     audit,
+    buckets,
+    certificates,
     deleted,
     event_rules,
     garbage_collection,
@@ -63,6 +66,7 @@ from registry.console.pages import (
     topics,
 )
 from registry.console.paths import CONSOLE
+from registry.console.relayed import POLICY
 from registry.console.rendering import template_engine
 from registry.console.sessions import Once, Sessions
 
@@ -90,6 +94,8 @@ ROUTES: Final = [
     *mirrors.HANDLERS,
     *keys.HANDLERS,
     *queues.HANDLERS,
+    *certificates.HANDLERS,
+    *buckets.HANDLERS,
     *garbage_collection.HANDLERS,
     *audit.HANDLERS,
     *service_accounts.HANDLERS,
@@ -105,8 +111,7 @@ ROUTES: Final = [
 
 _HEADERS: Final = {
     b"cache-control": b"no-store",
-    b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self';"
-    b" img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    b"content-security-policy": POLICY.encode(),
     b"cross-origin-opener-policy": b"same-origin",
     b"referrer-policy": b"same-origin",
     b"x-content-type-options": b"nosniff",
@@ -148,7 +153,7 @@ class Console:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
         """Answer a request."""
-        page = PageRequest(self._console, scope)
+        page = PageRequest(self._console, scope, receive)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         inner = {**scope, "method": method, "path": _routed_path(page)}
         with BODIES.hold() as hold:
@@ -162,7 +167,7 @@ class Console:
 def litestar_app() -> Litestar:
     """Return the Litestar application of this process, which serves any number of installs."""
     return Litestar(
-        route_handlers=ROUTES,
+        route_handlers=[router_of(ROUTES)],
         before_request=admit,
         dependencies={"page": Provide(_page, sync_to_thread=False)},
         exception_handlers=EXCEPTION_HANDLERS,

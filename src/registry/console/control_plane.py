@@ -5,13 +5,14 @@ All permissions, rules and errors are those of the control plane; the console de
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from cloudcore.identity.oauth_forms import values_of
+from cloudcore.serving.body import Receive, Send
 from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
 from registry.console.field_complaints import in_form_words
@@ -130,18 +131,68 @@ class ControlPlaneClient:
         content_type: bytes = b"",
         more_headers: Sequence[tuple[bytes, str]] = (),
     ) -> bytes:
-        outer, request_id = self._scope, self._scope["state"]["request_id"]
-        headers = [(b"host", host_of(outer).encode("latin-1"))]
-        for name in _PASSED_ON:
-            headers += [(name, value) for value in values_of(outer["headers"], name)]
-        if self._bearer is not None:
-            headers.append((b"authorization", b"Bearer " + self._bearer.encode()))
-        if body:
-            headers.append((b"content-type", content_type))
+        headers = [(b"content-type", content_type)] if body else []
         headers += [(name, value.encode()) for name, value in more_headers if value]
         headers.append((b"content-length", b"%d" % len(body)))
         given = {name: value for name, value in query.items() if value not in (None, "")}
-        scope = {
+        scope = self._scope_of(method, path, urlencode(given), headers)
+        status, answer = await _exchange(self._app, scope, body)
+        self._note(scope)
+        if status >= 300:
+            raise _refused(status, answer, scope["state"]["request_id"])
+        return answer
+
+    async def relay(
+        self,
+        method: str,
+        path: str,
+        receive: Receive,
+        send: Send,
+        fields: Sequence[bytes],
+        answered: Callable[[list[tuple[bytes, bytes]]], None],
+    ) -> None:
+        """Send the browser's body to a path, and the answer to the browser, both as they come.
+
+        The headers of these names are passed on. `answered` may change those of the answer.
+
+        Raises:
+            Refused: an error is answered, to a request without a body.
+
+        """
+        outer = self._scope
+        headers = [pair for name in fields for pair in _pairs(outer["headers"], name)]
+        scope = self._scope_of(method, path, "", headers)
+        scope["extensions"] = outer.get("extensions", {})
+        refusal: tuple[int, bytearray] | None = None
+
+        async def pass_on(message: Any) -> None:  # noqa: ANN401 - a message
+            nonlocal refusal
+            if message["type"] == "http.response.start":
+                if method != "PUT" and message["status"] >= 400:
+                    refusal = message["status"], bytearray()
+                    return
+                message["headers"] = list(message["headers"])
+                answered(message["headers"])
+            elif refusal is not None:
+                refusal[1].extend(message.get("body", b""))
+                return
+            await send(message)
+
+        await self._app(scope, receive, pass_on)
+        self._note(scope)
+        if refusal is not None:
+            raise _refused(refusal[0], bytes(refusal[1]), scope["state"]["request_id"])
+
+    def _scope_of(
+        self, method: str, path: str, query: str, headers: Sequence[tuple[bytes, bytes]]
+    ) -> Scope:
+        """Return the scope of a request to ``/v1``."""
+        outer = self._scope
+        known = [(b"host", host_of(outer).encode("latin-1"))]
+        known += [pair for name in _PASSED_ON for pair in _pairs(outer["headers"], name)]
+        if self._bearer is not None:
+            known.append((b"authorization", b"Bearer " + self._bearer.encode()))
+        return {
             "type": "http",
             "asgi": outer["asgi"],
             "http_version": "1.1",
@@ -149,22 +200,26 @@ class ControlPlaneClient:
             "scheme": outer["scheme"],
             "path": path,
             "raw_path": quote(path, safe="/:@").encode(),
-            "query_string": urlencode(given).encode(),
+            "query_string": query.encode(),
             "root_path": "",
-            "headers": headers,
+            "headers": [*known, *headers],
             "client": outer.get("client"),
             "server": outer.get("server"),
-            "state": {"request_id": request_id},
+            "state": {"request_id": outer["state"]["request_id"]},
         }
-        status, answer = await _exchange(self._app, scope, body)
-        if "principal" in scope["state"]:  # the access log names the principal of the last call
+
+    def _note(self, scope: Scope) -> None:
+        """Let the access log name the principal and the event of the last call."""
+        outer = self._scope
+        if "principal" in scope["state"]:
             outer["state"]["principal"] = scope["state"]["principal"]
             outer["state"]["source"] = scope["state"].get("source")
         if "event" in scope["state"]:
             outer["state"]["event"] = scope["state"]["event"]
-        if status >= 300:
-            raise _refused(status, answer, request_id)
-        return answer
+
+
+def _pairs(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for value in values_of(headers, name)]
 
 
 async def unless_refused(reading: Awaitable[T]) -> T | None:

@@ -10,9 +10,10 @@ from urllib.parse import quote
 import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
+from litestar.response import Response
 from litestar.types import ExceptionHandlersMap
 
-from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError
+from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError, Unauthenticated
 from cloudcore.web.envelope import render
 from registry.console.admission import no_such_page
 from registry.console.control_plane import Refused
@@ -28,9 +29,14 @@ _Request = Request[Any, Any, Any]
 
 
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
-    """Redirect to the sign-in; after it, a GET returns to the requested page."""
+    """Redirect to the sign-in; after it, a GET returns to the requested page.
+
+    Refuse a script's request: it would take the page that it is led to for an answer.
+    """
     page = page_of(request.scope)
     page.forget()
+    if request.method == "PUT":
+        return _refuse_script(page, "your session has ended; sign in again")
     if request.method != "GET":
         return page.go(SIGNED_OUT, "sign-in-over")
     query = request.scope["query_string"].decode("latin-1")
@@ -39,7 +45,15 @@ def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
 
 
 def _ask_for_a_role(request: _Request, _: NoRole) -> PageResponse:
-    return page_of(request.scope).go(ROLES)
+    page = page_of(request.scope)
+    if request.method == "PUT":
+        return _refuse_script(page, "you act in no role; choose one")
+    return page.go(ROLES)
+
+
+def _refuse_script(page: PageRequest, message: str) -> PageResponse:
+    status, body = render(Unauthenticated(message), page.request_id)
+    return Response(body, status_code=status)
 
 
 def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:

@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
+from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
@@ -59,9 +60,11 @@ class ConsoleApp:
 class PageRequest:
     """One request."""  # no dataclass: Litestar would copy it field by field
 
-    def __init__(self, console: ConsoleApp, scope: Scope) -> None:
+    def __init__(self, console: ConsoleApp, scope: Scope, receive: BodyReceive) -> None:
         self.console = console
         self.scope = scope
+        self.receive = receive
+        """Of the body of an upload, which is no form."""
         self.path = raw_path_of(scope)
         self.address = parse_address(self.path)
         """The parts of the path if it names a repository."""

@@ -77,11 +77,28 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "kms:ScheduleKeyDeletion",
         "kms:UseKey",
     ),
+    "bucket": (
+        "storage:CreateBucket",
+        "storage:DeleteBucket",
+        "storage:DeleteObject",
+        "storage:GetObject",
+        "storage:ListBuckets",
+        "storage:ListObjects",
+        "storage:PutObject",
+    ),
     "queue": (
         "queue:CreateQueue",
         "queue:DeleteQueue",
         "queue:ListQueues",
         "queue:PurgeQueue",
+    ),
+    "certificate": (
+        "certificate:CreateCertificate",
+        "certificate:DeleteCertificate",
+        "certificate:ListCertificates",
+        "certificate:RecheckChallenges",
+        "certificate:RevokeCertificate",
+        "certificate:UploadCertificate",
     ),
     "service-account": (
         "iam:CreateAccessKey",
@@ -119,7 +136,14 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 """The actions that pages ask about, by the type of resource."""
 _GLOBAL: Final = frozenset({"service-account", "role", "policy", "account", "user"})
 """Types whose CRNs have no region, and the service ``iam``."""
-_SERVICES: Final = {"topic": "notifications", "event": "audit", "key": "kms", "queue": "queue"}
+_SERVICES: Final = {
+    "bucket": "storage",
+    "certificate": "certificate",
+    "event": "audit",
+    "key": "kms",
+    "queue": "queue",
+    "topic": "notifications",
+}
 """Services of regional types that are not the registry's."""
 _MOST: Final = 100
 """The most resources of one request."""

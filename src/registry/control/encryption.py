@@ -10,13 +10,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.references import KeyReference, reference_to
+from cloudcore.kms.references import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.given_keys import GivenKey, key_to_bind_to
 from registry.control.repositories import authorized_repository, crn_of

@@ -1,4 +1,4 @@
-"""``/v1/event-rules``: which topics receive the events of the account's repositories."""
+"""``/v1/event-rules``: which topics receive the events of the account's resources."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class CreateEventRule(RequestBody):
     topic: Annotated[str, Meta(max_length=512)]
     """CRN of a topic of the account, to which the caller must be allowed to publish."""
     event_types: EventTypes
-    """Such as ``registry.image.pushed``; ``registry.tag.*`` matches all events of tags."""
+    """Such as ``storage.object.created``; ``registry.tag.*`` matches all events of tags."""
     repository_prefix: str = ""
-    """Prefix of the names of repositories; empty: all of the account's."""
+    """Prefix of the names of repositories; empty: all of the account's, and other services too."""
 
 
 class TopicReference(ResponseBody):
@@ -73,7 +73,8 @@ class EventRuleAnswer(ResponseBody):
     event_types: Sequence[str]
     repository_prefix: str
     faults: Sequence[EventRuleFault]
-    """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for one of its name."""
+    """`TOPIC_MISSING`: there is no such topic. Events wait 30 days for one of its name, and of
+    more than 10,000 the oldest are dropped; `details` tells how many."""
     created_at: RFC3339
 
 
@@ -103,10 +104,11 @@ def _faults(rule: EventRule, topic: NamedTopic) -> list[EventRuleFault]:
             code="TOPIC_MISSING",
             severity="error",
             message="there is no such topic; events wait for one of its name",
-            details={"waiting": str(topic.waiting)},
+            details={"waiting": str(topic.waiting)}
+            | ({"dropped": str(topic.dropped)} if topic.dropped else {}),
             first_at=rfc3339(first_at),
             last_at=rfc3339(topic.missing_at or first_at),
-            occurrences=max(1, topic.waiting),
+            occurrences=max(1, topic.waiting + topic.dropped),
         )
     ]
 
@@ -143,7 +145,8 @@ async def create_event_rule(
     ctx.authorize(_crn(ctx, account_id, rule_id))
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
-    event_rules.check_rule(data.event_types, data.repository_prefix)
+    known = (*event_rules.EVENT_TYPES, *needs.other_event_types)
+    event_rules.check_rule(data.event_types, data.repository_prefix, known)
     topic = event_rules.topic_of(data.topic, ctx.settings.region, account_id, account.handle)
     ctx.authorize(topic, action=PUBLISH)
     rule = EventRule(

@@ -1,4 +1,4 @@
-"""``/v1/key-usage/{key_id}``: what a key protects in the registry.
+"""``/v1/key-usage/{key_id}``: what a key protects in repositories and buckets.
 
 It is beside ``/v1/keys``, whose family does not know what is sealed with its keys.
 """
@@ -12,10 +12,11 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.kms.references import KeyReference, reference_to
+from cloudcore.kms.references import reference_to
+from cloudcore.storage.rules import bucket_crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef
 from cloudcore.wire import ResponseBody
 from registry.services.access import repository_crn
 from registry.services.key_usage import KeyUsage, key_usage
@@ -48,6 +49,15 @@ class KeyUsageAnswer(ResponseBody):
     """Images with blobs that are read through it: without it they cannot be pulled."""
     images: Sequence[ProtectedImage]
     """The first 100 of them, by repository."""
+    bucket_count: int
+    """Buckets that are bound to it themselves."""
+    buckets: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    object_count: int
+    """Objects of buckets with bytes that it opens: its deletion shreds them. Of a deleted key,
+    objects that it opened."""
+    object_bytes: int
+    """The size of these bytes, and of parts of uploads."""
     is_partial: bool
     """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
 
@@ -60,7 +70,7 @@ class OneKeyUsage(ResponseBody):
 
 @get("/v1/key-usage/{key_id:str}", opt={"action": "registry:DescribeKeyUsage"})
 async def get_key_usage(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneKeyUsage:
-    """Return which repositories, blobs and images a key protects: what its deletion would shred."""
+    """Return which blobs, images and objects a key protects: what its deletion would shred."""
     account_id, region = account_of(ctx), ctx.settings.region
     ctx.authorize(repository_crn(region, account_id, "*"))
     return _one(region, await ctx.database.read(key_usage, account_id, region, key_id))
@@ -89,6 +99,13 @@ def _one(region: str, found: KeyUsage) -> OneKeyUsage:
                 )
                 for each in found.images
             ],
+            bucket_count=found.bucket_count,
+            buckets=[
+                ResourceRef(id=each, crn=bucket_crn(region, account_id, name), name=name)
+                for each, name in found.buckets
+            ],
+            object_count=found.pieces.objects,
+            object_bytes=found.pieces.size,
             is_partial=found.is_partial,
         )
     )

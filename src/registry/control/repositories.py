@@ -15,13 +15,14 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.references import KeyReference, reference_to
+from cloudcore.kms.references import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import KeyReference
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
 from registry.control.given_keys import GivenKey, key_to_bind_to

@@ -13,9 +13,10 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import Scope
-from cloudcore.serving.kept import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
+from cloudcore.serving.kept_answer import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
+from registry.metadata.blobs.seen_links import seen_of
 from registry.metadata.images.manifests import StoredManifest
 from registry.oci.digest import Digest
 from registry.services.blobs import reading
@@ -58,8 +59,8 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    look = reading.look_at_kept_blob if is_head else reading.look_at_blob
-    proof = Proof(look, (request.name, digest), reading.seen_of(link, keep=is_head))
+    together = reading.look_at_blobs if digest == link.digest else None
+    proof = Proof(reading.look_at_blob, (request.name, digest), seen_of(link), together=together)
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return Keep(ends if until is None else min(ends, until), proof)

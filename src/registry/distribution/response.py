@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.body import Scope, Send
-from cloudcore.serving.kept import EXTENSION as KEEP
-from cloudcore.serving.kept import Keep
+from cloudcore.serving.kept_answer import EXTENSION as KEEP
+from cloudcore.serving.kept_answer import Keep
 from registry.blobstore.base import OpenObject
 
 Headers = list[tuple[bytes, bytes]]

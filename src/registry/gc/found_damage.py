@@ -1,4 +1,4 @@
-"""Log and count damaged blobs that background work has found."""
+"""Log and count damaged blobs, and pieces of buckets, that background work has found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 from registry.counted import SCRUBBED_DAMAGED
 from registry.gc.object_check import FoundDamage
+from registry.gc.piece_marks import DamagedPiece
 from registry.services.context import ServiceContext
 
 _LOGGED: Final = 20
@@ -29,3 +30,11 @@ def tell_damage(ctx: ServiceContext, found: FoundDamage) -> None:
             len(found.images),
             found.digest,
         )
+
+
+def tell_damaged_piece(ctx: ServiceContext, found: DamagedPiece) -> None:
+    """Log a damaged piece and the object that it hits; count it if it was not known."""
+    if found.is_new:
+        ctx.on_damage()
+        ctx.count(SCRUBBED_DAMAGED, 1)
+    _log.error("%s is damaged (%s): reading fails until it is stored again", found, found.problem)

@@ -12,10 +12,12 @@ Each finding begins with the invariant that is violated:
           under no other; a plain or shredded one has none; and if the keys of the install are at
           hand, each data key under an enabled key opens, and opens the blob's bytes
 - I8      every counter equals its recount
+- B1      the bytes of every piece of an object in a bucket exist, have its size, and its checksum
+- B2      what is counted of a bucket, and of an account's bytes in buckets, equals its recount
 
 It may run beside a serving registry: objects and sessions that look wrong are checked again before
 they are reported, since a push or a deletion may have changed them. It writes only marks: it marks
-damaged objects, so that a push of the same bytes heals them, and unmarks whole ones.
+damaged objects and pieces, so that a push of the same bytes heals them, and unmarks whole ones.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ from typing import Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.errors import Unavailable
-from registry.blobstore.base import BlobStore
+from cloudcore.storage import piece_checks, recounts
+from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collector.consistency_check import manifest_problem
-from registry.gc.object_check import READERS, FoundDamage, ObjectCheck
+from registry.gc.object_check import BLOBS, READERS, FoundDamage, ObjectCheck
 from registry.gc.orphans.scan import SETTLED, begun_at, is_held
+from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys
 from registry.metadata.blobs import inline
@@ -80,6 +84,7 @@ class Report:
     """Images that reference a damaged blob; for each blob, the first 500."""
     object_count: int = 0
     manifest_count: int = 0
+    piece_count: int = 0
     read_bytes: int = 0
     opened_count: int = 0
     """Wrapped data keys that were tried."""
@@ -94,10 +99,13 @@ async def check(
     read_objects: bool = True,
     readers: int = READERS,
     data_keys: DataKeys | None = None,
+    buckets: BlobReader | None = None,
 ) -> Report:
     """Compare `store` with `database`; return all findings.
 
     `readers` is how many objects are read at once.
+
+    Without `buckets`, the store of the buckets, that is not checked.
 
     Without `data_keys`, no wrapped data key is opened.
 
@@ -112,7 +120,7 @@ async def check(
         tell(FsckProgress("blobs", report.object_count, total_objects, report.read_bytes))
 
     objects = ObjectCheck(
-        database, store, clock, partial(_add, report), tell_objects, reads=read_objects
+        database, store, clock, BLOBS, partial(_add, report), tell_objects, reads=read_objects
     )
     await objects.run(_objects(database), readers)
     async for document in _manifests(database):
@@ -127,7 +135,42 @@ async def check(
     await _check_keys(database, store, data_keys, report)
     await _check_staged(database, store, clock, report)
     await _check_strays(database, report)
+    if buckets is not None:
+        total_pieces = (await database.read(piece_checks.totals, 0)).pieces
+
+        def tell_pieces() -> None:
+            read = report.read_bytes + pieces.read_bytes
+            tell(FsckProgress("pieces of buckets", pieces.object_count, total_pieces, read))
+
+        pieces = ObjectCheck(
+            database,
+            buckets,
+            clock,
+            PIECES,
+            partial(_add_piece, report),
+            tell_pieces,
+            reads=read_objects,
+        )
+        await pieces.run(all_pieces(database), readers)
+        report.piece_count = pieces.object_count
+        report.read_bytes += pieces.read_bytes
+        report.violations += await _miscounts(database)
     return report
+
+
+def _add_piece(report: Report, found: DamagedPiece) -> None:
+    report.violations.append(Finding("B1", str(found), found.problem))
+
+
+async def _miscounts(database: Database) -> list[Finding]:
+    """Return what is counted wrong of buckets, also when it is counted again."""
+    first = await database.read(recounts.miscounts)
+    again = await database.read(recounts.miscounts) if first else []
+    return [
+        Finding("B2", each.subject, f"{each.recorded} on record, {each.counted} counted")
+        for each in again
+        if each in first
+    ]
 
 
 def _add(report: Report, found: FoundDamage) -> None:

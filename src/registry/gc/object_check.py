@@ -1,13 +1,16 @@
-"""Check many objects, by several readers: fsck and the scrub do it with this code."""
+"""Check many stored objects, by several readers: fsck and the scrub do it with this code.
+
+Blobs and the pieces of buckets lie in stores alike and are checked alike; `Marks` is what differs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from registry.blobstore.base import BlobReader
 from registry.gc.pace import Pace
 from registry.gc.stored_objects import ObjectState, confirm, look
@@ -25,7 +28,7 @@ _IMAGES: Final = 500
 
 
 class FoundDamage(NamedTuple):
-    """A damaged object, and the images that need it."""
+    """A damaged blob, and the images that need it."""
 
     digest: str
     problem: str
@@ -35,7 +38,57 @@ class FoundDamage(NamedTuple):
     """The first 500."""
 
 
-class ObjectCheck:
+F = TypeVar("F")
+F_co = TypeVar("F_co", covariant=True)
+
+
+class Marks(Protocol[F_co]):
+    """Where the outcome of checks is recorded; each a part of a transaction."""
+
+    def confirm(self, tx: Connection, rows: Sequence[ObjectRow], now: int, /) -> None:
+        """Note when objects that are whole were verified, and remove their marks."""
+        ...
+
+    def is_unchanged(self, tx: Connection, row: ObjectRow, /) -> bool:
+        """Return False if the object is gone, was verified since, or has other bytes now."""
+        ...
+
+    def mark(self, tx: Connection, row: ObjectRow, damage: str, now: int, /) -> bool:
+        """Mark an object as damaged; return False if it already is, or is not unchanged."""
+        ...
+
+    def describe(self, tx: Connection, row: ObjectRow, problem: str, /, *, is_new: bool) -> F_co:
+        """Return what is told of a damaged object."""
+        ...
+
+
+class MarksOfBlobs(Marks[FoundDamage]):
+    """Those of blobs."""
+
+    def confirm(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
+        """Note when blobs were verified (`Marks.confirm`)."""
+        confirm(tx, rows, now)
+
+    def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
+        """Look whether a blob was changed (`Marks.is_unchanged`)."""
+        return audit.is_unchanged(tx, row)
+
+    def mark(self, tx: Connection, row: ObjectRow, found: str, now: int) -> bool:
+        """Mark a blob as damaged (`Marks.mark`)."""
+        return damage.mark(tx, row.account_id, row.stored_id, row.verified_at, found, now)
+
+    def describe(
+        self, tx: Connection, row: ObjectRow, problem: str, *, is_new: bool
+    ) -> FoundDamage:
+        """Tell which images need a damaged blob (`Marks.describe`)."""
+        images = damage.images_of(tx, row.account_id, [row.id], _IMAGES)
+        return FoundDamage(row.digest, problem, is_new, images)
+
+
+BLOBS: Final = MarksOfBlobs()
+
+
+class ObjectCheck(Generic[F]):
     """A check of objects: it marks the damaged ones, and sets `verified_at` of the whole ones."""
 
     def __init__(
@@ -43,7 +96,8 @@ class ObjectCheck:
         database: Database,
         store: BlobReader,
         clock: Clock,
-        found: Callable[[FoundDamage], None],
+        marks: Marks[F],
+        found: Callable[[F], None],
         tell: Callable[[], None] = lambda: None,
         *,
         pace: Pace | None = None,
@@ -56,6 +110,7 @@ class ObjectCheck:
         self._database = database
         self._store = store
         self._clock = clock
+        self._marks = marks
         self._found = found
         self._tell = tell
         self._pace = pace or Pace()
@@ -113,13 +168,15 @@ class ObjectCheck:
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0
         if verified:
-            await self._database.write_relaxed(confirm, verified, self._clock())
+            await self._database.write_relaxed(self._marks.confirm, verified, self._clock())
 
     async def _report(self, row: ObjectRow, state: ObjectState, problem: str) -> None:
-        if not await self._database.read(audit.is_unchanged, row):
+        marks = self._marks
+        if not await self._database.read(marks.is_unchanged, row):
             return  # it was swept, verified or written anew during the check
         is_new = state.damage is not None and await self._database.write(
-            damage.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
+            marks.mark, row, state.damage, self._clock()
         )
-        images = await self._database.read(damage.images_of, row.account_id, [row.id], _IMAGES)
-        self._found(FoundDamage(row.digest, problem, is_new, images))
+        self._found(
+            await self._database.read(lambda tx: marks.describe(tx, row, problem, is_new=is_new))
+        )

@@ -120,7 +120,8 @@ def _revision(url: str) -> str | None:
 
 
 def _sqlite_revision(path: Path) -> str | None:
-    from cloudcore.db.sqlite import connect, restrict_access, unusable  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_connection import connect, restrict_access  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
 
     is_new = not path.exists()
     restrict_access(path)
@@ -139,7 +140,8 @@ def _sqlite_revision(path: Path) -> str | None:
 
 
 def _check_file(path: Path, at_most: int | None) -> None:
-    from cloudcore.db.sqlite import check_damage, unusable  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_connection import check_damage  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_failures import unusable  # noqa: PLC0415 - one driver of two
 
     try:
         check_damage(path, at_most=at_most)
@@ -162,7 +164,8 @@ def migration_connection(url: str) -> Iterator[Connection]:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
             yield connection
         return
-    from cloudcore.db.sqlite import WriteLock, connect  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_connection import connect  # noqa: PLC0415 - one driver of two
+    from cloudcore.db.sqlite_writer import WriteLock  # noqa: PLC0415 - one driver of two
 
     path = sqlite_path(url)
     engine = create_engine("sqlite://", creator=lambda: connect(path, "rwc"), poolclass=NullPool)

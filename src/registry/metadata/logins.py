@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_live_session
@@ -130,8 +131,7 @@ def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
 
 def count_open(tx: Connection, account_id: str, now: int, most: int) -> int:
     """Return the number of open logins of an account, at most `most`."""
-    row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OPEN, account_id=account_id, now=now, limit=most)
 
 
 def forget_expired(tx: Connection, now: int) -> int:

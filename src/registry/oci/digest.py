@@ -57,7 +57,7 @@ class Digest(str):
         return self[: self.index(":")]
 
 
-_HASHERS: Final[dict[str, Callable[[], Hasher]]] = {
+_HASHERS: Final[dict[str, Callable[..., Hasher]]] = {
     "sha256": hashlib.sha256,
     "sha512": hashlib.sha512,
     "blake3": blake3,
@@ -71,9 +71,7 @@ def new_hasher(algorithm: str) -> Hasher:
 
 def digest_of(data: bytes, algorithm: str = "sha256") -> Digest:
     """Return the digest of `data`."""
-    hasher = new_hasher(algorithm)
-    hasher.update(data)
-    return Digest(f"{algorithm}:{hasher.hexdigest()}")
+    return Digest(f"{algorithm}:{_HASHERS[algorithm](data).hexdigest()}")
 
 
 def parse_algorithm(text: str) -> str:

@@ -26,7 +26,7 @@ from registry.services.images.pulls import PullLog
 from registry.services.pull_through.fills import Fills
 from registry.services.pull_through.remote import OpenCredential, no_credential
 from registry.services.pull_through.single_flight import SingleFlight
-from registry.settings import Delays, Limits
+from registry.setting_groups import Delays, Limits
 from registry.upstream.base import Upstream
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class ServiceContext:
     """What is being fetched from upstream registries."""
     find_topics: FindTopics = no_topics
     """Tells event rules which topics exist."""
+    other_event_types: tuple[str, ...] = ()
+    """Types of events of other families, which rules may name too."""
 
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None

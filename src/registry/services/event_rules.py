@@ -1,4 +1,4 @@
-"""Event rules of an account: each sends matching events of the registry to one of its topics.
+"""Event rules of an account: each sends matching events of its resources to one of its topics.
 
 `services.events` matches the rules; the notifications family delivers to subscribers.
 """
@@ -34,24 +34,33 @@ EVENT_TYPES: Final = (
     events.LIFECYCLE_COMPLETED,
 )
 
-_FAMILIES: Final = re.compile(r"registry\.(?:[a-z]+\.)?\*")
+_FAMILIES: Final = re.compile(r"[a-z]+\.(?:[a-z]+\.)?\*")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 
 
-def check_rule(event_types: Sequence[str], repository_prefix: str) -> None:
-    """Check a rule; refuse one that no event can match.
+def check_rule(
+    event_types: Sequence[str], repository_prefix: str, known: Sequence[str] = EVENT_TYPES
+) -> None:
+    """Check a rule; refuse one that no event can match. `known` are the types of all events.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
 
     """
     for index, wanted in enumerate(event_types):
-        if not _is_known(wanted):
+        if not _is_known(wanted, known):
             raise InvalidInput(
-                f"an event type is one of {', '.join(EVENT_TYPES)}, or one such as registry.tag.*",
+                f"an event type is one of {', '.join(_near(wanted, known))}, or one such as "
+                "registry.tag.*",
                 field=f"event_types[{index}]",
                 reason="not_allowed",
             )
+    if repository_prefix and not any(_is_known(each, EVENT_TYPES) for each in event_types):
+        raise InvalidInput(
+            "only events of repositories have a prefix of their names",
+            field="repository_prefix",
+            reason="not_allowed",
+        )
     if not _begins_a_name(repository_prefix):
         raise InvalidInput(
             "no repository name can begin with this", field="repository_prefix", reason="malformed"
@@ -139,12 +148,16 @@ def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
         raise _missing()
 
 
-def _is_known(wanted: str) -> bool:
+def _is_known(wanted: str, known: Sequence[str]) -> bool:
     if not wanted.endswith("*"):
-        return wanted in EVENT_TYPES
-    return bool(_FAMILIES.fullmatch(wanted)) and any(
-        known.startswith(wanted[:-1]) for known in EVENT_TYPES
-    )
+        return wanted in known
+    return bool(_FAMILIES.fullmatch(wanted)) and any(each.startswith(wanted[:-1]) for each in known)
+
+
+def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
+    """Return the types of the service that a type begins with, or what means all of each."""
+    own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
+    return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 
 
 def _begins_a_name(prefix: str) -> bool:

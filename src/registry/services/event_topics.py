@@ -18,6 +18,8 @@ class NamedTopic(NamedTuple):
     """When an event was last told to it, or it was deleted."""
     waiting: int = 0
     """Events that were told to it since; they are delivered when it exists."""
+    dropped: int = 0
+    """Events before these; there were too many."""
 
 
 FindTopics = Callable[[Connection, str, Sequence[str]], Mapping[str, NamedTopic]]

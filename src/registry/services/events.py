@@ -68,9 +68,29 @@ def publish(
 
 def _asks(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
     """Return True if a rule matches an event's repository, and its type exactly or by a ``*``."""
-    return repository.name.startswith(rule.repository_prefix) and any(
-        event.type.startswith(wanted[:-1]) if wanted.endswith("*") else event.type == wanted
-        for wanted in rule.event_types
+    is_of_repository = repository.name.startswith(rule.repository_prefix)
+    return is_of_repository and is_asked_for(event.type, rule.event_types)
+
+
+def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
+    """Return the topics that an account's rules tell events of another family (`TopicsOf`).
+
+    A rule for some repositories asks for nothing else.
+    """
+    return sorted(
+        {
+            rule.topic
+            for rule in find_rules(tx, account_id).rules
+            if not rule.repository_prefix and is_asked_for(event_type, rule.event_types)
+        }
+    )
+
+
+def is_asked_for(event_type: str, event_types: Sequence[str]) -> bool:
+    """Return True if types of events have this one, exactly or by a ``*``."""
+    return any(
+        event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
+        for wanted in event_types
     )
 
 

@@ -1,4 +1,4 @@
-"""What a KMS key protects in the registry, and so what deleting it would shred."""
+"""What a KMS key protects in repositories and buckets, and so what deleting it would shred."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.kms.rows import Key
 from cloudcore.kms.services import get_key
+from cloudcore.storage import piece_keys
+from cloudcore.storage.piece_keys import KeyedPieces
 from registry.metadata import key_usage as rows
 from registry.metadata.key_usage import KeyImage, WrappedBlobs
 
@@ -26,6 +28,11 @@ class KeyUsage(NamedTuple):
     blobs: WrappedBlobs
     image_count: int
     images: Sequence[KeyImage]
+    bucket_count: int
+    buckets: Sequence[tuple[str, str]]
+    """(id, name) of the first of those bound to the key themselves."""
+    pieces: KeyedPieces
+    """What it seals in buckets, which no other key opens."""
     is_partial: bool
     """True if there is more than was read, so that the counts are lower bounds."""
 
@@ -42,6 +49,8 @@ def key_usage(
     key = get_key(tx, account_id, region, key_id)
     repository_count = rows.count_bound_repositories(tx, account_id, key.id, most)
     blobs = rows.count_wrapped_blobs(tx, account_id, key.id, most)
+    pieces = piece_keys.count_under(tx, account_id, key.id, most)
+    bucket_count, buckets = piece_keys.bound_buckets(tx, account_id, key.id, MOST_LISTED)
     image_count, are_images_cut = rows.count_key_images(tx, account_id, key.id, most)
     return KeyUsage(
         key=key,
@@ -51,5 +60,8 @@ def key_usage(
         blobs=blobs,
         image_count=image_count,
         images=rows.list_key_images(tx, account_id, key.id, MOST_LISTED, most),
-        is_partial=are_images_cut or max(repository_count, blobs.total) >= most,
+        bucket_count=bucket_count,
+        buckets=buckets,
+        pieces=pieces,
+        is_partial=are_images_cut or max(repository_count, blobs.total, pieces.pieces) >= most,
     )

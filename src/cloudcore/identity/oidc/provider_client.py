@@ -11,7 +11,8 @@ import msgspec
 
 from cloudcore.identity.oidc.destinations import allowed_providers, check_url
 from cloudcore.outbound.failures import RequestFailed
-from cloudcore.outbound.http_client import Answer, HttpClient, Resolve, resolve
+from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.names import Resolve, resolve
 
 SECONDS: Final = 10.0
 """Limit of one request, from the resolution of the name to the last byte."""

@@ -14,9 +14,9 @@ from cloudcore.crn import lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, NotFound
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.family import IdentityNeeds
 from cloudcore.identity.founding import check_founds_accounts
 from cloudcore.identity.names import check_handle, iam_crn, missing
+from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference

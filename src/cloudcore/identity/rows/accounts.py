@@ -10,6 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import accounts, memberships
@@ -168,8 +169,7 @@ def list_accounts_of_member(tx: Connection, user_id: str, after: str, limit: int
 
 def count_accounts_of_member(tx: Connection, user_id: str) -> int:
     """Count the accounts that `list_accounts_of_member` lists."""
-    row = tx.row(_COUNT_OF_MEMBER, user_id=user_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OF_MEMBER, user_id=user_id)
 
 
 def is_any_account_of(tx: Connection, organization_id: str) -> bool:
@@ -179,8 +179,7 @@ def is_any_account_of(tx: Connection, organization_id: str) -> bool:
 
 def count_accounts_of(tx: Connection, organization_id: str) -> int:
     """Count the accounts that an organization owns."""
-    row = tx.row(_COUNT_OF_ORGANIZATION, organization_id=organization_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OF_ORGANIZATION, organization_id=organization_id)
 
 
 def _account(row: Row | None) -> Account | None:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts, role_assignments, roles
 
@@ -113,8 +114,7 @@ def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[
 
 def count_assigned(tx: Connection, user_id: str) -> int:
     """Count the roles assigned to a person."""
-    row = tx.row(_COUNT_ASSIGNED, user_id=user_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_ASSIGNED, user_id=user_id)
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:

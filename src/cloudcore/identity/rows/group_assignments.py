@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.provider_tables import group_assignments
 from cloudcore.identity.rows.insertion import insertion
@@ -86,8 +87,7 @@ def list_group_assignments(
 
 def count_group_assignments(tx: Connection, role_id: str) -> int:
     """Count the group assignments of a role."""
-    row = tx.row(_COUNT, role_id=role_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, role_id=role_id)
 
 
 def remove_group_assignment(tx: Connection, assignment_id: str) -> None:

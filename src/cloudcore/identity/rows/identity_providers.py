@@ -9,6 +9,7 @@ from sqlalchemy import Select, and_, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
 from cloudcore.identity.rows.insertion import insertion
@@ -141,8 +142,7 @@ def list_providers(
 
 def count_providers(tx: Connection, organization_id: str) -> int:
     """Count the providers of an organization."""
-    row = tx.row(_COUNT, organization_id=organization_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, organization_id=organization_id)
 
 
 def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:

@@ -8,6 +8,7 @@ from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import invitations
@@ -67,8 +68,7 @@ def list_invitations(
 
 def count_invitations(tx: Connection, organization_id: str) -> int:
     """Count the invitations that `list_invitations` lists."""
-    row = tx.row(_COUNT, organization_id=organization_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, organization_id=organization_id)
 
 
 def delete_invitation(tx: Connection, organization_id: str, invitation_id: str) -> bool:

@@ -85,7 +85,7 @@ def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
 
 
 def find_key_expiry(tx: Connection, key_id: str) -> int | None:
-    """Return when a key expires, by the id of its row; None: never, or there is no such key."""
+    """Return when a key expires, by the id of its row, or None if never, or if there is none."""
     row = tx.row(_EXPIRY, key_id=key_id)
     return row[0] if row else None
 

@@ -9,6 +9,7 @@ from sqlalchemy import Select, bindparam, false, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import memberships, organizations, users
@@ -167,8 +168,7 @@ def list_joined(tx: Connection, user_id: str, after: str, limit: int) -> list[Jo
 
 def count_joined(tx: Connection, user_id: str) -> int:
     """Count the organizations that `list_joined` lists."""
-    row = tx.row(_COUNT, user_id=user_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, user_id=user_id)
 
 
 def lock_if_there(tx: Connection, organization_id: str) -> bool:
@@ -209,20 +209,17 @@ def list_members(tx: Connection, organization_id: str, after: str, limit: int) -
 
 def count_members(tx: Connection, organization_id: str) -> int:
     """Count the members of an organization, suspended or not."""
-    row = tx.row(_COUNT_MEMBERS, organization_id=organization_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_MEMBERS, organization_id=organization_id)
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:
     """Count the other owners who can sign in."""
-    row = tx.row(_COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OTHER_OWNERS, organization_id=organization_id, user_id=user_id)
 
 
 def count_owned(tx: Connection, user_id: str) -> int:
     """Count the organizations a person owns, without the personal one."""
-    row = tx.row(_COUNT_OWNED, user_id=user_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OWNED, user_id=user_id)
 
 
 def update_membership(tx: Connection, membership: Membership) -> None:

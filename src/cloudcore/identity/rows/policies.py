@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
@@ -190,8 +191,7 @@ def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> li
 
 def count_policies(tx: Connection, account_id: str) -> int:
     """Count the policies of an account."""
-    row = tx.row(_COUNT, account_id=account_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id)
 
 
 def list_attached_policies(
@@ -206,8 +206,7 @@ def list_attached_policies(
 
 def count_attached_policies(tx: Connection, account_id: str, principal_id: str) -> int:
     """Count the policies of an account that are attached to a principal."""
-    row = tx.row(_COUNT_ATTACHED, account_id=account_id, principal_id=principal_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_ATTACHED, account_id=account_id, principal_id=principal_id)
 
 
 def save_policy(tx: Connection, policy: PolicyRow) -> None:
@@ -263,14 +262,12 @@ def list_attachments(
 
 def count_attachments(tx: Connection, account_id: str, policy_id: str) -> int:
     """Count the attachments of a policy."""
-    row = tx.row(_COUNT_OF, account_id=account_id, policy_id=policy_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OF, account_id=account_id, policy_id=policy_id)
 
 
 def count_attached_to(tx: Connection, principal_id: str) -> int:
     """Count the policies attached to a service account or role."""
-    row = tx.row(_COUNT_ON, principal_id=principal_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_ON, principal_id=principal_id)
 
 
 def size_attached_to(tx: Connection, principal_id: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, case, func, null, or_, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
@@ -154,8 +155,7 @@ def list_roles(tx: Connection, account_id: str, after: str, limit: int) -> list[
 
 def count_roles(tx: Connection, account_id: str) -> int:
     """Count the roles of an account."""
-    row = tx.row(_COUNT, account_id=account_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id)
 
 
 def note_role_use(tx: Connection, role_id: str, hour: int) -> None:
@@ -218,8 +218,7 @@ def list_assignments(tx: Connection, role_id: str, after: str, limit: int) -> li
 
 def count_assignments(tx: Connection, role_id: str) -> int:
     """Count the persons a role is assigned to."""
-    row = tx.row(_COUNT_ASSIGNMENTS, role_id=role_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_ASSIGNMENTS, role_id=role_id)
 
 
 def _assigned(row: tuple[Any, ...]) -> Assigned:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import access_keys, service_accounts
@@ -146,8 +147,7 @@ def list_service_accounts(
 
 def count_service_accounts(tx: Connection, account_id: str) -> int:
     """Count the service accounts of an account."""
-    row = tx.row(_COUNT, account_id=account_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT, account_id=account_id)
 
 
 def save_service_account(tx: Connection, service_account: ServiceAccount) -> None:
@@ -195,18 +195,16 @@ def list_access_keys(
 
 def count_access_keys(tx: Connection, account_id: str, service_account_id: str) -> int:
     """Count the access keys of a service account, in any state."""
-    row = tx.row(_COUNT_KEYS, account_id=account_id, service_account_id=service_account_id)
-    return row[0] if row else 0
+    return count(tx, _COUNT_KEYS, account_id=account_id, service_account_id=service_account_id)
 
 
 def count_live_access_keys(
     tx: Connection, account_id: str, service_account_id: str, now: int
 ) -> int:
     """Count the access keys of a service account that are active and have not expired."""
-    row = tx.row(
-        _COUNT_LIVE_KEYS, account_id=account_id, service_account_id=service_account_id, now=now
+    return count(
+        tx, _COUNT_LIVE_KEYS, account_id=account_id, service_account_id=service_account_id, now=now
     )
-    return row[0] if row else 0
 
 
 def save_access_key(tx: Connection, key: AccessKey) -> None:

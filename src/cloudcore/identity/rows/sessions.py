@@ -9,6 +9,7 @@ from sqlalchemy import and_, bindparam, func, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.provider_tables import provider_subjects
 from cloudcore.identity.rows.insertion import insertion
@@ -49,7 +50,7 @@ class Session(NamedTuple):
     first_source: str | None = None
     """A stored `Source`."""
     ends_at: int | None = None
-    """When a sign-in by an identity provider ends for good; None: each refresh renews it."""
+    """When a sign-in by an identity provider ends for good, or None if each refresh renews it."""
 
 
 class LiveSession(NamedTuple):
@@ -332,8 +333,7 @@ def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now:
 
 def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) -> int:
     """Count the open role sessions of an account, up to `most`."""
-    row = tx.row(_COUNT_OPEN, account_id=account_id, now=now, limit=most)
-    return row[0] if row else 0
+    return count(tx, _COUNT_OPEN, account_id=account_id, now=now, limit=most)
 
 
 def forget_sessions(tx: Connection, before: int) -> int:

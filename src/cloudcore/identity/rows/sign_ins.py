@@ -30,7 +30,7 @@ class Code(NamedTuple):
     expires_at: int
     spent_at: int | None
     identity_provider_id: str | None = None
-    """Where the person signed in; None: here, by password."""
+    """Where the person signed in, or None if here, by password."""
 
 
 class RefreshToken(NamedTuple):

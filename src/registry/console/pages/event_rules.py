@@ -1,4 +1,4 @@
-"""Event rules: which events of the account's repositories go to which topics."""
+"""Event rules: which events of the account's resources go to which topics."""
 
 from __future__ import annotations
 
@@ -17,18 +17,78 @@ _PAGE: Final = 50
 _INLINE: Final = (400, 403, 409)
 """Statuses of errors that are shown beside the form."""
 
-EVENT_TYPES: Final[Mapping[str, str]] = {
-    "registry.image.pushed": "An image was pushed",
-    "registry.image.cached": "An image was fetched by the pull-through cache",
-    "registry.image.deleted": "An image was deleted",
-    "registry.tag.moved": "A tag was created, moved or restored",
-    "registry.tag.deleted": "A tag was deleted",
-    "registry.repository.created": "A repository was created",
-    "registry.repository.deleted": "A repository was deleted",
-    "registry.lifecycle.completed": "A run of a lifecycle policy has ended",
+FAMILIES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "registry.*": (
+        "Repositories",
+        {
+            "registry.image.pushed": "An image was pushed",
+            "registry.image.cached": "An image was fetched by the pull-through cache",
+            "registry.image.deleted": "An image was deleted",
+            "registry.tag.moved": "A tag was created, moved or restored",
+            "registry.tag.deleted": "A tag was deleted",
+            "registry.repository.created": "A repository was created",
+            "registry.repository.deleted": "A repository was deleted",
+            "registry.lifecycle.completed": "A run of a lifecycle policy has ended",
+        },
+    ),
+    "storage.*": (
+        "Buckets",
+        {
+            "storage.object.created": "An object was stored",
+            "storage.object.deleted": "An object was deleted",
+            "storage.bucket.created": "A bucket was created",
+            "storage.bucket.deleted": "A bucket was deleted",
+        },
+    ),
+    "certificate.*": (
+        "Certificates",
+        {
+            "certificate.certificate.issued": "A certificate was issued",
+            "certificate.certificate.renewed": "A certificate was renewed",
+            "certificate.renewal.failed": "A certificate could not be renewed",
+            "certificate.certificate.failed": "A certificate could not be issued",
+            "certificate.certificate.expiring": "An uploaded certificate ends soon",
+            "certificate.certificate.expired": "A certificate has expired",
+            "certificate.certificate.revoked": "A certificate was revoked",
+        },
+    ),
+    "queue.*": (
+        "Queues",
+        {
+            "queue.queue.created": "A queue was created",
+            "queue.queue.purged": "A queue was purged",
+            "queue.queue.deleted": "A queue was deleted",
+        },
+    ),
+    "notifications.*": (
+        "Topics",
+        {
+            "notifications.topic.created": "A topic was created",
+            "notifications.topic.deleted": "A topic was deleted",
+            "notifications.subscription.created": "A subscription was created",
+            "notifications.subscription.confirmed": "A subscription was confirmed",
+            "notifications.subscription.deleted": "A subscription was deleted",
+        },
+    ),
+    "kms.*": (
+        "Keys",
+        {
+            "kms.key.created": "A key was created",
+            "kms.key.rotated": "A key was rotated",
+            "kms.key.disabled": "A key was disabled",
+            "kms.key.enabled": "A key was enabled",
+            "kms.key.deletion_scheduled": "The deletion of a key was scheduled",
+            "kms.key.deletion_cancelled": "The deletion of a key was cancelled",
+            "kms.key.deleted": "A key was deleted",
+        },
+    ),
 }
-"""Descriptions of the event types that a rule can name."""
-ALL: Final = "registry.*"
+"""The event types that a rule can name, with descriptions, below the type that means all of one
+service."""
+_DESCRIPTIONS: Final = {
+    **{every: f"{title}: everything" for every, (title, _) in FAMILIES.items()},
+    **{each: words for _, types in FAMILIES.values() for each, words in types.items()},
+}
 
 
 @get(_PATH)
@@ -65,10 +125,12 @@ async def delete_rule(page: InjectedPage) -> PageResponse:
 
 
 def chosen_types(form: Mapping[str, str]) -> list[str]:
-    """Return the event types whose boxes are checked; only `ALL` if that one is."""
-    if ALL in form:
-        return [ALL]
-    return [each for each in EVENT_TYPES if each in form]
+    """Return the event types whose boxes are checked; of a service, only all if that one is."""
+    return [
+        each
+        for every, (_, types) in FAMILIES.items()
+        for each in ([every] if every in form else [each for each in types if each in form])
+    ]
 
 
 def _topic(page: PageRequest, written: str) -> str:
@@ -88,8 +150,8 @@ async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> Pa
         status,
         rules=found["event_rules"],
         meta=found["meta"],
-        types=EVENT_TYPES,
-        all_types=ALL,
+        families=FAMILIES,
+        descriptions=_DESCRIPTIONS,
         complaint=complaint,
     )
 

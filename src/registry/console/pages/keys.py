@@ -8,6 +8,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.creation import create_named
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import KEYS
 
@@ -27,16 +28,7 @@ async def list_keys(page: InjectedPage) -> PageResponse:
 @post(KEYS)
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key that can seal blobs."""
-    form = page.form
-    body = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
-    }
-    try:
-        made = await page.api.post(_API, body, once=form.get("once", ""))
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    return page.go(f"{KEYS}/{made['key']['id']}", "kms-key-created")
+    return await create_named(page, _API, "key", KEYS, "kms-key-created", _list)
 
 
 @get(_ONE)

@@ -8,6 +8,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.creation import create_named
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import QUEUES
 
@@ -25,16 +26,7 @@ async def list_queues(page: InjectedPage) -> PageResponse:
 @post(QUEUES)
 async def create_queue(page: InjectedPage) -> PageResponse:
     """Create a queue with the usual settings."""
-    form = page.form
-    body = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
-    }
-    try:
-        made = await page.api.post(_API, body, once=form.get("once", ""))
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    return page.go(f"{QUEUES}/{made['queue']['id']}", "queue-created")
+    return await create_named(page, _API, "queue", QUEUES, "queue-created", _list)
 
 
 @get(_ONE)

@@ -8,6 +8,7 @@ from litestar import get, post
 
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages.creation import create_named
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import TOPICS
 
@@ -26,16 +27,7 @@ async def list_topics(page: InjectedPage) -> PageResponse:
 @post(TOPICS)
 async def create_topic(page: InjectedPage) -> PageResponse:
     """Create a topic."""
-    form = page.form
-    body = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
-    }
-    try:
-        made = await page.api.post(_API, body, once=form.get("once", ""))
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    return page.go(f"{TOPICS}/{made['topic']['id']}", "topic-created")
+    return await create_named(page, _API, "topic", TOPICS, "topic-created", _list)
 
 
 @get(_ONE)

@@ -1,4 +1,4 @@
-// Only the copy buttons need this script.
+// Only the copy buttons and uploads need this script.
 "use strict";
 
 function copySelection(text) {
@@ -47,5 +47,52 @@ for (const menu of document.querySelectorAll("details.account, details.new")) {
       menu.open = false;
       menu.querySelector("summary").focus();
     }
+  });
+}
+
+// Files are sent one after the other, each as the body of a request.
+function send(form, file) {
+  return new Promise((done) => {
+    const request = new XMLHttpRequest();
+    const bar = form.querySelector("progress");
+    const key = encodeURIComponent(form.dataset.prefix + file.name);
+    request.open("PUT", `${form.getAttribute("action")}?key=${key}`);
+    request.setRequestHeader("x-csrf", form.elements.csrf.value);
+    request.setRequestHeader("content-type", file.type || "application/octet-stream");
+    request.upload.addEventListener("progress", (event) => {
+      if (event.lengthComputable) bar.value = (100 * event.loaded) / event.total;
+    });
+    request.addEventListener("loadend", () => {
+      let answer = {};
+      try {
+        answer = JSON.parse(request.responseText);
+      } catch {
+        // It is no answer to an upload.
+      }
+      if (answer.object) return done("");
+      if (answer.error) return done(answer.error.message);
+      done(request.status ? `the server answered ${request.status}` : "the connection broke");
+    });
+    request.send(file);
+  });
+}
+
+for (const form of document.querySelectorAll("form[data-upload]")) {
+  form.hidden = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const said = form.querySelector("[data-said]");
+    form.querySelector("button").disabled = true;
+    form.querySelector("progress").hidden = false;
+    for (const file of form.querySelector("input[type=file]").files) {
+      said.textContent = `Uploading ${file.name}`;
+      const refused = await send(form, file);
+      if (refused) {
+        said.textContent = `${file.name} was not stored: ${refused}.`;
+        form.querySelector("button").disabled = false;
+        return;
+      }
+    }
+    location.reload();
   });
 }

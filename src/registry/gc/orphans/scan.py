@@ -114,7 +114,7 @@ class OrphanScan:
 
     async def _scan(self) -> int:
         await tend_orphans(self._ctx, self._sweeper)
-        if not await _may_judge(self._ctx, self._sweeper):
+        if not await may_judge(self._ctx, self._sweeper):
             return 0
         moved = await scan(self._ctx, self._sweeper, [STAGED])
         partitions = self._sweeper.partitions()
@@ -245,7 +245,8 @@ async def is_held(writer: BlobWriter, object_id: str) -> bool:
     return False
 
 
-async def _may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
+    """Return False, and log it, if the database is older than the blobs, or another one."""
     try:
         await check_generation(ctx, sweeper)
     except DatabaseWentBack as error:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.figures import chores
+from cloudcore.storage import piece_checks
+from cloudcore.storage.piece_checks import Totals
 from registry.gc.scrub.turns import OBJECT_CHORE
 from registry.metadata.collector import audit, scrub
 
@@ -23,10 +25,12 @@ class ScrubStatus(NamedTuple):
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
+    pieces: Totals
+    """Of buckets, counted likewise."""
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
-    """Return the status; blobs verified `since` count as verified. Reads every blob's row."""
+    """Return the status; what was verified `since` counts. Reads every row of blobs and pieces."""
     return await database.read(_status, since)
 
 
@@ -39,4 +43,5 @@ def _status(tx: Connection, since: int) -> ScrubStatus:
         oldest_at=scrub.oldest_verified_at(tx),
         turn_ended_at=turn.ended_at if turn else None,
         is_failed=turn is not None and turn.is_failed,
+        pieces=piece_checks.totals(tx, since),
     )

@@ -1,8 +1,9 @@
 """The scrub in the background: every stored byte is read once in a period, at a limited rate.
 
-Blobs are read in turns, the one verified longest ago first. `verified_at` in its row says how far
-the scrub has come, so any process continues it after another died; of the blob that was being read,
-it begins anew. Manifests are few bytes; one turn reads them all.
+Blobs and the pieces of buckets are read in turns, the one verified longest ago first. `verified_at`
+in its row says how far the scrub has come, so any process continues it after another died; of the
+blob that was being read, it begins anew. Turns begin with the blobs and the pieces alternately, so
+that neither waits until all of the other are read. Manifests are few bytes; one turn reads all.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
-from registry.gc.found_damage import tell_damage
+from registry.gc.found_damage import tell_damage, tell_damaged_piece
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.object_check import FoundDamage, ObjectCheck
+from registry.gc.object_check import BLOBS, FoundDamage, Marks, ObjectCheck
 from registry.gc.pace import Pace
+from registry.gc.piece_marks import PIECES, DamagedPiece, due_pieces
 from registry.gc.scrub.manifests import ManifestCheck, all_manifests
 from registry.metadata.collector import scrub
 from registry.metadata.collector.audit import ObjectRow
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.settings import Scrubbing
+from registry.setting_groups import Scrubbing
 
 OBJECT_CHORE: Final = "registry.scrub"
 EVERY_SECONDS: Final = 300
@@ -48,16 +51,28 @@ _LOGGED: Final = 20
 _log = logging.getLogger(__name__)
 
 
+class _Read(NamedTuple):
+    """What is read: whose rows say what is due, and where its bytes are."""
+
+    what: str
+    store: BlobStore
+    due: Callable[[Connection, int, tuple[int, str], int], list[ObjectRow]]
+    marks: Marks[Any]
+    tell: Callable[[ServiceContext, Any], None]
+
+
 def scrub_chores(
-    ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing
+    ctx: ServiceContext,
+    store: BlobStore,
+    scrubbing: Scrubbing,
+    buckets: BlobStore | None = None,
 ) -> Sequence[Scheduled]:
-    """Return the chores of the scrub; none if it is turned off."""
+    """Return the chores of the scrub, also of `buckets`; none if it is turned off."""
     if not scrubbing.scrub_rate_bytes:
         return ()
+    objects = ObjectScrub(ctx, store, scrubbing, buckets)
     return (
-        Scheduled(
-            OBJECT_CHORE, EVERY_SECONDS, ObjectScrub(ctx, store, scrubbing).turn, LONGEST_SECONDS
-        ),
+        Scheduled(OBJECT_CHORE, EVERY_SECONDS, objects.turn, LONGEST_SECONDS),
         Scheduled(
             "registry.manifest_scrub",
             scrubbing.scrub_every_seconds,
@@ -75,6 +90,7 @@ class ObjectScrub:
         ctx: ServiceContext,
         store: BlobStore,
         scrubbing: Scrubbing,
+        buckets: BlobStore | None = None,
         *,
         monotonic: Callable[[], float] = time.monotonic,
         pace: Callable[[int], Pace] = Pace,
@@ -84,14 +100,19 @@ class ObjectScrub:
         self._scrubbing = scrubbing
         self._monotonic = monotonic
         self._new_pace = pace
+        self._reads = [_Read("blobs", store, scrub.due_objects, BLOBS, tell_damage)]
+        if buckets is not None:
+            self._reads.append(
+                _Read("pieces of buckets", buckets, due_pieces, PIECES, tell_damaged_piece)
+            )
 
     async def turn(self) -> int:
-        """Read the blobs that are due, one after the other; return how many.
+        """Read the blobs and pieces that are due, one after the other; return how many.
 
         End early while a backup is under way, and when the database is not the one of the blobs.
 
         Raises:
-            StoreUnavailable: the first blobs are all damaged, as if their disk was not mounted.
+            StoreUnavailable: the first ones are all damaged, as if their disk was not mounted.
 
         """
         try:
@@ -99,35 +120,43 @@ class ObjectScrub:
         except DatabaseWentBack as error:
             _log.error("no blob is verified: %s", error)
             return 0
-        turn = _Turn(self._ctx)
         pace = self._new_pace(self._scrubbing.scrub_rate_bytes)
-        check = ObjectCheck(
-            self._ctx.database, self._store, self._ctx.clock, turn.note, turn.count, pace=pace
+        ends_at = self._monotonic() + _TURN_SECONDS
+        order, self._reads = self._reads, self._reads[1:] + self._reads[:1]
+        return sum([await self._read(each, ends_at, pace) for each in order])
+
+    async def _read(self, read: _Read, ends_at: float, pace: Pace) -> int:
+        turn = _Turn(self._ctx, read.tell)
+        check: ObjectCheck[Any] = ObjectCheck(
+            self._ctx.database,
+            read.store,
+            self._ctx.clock,
+            read.marks,
+            turn.note,
+            turn.count,
+            pace=pace,
         )
         turn.check = check
-        await check.run(self._due(turn), readers=1)
+        await check.run(self._due(read, turn, ends_at), readers=1)
         if turn.is_suspicious:
             raise StoreUnavailable(
-                f"the first {_SUSPICIOUS} blobs of a turn of the scrub are all damaged: is the disk"
-                " of the blobs mounted? The next turn goes on"
+                f"the first {_SUSPICIOUS} {read.what} of a turn of the scrub are all damaged: is"
+                f" the disk of the {read.what} mounted? The next turn goes on"
             )
         return check.object_count
 
-    async def _due(self, turn: _Turn) -> AsyncIterator[ObjectRow]:
+    async def _due(self, read: _Read, turn: _Turn, ends_at: float) -> AsyncIterator[ObjectRow]:
         verified_before = self._ctx.clock() - self._scrubbing.every
-        ends_at = self._monotonic() + _TURN_SECONDS
         look_at = 0.0
         after = scrub.FIRST
-        while page := await self._ctx.database.read(
-            scrub.due_objects, verified_before, after, _PAGE
-        ):
+        while page := await self._ctx.database.read(read.due, verified_before, after, _PAGE):
             for row in page:
                 now = self._monotonic()
                 if now >= ends_at or turn.is_suspicious:
                     return
                 if now >= look_at:
                     look_at = now + _LOOK_SECONDS
-                    if isinstance((await self._store.delete([])).refusal, DeletionsHeld):
+                    if isinstance((await read.store.delete([])).refusal, DeletionsHeld):
                         return
                 yield row
             after = page[-1].verified_at, page[-1].id
@@ -136,11 +165,12 @@ class ObjectScrub:
 class _Turn:
     """What one turn has counted and found."""
 
-    def __init__(self, ctx: ServiceContext) -> None:
+    def __init__(self, ctx: ServiceContext, tell: Callable[[ServiceContext, Any], None]) -> None:
         self._ctx = ctx
+        self._tell = tell
         self._counted_objects = self._counted_bytes = 0
         self._damaged = 0
-        self.check: ObjectCheck
+        self.check: ObjectCheck[Any]
         self.is_suspicious = False
 
     def count(self) -> None:
@@ -150,9 +180,9 @@ class _Turn:
         self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
         self._counted_objects, self._counted_bytes = objects, read
 
-    def note(self, found: FoundDamage) -> None:
-        """Tell of a damaged blob."""
-        tell_damage(self._ctx, found)
+    def note(self, found: FoundDamage | DamagedPiece) -> None:
+        """Tell of a damaged blob or piece."""
+        self._tell(self._ctx, found)
         self._damaged += 1
         if self._damaged == self.check.object_count + 1 == _SUSPICIOUS:
             self.is_suspicious = True

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobReader
-from registry.gc.object_check import FoundDamage, ObjectCheck
+from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
+from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.scrub.manifests import FoundManifest, ManifestCheck, all_manifests, manifests_of
 from registry.metadata.collector import audit, scrub
 from registry.metadata.collector.audit import ObjectRow
@@ -29,7 +30,7 @@ class ScrubScope:
 
 
 class ScrubProgress(NamedTuple):
-    """Progress of a scrub: blobs or manifests, and the bytes of both."""
+    """Progress of a scrub: blobs, manifests or pieces of buckets, and the bytes of all."""
 
     stage: str
     done: int
@@ -44,8 +45,10 @@ class ScrubReport:
 
     object_count: int = 0
     manifest_count: int = 0
+    piece_count: int = 0
     read_bytes: int = 0
     blobs: list[FoundDamage] = field(default_factory=list)
+    pieces: list[DamagedPiece] = field(default_factory=list)
     manifests: list[FoundManifest] = field(default_factory=list)
 
 
@@ -56,8 +59,11 @@ async def scrub_all(
     scope: ScrubScope,
     pace: Pace,
     tell: Callable[[ScrubProgress], None],
+    buckets: BlobReader | None = None,
 ) -> ScrubReport:
     """Read the blobs and manifests of a scope; return what was found.
+
+    If it is everything, read the pieces in the store of the `buckets` too.
 
     Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a next one
     that skips what was verified of late goes on where this one stopped.
@@ -72,7 +78,9 @@ async def scrub_all(
         report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
         tell(ScrubProgress("blobs", report.object_count, total, report.read_bytes))
 
-    objects = ObjectCheck(database, store, clock, report.blobs.append, tell_objects, pace=pace)
+    objects = ObjectCheck(
+        database, store, clock, BLOBS, report.blobs.append, tell_objects, pace=pace
+    )
     await objects.run(rows)
 
     def tell_manifests() -> None:
@@ -86,6 +94,19 @@ async def scrub_all(
     for repository_id in scope.repository_ids:
         pages = manifests_of(database, repository_id)
         report.manifests += [each async for each in manifests.run(pages)]
+    if buckets is None or not is_whole:
+        return report
+    read_before = report.read_bytes
+
+    def tell_pieces() -> None:
+        report.piece_count = pieces.object_count
+        report.read_bytes = read_before + pieces.read_bytes
+        tell(ScrubProgress("pieces of buckets", report.piece_count, None, report.read_bytes))
+
+    pieces = ObjectCheck(
+        database, buckets, clock, PIECES, report.pieces.append, tell_pieces, pace=pace
+    )
+    await pieces.run(all_pieces(database, clock() - scope.older_than))
     return report
 
 

@@ -26,7 +26,7 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
-from registry.gc.object_check import FoundDamage, ObjectCheck
+from registry.gc.object_check import BLOBS, FoundDamage, ObjectCheck
 from registry.gc.pace import Pace
 from registry.keys import DataKeys
 from registry.metadata.blobs.inline import add_body
@@ -177,7 +177,9 @@ class Sealer:
     async def _report(self, row: ObjectRow) -> Outcome:
         """Let the check of the scrub say what is wrong with the plain bytes."""
         ctx = self._ctx
-        check = ObjectCheck(ctx.database, self._store, ctx.clock, self._found, pace=self._pace)
+        check = ObjectCheck(
+            ctx.database, self._store, ctx.clock, BLOBS, self._found, pace=self._pace
+        )
         await check.run(_only(row), readers=1)
         return Outcome.DAMAGED
 

@@ -11,7 +11,7 @@ greater by one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -20,6 +20,7 @@ from sqlalchemy import (
     Exists,
     Integer,
     LargeBinary,
+    Select,
     String,
     and_,
     bindparam,
@@ -30,12 +31,13 @@ from sqlalchemy import (
     null,
     select,
 )
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.tables import blob_fills
+from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
 
 _u = uploads.c
@@ -187,20 +189,10 @@ COLUMNS: Final = (
     _u.wrapped_data_key,
     _u.body,
 )
-_repository: Final = (
-    select(repositories.c.id)
-    .join(accounts, accounts.c.id == repositories.c.account_id)
-    .where(
-        accounts.c.handle == bindparam("handle"),
-        repositories.c.name == bindparam("name"),
-        repositories.c.deleted_at.is_(None),
-    )
-    .scalar_subquery()
-)
 OPEN_HERE: Final = (
     _u.id == bindparam("upload_id"),
     _u.expires_at > bindparam("now"),
-    _u.repository_id == _repository,
+    _u.repository_id == ID_OF_NAMED,
 )
 _FIND: Final = Statement(select(*COLUMNS).where(*OPEN_HERE))
 FENCED: Final = (
@@ -262,38 +254,40 @@ _FIND_HERE: Final = Statement(
         repositories.c.deleted_at.is_(None),
     )
 )
+_BEGUN: Final[Mapping[str, ColumnElement[Any]]] = {
+    "id": _id,
+    "repository_id": repositories.c.id,
+    "account_id": repositories.c.account_id,
+    "algorithm": bindparam("algorithm", type_=String()),
+    "received_bytes": bindparam("received", type_=BigInteger()),
+    "stage_id": bindparam("stage_id", type_=String()),
+    "stage_shared": literal_column("false"),
+    "lease_holder": bindparam("holder", type_=String()),
+    "lease_token": bindparam("token", type_=BigInteger()),
+    "leased_until": bindparam("until", type_=BigInteger()),
+    "created_at": bindparam("now", type_=BigInteger()),
+    "expires_at": bindparam("expires_at", type_=BigInteger()),
+    "kms_key_id": bindparam("key", type_=String()),
+    "wrapped_data_key": bindparam("wrapped", type_=LargeBinary()),
+    "body": bindparam("kept", type_=LargeBinary()),
+    "digests": bindparam("known_digests", type_=String()),
+}
+
+
+def beginning(where: Select[Any]) -> Insert:
+    """Return the insertion of the row of a session into the repository that a query finds."""
+    found = where.with_only_columns(*_BEGUN.values(), maintain_column_froms=True)
+    return insert(uploads).from_select([*_BEGUN], found).on_conflict_do_nothing()
+
+
 _BEGIN: Final = Statement(
-    insert(uploads)
-    .from_select(
-        [
-            *("id", "repository_id", "account_id", "algorithm", "received_bytes", "stage_id"),
-            *("stage_shared", "lease_holder", "lease_token", "leased_until", "created_at"),
-            *("expires_at", "kms_key_id", "wrapped_data_key", "body", "digests"),
-        ],
-        select(
-            _id,
-            repositories.c.id,
-            repositories.c.account_id,
-            bindparam("algorithm", type_=String()),
-            bindparam("received", type_=BigInteger()),
-            bindparam("stage_id", type_=String()),
-            literal_column("false"),
-            bindparam("holder", type_=String()),
-            bindparam("token", type_=BigInteger()),
-            bindparam("until", type_=BigInteger()),
-            bindparam("now", type_=BigInteger()),
-            bindparam("expires_at", type_=BigInteger()),
-            bindparam("key", type_=String()),
-            bindparam("wrapped", type_=LargeBinary()),
-            bindparam("kept", type_=LargeBinary()),
-            bindparam("known_digests", type_=String()),
-        ).where(
+    beginning(
+        select(repositories.c.id).where(
             repositories.c.id == bindparam("repository_id"),
             repositories.c.deleted_at.is_(None),
             ~_has_ended,
-        ),
+        )
     )
-    .on_conflict_do_nothing()
 )
 _FORGET_ENDED: Final = Statement(
     ended_uploads.delete().where(
@@ -369,7 +363,7 @@ def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at:
         next_token=token,
         **_kept(received),
     )
-    return bool(changed) or _has_advanced(tx, lease.upload_id, token, received)
+    return bool(changed) or has_advanced(tx, lease.upload_id, token, received)
 
 
 def begin_upload(
@@ -379,21 +373,24 @@ def begin_upload(
 
     `upload` has the lease that is taken, or none. Idempotent without a lease.
     """
-    changed = tx.execute(
-        _BEGIN,
-        upload_id=upload.id,
-        repository_id=upload.repository_id,
-        algorithm=upload.algorithm,
-        received=received.size,
-        stage_id=received.stage_id,
-        holder=upload.lease_holder,
-        token=upload.lease_token,
-        until=upload.leased_until,
-        now=now,
-        expires_at=expires_at,
+    row = beginning_parameters(upload, received, expires_at)
+    changed = tx.execute(_BEGIN, **row, repository_id=upload.repository_id, now=now)
+    return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
+
+
+def beginning_parameters(upload: Upload, received: Received, expires_at: int) -> dict[str, object]:
+    """Return the parameters of `beginning`, but for those that its query has too, and ``:now``."""
+    return {
+        "upload_id": upload.id,
+        "algorithm": upload.algorithm,
+        "received": received.size,
+        "stage_id": received.stage_id,
+        "holder": upload.lease_holder,
+        "token": upload.lease_token,
+        "until": upload.leased_until,
+        "expires_at": expires_at,
         **_kept(received),
-    )
-    return bool(changed) or _has_advanced(tx, upload.id, upload.lease_token, received)
+    }
 
 
 def _kept(received: Received) -> dict[str, object]:
@@ -406,7 +403,8 @@ def _kept(received: Received) -> dict[str, object]:
     }
 
 
-def _has_advanced(tx: Connection, upload_id: str, token: int, received: Received) -> bool:
+def has_advanced(tx: Connection, upload_id: str, token: int, received: Received) -> bool:
+    """Return True if nobody holds a session, and it has just this: it was written before."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,

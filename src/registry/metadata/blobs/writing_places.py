@@ -14,7 +14,16 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.tables import kms_keys
 from registry.metadata.blobs.objects import Target
-from registry.metadata.blobs.uploads import FULL, IS_UNWRITTEN, FullParameters
+from registry.metadata.blobs.uploads import (
+    FULL,
+    IS_UNWRITTEN,
+    FullParameters,
+    Received,
+    Upload,
+    beginning,
+    beginning_parameters,
+    has_advanced,
+)
 from registry.metadata.encryption_bindings import EFFECTIVE_ID
 from registry.metadata.tables import repositories, repository_blobs
 
@@ -58,10 +67,16 @@ _HOLDING: Final = (
     .outerjoin(repository_blobs, and_(_l.repository_id == _r.id, _l.digest == bindparam("digest")))
     .where(*_IS_THE_SAME)
 )
-_HOLD_PLAIN: Final = Statement(_HOLDING)
-_HOLD_SEALED: Final = Statement(
-    _HOLDING.join(kms_keys, _IS_SEALED_SO).with_for_update(read=True, of=kms_keys)
+HOLDING_PLAIN: Final = _HOLDING
+HOLDING_SEALED: Final = _HOLDING.join(kms_keys, _IS_SEALED_SO).with_for_update(
+    read=True, of=kms_keys
 )
+"""The object and the KMS key of the link of ``:digest`` in a place that is as it was.
+
+Nothing if it is not; an object of NULL if there is no link. The KMS key of the place is held.
+"""
+_HOLD_PLAIN: Final = Statement(HOLDING_PLAIN)
+_HOLD_SEALED: Final = Statement(HOLDING_SEALED)
 _LOOKING: Final = (
     select(FULL)
     .select_from(repositories)
@@ -72,6 +87,9 @@ _LOOK_PLAIN: Final = Statement(_LOOKING)
 _LOOK_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO))
 _NEW_PLAIN: Final = Statement(_LOOKING.where(IS_UNWRITTEN))
 _NEW_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO).where(IS_UNWRITTEN))
+_ROOM: Final = _LOOKING.where(IS_UNWRITTEN, FULL.is_(None))
+_BEGIN_PLAIN: Final = Statement(beginning(_ROOM), is_whole=True)
+_BEGIN_SEALED: Final = Statement(beginning(_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
 
 
 def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
@@ -82,7 +100,7 @@ def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
     row = tx.row(
         _HOLD_PLAIN if place.kms_key_id is None else _HOLD_SEALED,
         digest=digest,
-        **_parameters(place),
+        **place_parameters(place),
     )
     return None if row is None else Target(*row)
 
@@ -93,7 +111,7 @@ def takes_more(tx: Connection, place: Place, room: FullParameters, upload_id: st
     With `upload_id`, also that this one has no row and has not ended. False says nothing: look at
     each.
     """
-    parameters = room._asdict() | _parameters(place)
+    parameters = room._asdict() | place_parameters(place)
     if upload_id is None:
         statement = _LOOK_PLAIN if place.kms_key_id is None else _LOOK_SEALED
     else:
@@ -103,7 +121,26 @@ def takes_more(tx: Connection, place: Place, room: FullParameters, upload_id: st
     return row is not None and row[0] is None
 
 
-def _parameters(place: Place) -> dict[str, object]:
+def begin_there(
+    tx: Connection,
+    place: Place,
+    room: FullParameters,
+    upload: Upload,
+    received: Received,
+    expires_at: int,
+) -> bool:
+    """Insert the row of a session that nobody holds, if `takes_more`; return False if not.
+
+    Idempotent.
+    """
+    row = beginning_parameters(upload, received, expires_at)
+    statement = _BEGIN_PLAIN if place.kms_key_id is None else _BEGIN_SEALED
+    changed = tx.execute(statement, **row, **room._asdict(), **place_parameters(place))
+    return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
+
+
+def place_parameters(place: Place) -> dict[str, object]:
+    """Return the parameters of the statements above for a place."""
     found = place._asdict()
     if place.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]

@@ -21,6 +21,18 @@ _r = repositories.c
 PULL_THROUGH_CACHE: Final = "pull_through_cache"
 """The source of a repository that the pull-through cache fills."""
 
+ID_OF_NAMED: Final = (
+    select(_r.id)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(
+        accounts.c.handle == bindparam("handle"),
+        _r.name == bindparam("name"),
+        _r.deleted_at.is_(None),
+    )
+    .scalar_subquery()
+)
+"""The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
+
 
 class RegistryAccount(NamedTuple):
     """An account: the unit of isolation, named in image references by its handle."""

@@ -6,9 +6,8 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
@@ -33,6 +32,7 @@ from registry.keys import DataKeys, WrapBroken, WrappedKey
 from registry.metadata.blobs import damage
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link
+from registry.metadata.blobs.seen_links import see_links
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.damage import find_link_damage, note_damage
@@ -40,10 +40,6 @@ from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 
 T = TypeVar("T")
-
-_UNSEEN: Final = {"manifest_refs", "touched_at", "verified_at", "body"}
-_seen: Final = attrgetter(*(name for name in Link._fields if name not in _UNSEEN))
-"""Returns what the answer about a blob says, and what can be opened."""
 
 _LOOKS: Final = 3
 """Attempts to read a file that other requests heal meanwhile."""
@@ -100,29 +96,19 @@ async def stat_blob(
 def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     """Return all that `stat_blob` and `open_blob` of a blob in a row depend on; None if absent.
 
-    While it is the same, the state of the KMS key too, they do the same.
+    While it is the same, the state of the KMS key too, they do the same until `kept_until`.
     """
-    link = _look_at_link(tx, name, digest)
-    return None if link is None else seen_of(link, keep=False)
-
-
-def look_at_kept_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
-    """Return all that `stat_blob` depends on which a client relies on (`keep`); None if absent."""
-    link = _look_at_link(tx, name, digest)
-    return None if link is None else seen_of(link, keep=True)
-
-
-def seen_of(link: Link, *, keep: bool) -> Hashable:
-    """Return the part of a link that these looks return."""
-    seen = _seen(link)
-    return (seen, min(link.manifest_refs, 1), link.touched_at) if keep else seen
-
-
-def _look_at_link(tx: Connection, name: Name, digest: Digest) -> Link | None:
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
         return None
-    return blobs.find_link_alone(tx, name.handle, name.repository, canonical)
+    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
+
+
+def look_at_blobs(
+    tx: Connection, name: Name, digests: Sequence[Digest]
+) -> Mapping[Hashable, Hashable]:
+    """Return what `look_at_blob` returns, by digest, of those that are there; all are sha256."""
+    return see_links(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:

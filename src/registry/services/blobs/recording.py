@@ -34,6 +34,7 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
+from registry.metadata.blobs.new_blobs import add_new_blob
 from registry.metadata.blobs.objects import KeptObject, NewObject, Target
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
@@ -129,7 +130,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
     Raises:
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
         OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
-            one, they are not.
+            one, they are not; but those of inline bytes may be.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
         NameUnknown: the repository was deleted meanwhile.
@@ -193,7 +194,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
                 return await _after_loss(ctx, new, looked.seen, lost, error)
             raise
         else:
-            return kept._replace(is_certain=lost is None)
+            return kept if lost is None else kept._replace(is_certain=False)
 
 
 async def _after_loss(
@@ -294,8 +295,39 @@ def _record_rows(
 
     """
     account_id, stored = new.account_id, new.stored
+    if _record_at_once(tx, new, ending, now):
+        return _Kept(stored.object_id)
     if new.is_cached and lock_repository(tx, new.repository_id) is None:
         raise _NoRepositoryError
+    # Before the object: another who ends the session may write the same, and waits here then.
+    if ending is not None and not uploads.remove_upload(tx, ending, now):
+        raise UploadLeaseLost
+    result = _record_each(tx, new, looked, new_id, now)
+    if stored.alias is not None:
+        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
+    if new.is_cached:
+        names = [stored.digest, *(() if stored.alias is None else (stored.alias,))]
+        complete_blob(tx, new.repository_id, names, stored.size, now)
+    return result
+
+
+def _record_at_once(tx: Connection, new: NewBytes, ending: Ending | None, now: int) -> bool:
+    """Write all rows by one statement; return False if more is needed than for a plain new blob."""
+    stored, place, wrap = new.stored, new.place, _wrap_of(new)
+    if not tx.joins_changes or place is None or stored.body is None:
+        return False
+    if new.is_cached or stored.alias is not None:
+        return False
+    if place.kms_key_id != (None if wrap is None else wrap.kms_key_id):
+        return False
+    return add_new_blob(tx, place, new_object(stored), stored.body, wrap, ending, now)
+
+
+def _record_each(
+    tx: Connection, new: NewBytes, looked: _Looked, new_id: Callable[[], str], now: int
+) -> _Kept:
+    """Write the rows of object, wrap, bytes and link; see `_record_rows`."""
+    account_id, stored = new.account_id, new.stored
     seen = None if new.place is None else hold_place(tx, new.place, stored.digest)
     if new.place is not None and seen is None:
         raise PlaceChangedError
@@ -313,13 +345,6 @@ def _record_rows(
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
         drop_unused_wraps(tx, account_id, [kept.id])  # those it had while nothing linked it
-    if stored.alias is not None:
-        blobs.add_alias(tx, account_id, stored.alias, stored.digest)
-    if new.is_cached:
-        names = [stored.digest, *(() if stored.alias is None else (stored.alias,))]
-        complete_blob(tx, new.repository_id, names, stored.size, now)
-    if ending is not None and not uploads.remove_upload(tx, ending, now):
-        raise UploadLeaseLost
     return result
 
 
@@ -369,7 +394,7 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
 
     """
-    wrap = wrap_for_row(new.seal) if isinstance(new.seal, Seal) else new.seal
+    wrap = _wrap_of(new)
     if wrap is None:
         return None
     if new.place is not None and new.place.kms_key_id == wrap.kms_key_id:
@@ -379,6 +404,10 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
             raise KmsKeyDeleted
         raise KmsKeyDisabled
     return wrap.kms_key_id
+
+
+def _wrap_of(new: NewBytes) -> UploadWrap | None:
+    return wrap_for_row(new.seal) if isinstance(new.seal, Seal) else new.seal
 
 
 def new_object(stored: Stored) -> NewObject:

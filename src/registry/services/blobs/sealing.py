@@ -124,7 +124,9 @@ async def new_seal(
         return None
     assert ctx.data_keys is not None
     data_key = ctx.data_keys.new(account_id)
-    wrapped = await _wrap(ctx, writing, stored_id, data_key)
+    wrapped = ctx.data_keys.wrap_if_open(writing.looked_at, stored_id, data_key)
+    if wrapped is None:
+        wrapped = await _wrap(ctx, writing, stored_id, data_key)
     return Seal(writing.kms_key_id, data_key, wrapped)
 
 

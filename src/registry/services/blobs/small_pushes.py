@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, OutcomeUnknown
 from registry.blobstore.inline import store_inline
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Ending
+from registry.metadata.blobs.writing_places import begin_there as begin_row
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
 from registry.services.blobs.sealing import UploadKeys, key_of, new_seal
-from registry.services.blobs.small_uploads import room_for_few
+from registry.services.blobs.small_uploads import room_for_few, seal_received
 from registry.services.blobs.upload_bodies import Chunk
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     Session,
     has_room,
     place_of,
+    room_of,
     unwritten_session,
 )
 from registry.services.blobs.writing_places import KnownPlace
@@ -47,6 +49,46 @@ def find_unwritten(
     if not has_room(tx, ctx, known.place, now, upload_id):
         return None
     return session, UploadKeys(known.writing, None)
+
+
+async def begin_there(
+    ctx: ServiceContext, name: Name, known: KnownPlace, upload_id: str, chunk: Chunk
+) -> int | None:
+    """Keep a whole small body in the row of a session that gets it now; return how long it is.
+
+    Return None if nothing was written, as `push_there`; the body is given back then.
+
+    Raises:
+        SizeInvalid: the body is not as long as its span.
+        OutcomeUnknown: the session may have the body or not.
+
+    """
+    place, writing = known
+    now = ctx.clock()
+    session = unwritten_session(ctx, place_of(place), upload_id, now)
+    room = room_of(ctx, now)
+    if session is None or room is None or chunk.give_back is None:
+        return None
+    few = await chunk.few(room_for_few(ctx, session))
+    if few is None:
+        return None
+    if few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes:
+        upload, expires_at = session.upload, now + ctx.limits.upload_idle
+        try:
+            received = await seal_received(ctx, upload, writing, few.data)
+            row = place, room, upload, received, expires_at
+            try:
+                is_begun = await ctx.database.write(begin_row, *row)
+            except OutcomeUnknown:
+                is_begun = await ctx.database.write(begin_row, *row)
+                if not is_begun:
+                    raise  # the session may have this body already, and must not get it twice
+            if is_begun:
+                return len(few.data)
+        except (KmsKeyDeleted, KmsKeyDisabled):
+            ctx.places.forget(name)
+    chunk.give_back(few)
+    return None
 
 
 async def push_there(

@@ -78,14 +78,7 @@ async def keep_few(
     upload = session.upload
     whole = await received_bytes(ctx, session, keys) + data
     check_limit(ctx, len(whole))
-    stage_id = ctx.new_id()
-    seal = await new_seal(ctx, upload.account_id, keys.writing, stage_id)
-    body, digests = whole, dict[str, str]()
-    if seal is not None:
-        body = sealed_bytes(whole, seal.data_key, stage_id)
-        kept = KeptBytes(body, seal.wrapped, stage_id, len(whole))
-        digests = digests_of_kept(kept, whole, upload.algorithm)
-    received = Received(len(whole), digests, stage_id, wrap_for_row(seal), body)
+    received = await seal_received(ctx, upload, keys.writing, whole)
     try:
         is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
@@ -93,6 +86,25 @@ async def keep_few(
     if not is_kept:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
     return len(whole)
+
+
+async def seal_received(
+    ctx: ServiceContext, upload: Upload, writing: WritingKey | None, data: bytes
+) -> Received:
+    """Return all that a small session has received as its row has it.
+
+    Raises:
+        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
+
+    """
+    stage_id = ctx.new_id()
+    seal = await new_seal(ctx, upload.account_id, writing, stage_id)
+    if seal is None:
+        return Received(len(data), {}, stage_id, None, data)
+    body = sealed_bytes(data, seal.data_key, stage_id)
+    kept = KeptBytes(body, seal.wrapped, stage_id, len(data))
+    digests = digests_of_kept(kept, data, upload.algorithm)
+    return Received(len(data), digests, stage_id, wrap_for_row(seal), body)
 
 
 def has_digests(session: Session) -> bool:
@@ -112,13 +124,15 @@ async def finish_as_it_is(
 
     Return False if they must be opened for that: to verify another digest, to wrap their data key
     under another KMS key, or because they are damaged; or if a `place` that is still to be proved
-    is not as it was.
+    is not as it was, or not that of the session.
 
     Raises:
         UploadUnknown, UploadBusy.
 
     """
     upload = session.upload
+    if place is not None and (place.repository_id, place.account_id) != _place(upload):
+        return False
     wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
         return False

@@ -108,12 +108,17 @@ def has_room(
 
     With `upload_id`, also that the session has no row and has not ended.
     """
+    room = room_of(ctx, now)
+    return room is not None and writing_places.takes_more(tx, place, room, upload_id)
+
+
+def room_of(ctx: ServiceContext, now: int) -> uploads.FullParameters | None:
+    """Return how many sessions may be open besides a new one; None if none may."""
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads
     if min(most) <= 0:
-        return False
-    room = uploads.FullParameters(now, *(each - 1 for each in most))
-    return writing_places.takes_more(tx, place, room, upload_id)
+        return None
+    return uploads.FullParameters(now, *(each - 1 for each in most))
 
 
 def place_of(found: Repository | writing_places.Place) -> Place:

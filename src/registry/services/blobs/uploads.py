@@ -30,7 +30,12 @@ from registry.services.blobs.sealing import (
     new_seal,
     repository_and_key,
 )
-from registry.services.blobs.small_pushes import find_unwritten, place_for, push_there
+from registry.services.blobs.small_pushes import (
+    begin_there,
+    find_unwritten,
+    place_for,
+    push_there,
+)
 from registry.services.blobs.small_uploads import (
     end_small,
     finish_as_it_is,
@@ -107,7 +112,12 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             disconnected, and what arrived counts.
 
     """
-    session, keys = await _find_to_append(ctx, name, upload_id, chunk)
+    known = None if chunk.span is not None and chunk.span.first else ctx.places.find(ctx, name)
+    if known is not None:
+        begun = await begin_there(ctx, name, known, upload_id, chunk)
+        if begun is not None:
+            return begun
+    session, keys = await _find_to_append(ctx, name, upload_id, known)
     if keys is not None:
         _check_place(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
@@ -120,10 +130,9 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 
 
 async def _find_to_append(
-    ctx: ServiceContext, name: Name, upload_id: str, chunk: Chunk
+    ctx: ServiceContext, name: Name, upload_id: str, known: KnownPlace | None
 ) -> tuple[Session, UploadKeys | None]:
-    known = ctx.places.find(ctx, name)
-    if known is not None and (chunk.span is None or not chunk.span.first):
+    if known is not None:
         found = await ctx.database.read(find_unwritten, ctx, known, upload_id, ctx.clock())
         if found is not None:
             return found

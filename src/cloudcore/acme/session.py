@@ -1,0 +1,129 @@
+"""One conversation with an authority: an account, and orders of certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from acme import challenges, errors, messages
+from acme.client import ClientV2
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from josepy.jwk import JWK, JWKEC
+
+from cloudcore.acme.conversing import Directory, Proof, Publish
+from cloudcore.acme.failures import told_plainly
+from cloudcore.acme.network import VettedNetwork
+from cloudcore.acme.refusals import AcmeRefused
+
+ORDER_SECONDS: Final = 180
+"""For which an authority may validate and sign."""
+_ALREADY_REVOKED: Final = "alreadyRevoked"
+
+
+class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
+    """What says that a ``tls-alpn-01`` challenge can be tried; the library has none."""
+
+    typ = "tls-alpn-01"
+
+
+class TlsAlpn(challenges.KeyAuthorizationChallenge):
+    """The challenge ``tls-alpn-01`` (RFC 8737)."""
+
+    typ = "tls-alpn-01"
+    response_cls = TlsAlpnResponse
+
+    def validation(self, account_key: JWK, **_kwargs: Any) -> str:  # noqa: ANN401 - the library's
+        """Return the key authorization, whose SHA-256 the validation's certificate has."""
+        return self.key_authorization(account_key)
+
+
+challenges.ChallengeResponse.register(TlsAlpnResponse)
+challenges.Challenge.register(TlsAlpn)
+
+
+class AcmeSession:
+    """A conversation; its calls wait, so they are made in a thread without an event loop."""
+
+    def __init__(
+        self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
+    ) -> None:
+        """Register the account of `key`, or find it; its owner has agreed to the terms.
+
+        Raises:
+            AcmeRefused: the authority wants no such account.
+            AcmeUnreachable: it did not answer.
+
+        """
+        self._key = JWKEC(key=key)
+        with told_plainly():
+            network = VettedNetwork(directory.url, directory.setting, self._key, directory.roots)
+            self._client = ClientV2(ClientV2.get_directory(directory.url, network), network)
+            wanted = messages.NewRegistration.from_data(
+                email=email or None, terms_of_service_agreed=True
+            )
+            try:
+                self._client.new_account(wanted)
+            except errors.ConflictError as found:  # it exists
+                network.account = messages.RegistrationResource(
+                    body=messages.Registration(), uri=found.location
+                )
+
+    def order(self, csr_der: bytes, kind: str, publish: Publish) -> str:
+        """Return a certificate and those of its issuers, in PEM, for a signing request.
+
+        `kind` is the challenge that `publish` can meet, such as ``dns-01``.
+
+        Raises:
+            AcmeRefused: it will not sign, or could not validate a domain.
+            AcmeUnreachable: it did not answer, or not in time.
+
+        """
+        csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
+        with told_plainly():
+            order = self._client.new_order(csr)
+            pending = list(self._pending(order, kind))
+            publish([proof for _, proof in pending])
+            for body, _ in pending:
+                self._client.answer_challenge(body, body.response(self._key))
+            deadline = datetime.now() + timedelta(seconds=ORDER_SECONDS)  # noqa: DTZ005 - the library's
+            return str(self._client.poll_and_finalize(order, deadline).fullchain_pem)
+
+    def revoke(self, certificate_der: bytes, reason: int) -> None:
+        """Revoke a certificate that this account ordered; one that is revoked stays so.
+
+        `reason` is a code of RFC 5280 §5.3.1.
+
+        Raises:
+            AcmeRefused: it will not.
+            AcmeUnreachable: it did not answer.
+
+        """
+        certificate = x509.load_der_x509_certificate(certificate_der)
+        try:
+            with told_plainly():
+                self._client.revoke(certificate, reason)
+        except AcmeRefused as refusal:
+            if refusal.code != _ALREADY_REVOKED:
+                raise
+
+    def _pending(
+        self, order: messages.OrderResource, kind: str
+    ) -> Iterator[tuple[messages.ChallengeBody, Proof]]:
+        """Yield a challenge for each domain whose control is not known from an earlier order."""
+        for each in order.authorizations:
+            name = each.body.identifier.value
+            domain = f"*.{name}" if each.body.wildcard else name
+            if each.body.status == messages.STATUS_VALID:
+                continue
+            for body in each.body.challenges:
+                if body.chall.typ == kind:
+                    yield (
+                        body,
+                        Proof(domain, body.chall.encode("token"), body.validation(self._key)),
+                    )
+                    break
+            else:
+                raise AcmeRefused("unsupported", f"{domain}: it offers no {kind}")

@@ -1,0 +1,50 @@
+"""Let certificates be renewed in time, and note which have expired, or will soon."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.certificate import outcomes, rows
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.rules import WARNED_DAYS
+from cloudcore.certificate.waking import wake
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+
+EVERY_SECONDS: Final = 300
+LISTS_SECONDS: Final = 3600
+_DAY: Final = 24 * 3600 * MICROSECONDS
+_PAGE: Final = 100
+
+
+async def renew_due(needs: CertificateNeeds) -> None:
+    """Wake the jobs of certificates of whose life a third is left."""
+    now, after = needs.clock(), -1
+    while found := await needs.database.read(rows.list_due_renewals, now, after, _PAGE):
+        for account_id, certificate_id, _ in found:
+            await needs.database.write(_wake, account_id, certificate_id, now)
+        after = found[-1][2]
+
+
+async def note_expired(needs: CertificateNeeds) -> None:
+    """Note which active certificates have expired."""
+    now = needs.clock()
+    while found := await needs.database.read(rows.list_over, now, _PAGE):
+        for place in found:
+            await needs.database.write(outcomes.note_expired, *place, needs.events, now)
+
+
+async def warn_of_ends(needs: CertificateNeeds) -> None:
+    """Tell which uploaded certificates end soon; of one that ends very soon, only that."""
+    now = needs.clock()
+    for days in sorted(WARNED_DAYS):
+        until = now + days * _DAY
+        while found := await needs.database.read(rows.list_ending, now, days, until, _PAGE):
+            for place in found:
+                await needs.database.write(outcomes.note_ending, *place, days, needs.events, now)
+
+
+def _wake(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:
+    found = rows.find_certificate(tx, account_id, certificate_id)
+    if found is not None:
+        wake(tx, found, now, hastens=False)

@@ -1,0 +1,100 @@
+"""The family of certificates: issued and renewed by an authority, or uploaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.rules import EVENTS
+from cloudcore.family import CommandGroup, Family
+from cloudcore.iam.vocabulary import ResourceKind
+
+if TYPE_CHECKING:
+    from litestar.handlers import HTTPRouteHandler
+    from sqlalchemy import Table
+
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+
+
+def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.certificate import authority_routes, routes  # noqa: PLC0415 - the web framework
+
+    return (*routes.HANDLERS, *authority_routes.HANDLERS)
+
+
+def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
+    from cloudcore.certificate.waking import WORK  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.certificate.work import STEP_SECONDS, CertificateWork  # noqa: PLC0415
+    from cloudcore.jobs.kinds import JobKind  # noqa: PLC0415
+
+    work = CertificateWork(
+        database=needs.database,
+        clock=needs.clock,
+        private_keys=needs.private_keys,
+        issuers=needs.issuers,
+        resolver=needs.resolver,
+        proofs=needs.proofs,
+        events=needs.events,
+    )
+    return (
+        JobKind(
+            name=WORK,
+            step=work.step,
+            max_attempts=None,
+            step_seconds=STEP_SECONDS,
+            waits_for_others=True,
+        ),
+    )
+
+
+def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
+    from cloudcore.certificate import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+
+    async def renew() -> None:
+        await chores.renew_due(needs)
+
+    async def expire() -> None:
+        await chores.note_expired(needs)
+        await chores.warn_of_ends(needs)
+
+    return (
+        Scheduled("certificate.renewals", chores.EVERY_SECONDS, renew),
+        Scheduled("certificate.expired", chores.EVERY_SECONDS, expire),
+        Scheduled("certificate.revocation_lists", chores.LISTS_SECONDS, needs.embedded.renew_lists),
+    )
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.certificate import tables  # noqa: PLC0415 - SQLAlchemy
+
+    return tables.TABLES
+
+
+CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
+    name="certificate",
+    routes=_routes,
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    tables=_tables,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:certificate:<region>:<account>:certificate/<name>",
+            actions=(
+                "certificate:CreateCertificate",
+                "certificate:DeleteCertificate",
+                "certificate:GetCertificate",
+                "certificate:ListCertificates",
+                "certificate:RecheckChallenges",
+                "certificate:RevokeCertificate",
+                "certificate:UpdateCertificate",
+                "certificate:UploadCertificate",
+            ),
+        ),
+    ),
+    other_events=EVENTS,
+    quotas=("certificates",),
+    commands=(CommandGroup("use the platform's services", ("cloudcore.certificate.commands",)),),
+)

@@ -1,0 +1,246 @@
+"""``/v1/certificates``: request, upload, show, tag, revoke and delete certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from litestar import delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import UNSET
+
+from cloudcore.certificate import services
+from cloudcore.certificate.domains import check_domains
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.records import (
+    CertificateQuery,
+    CreateCertificate,
+    ManyCertificates,
+    OneCertificate,
+    UpdateCertificate,
+    UploadCertificate,
+    certificate_record,
+    one_certificate,
+)
+from cloudcore.certificate.rows import (
+    Certificate,
+    certificate_crn,
+    count_certificates,
+    list_certificates,
+)
+from cloudcore.certificate.uploads import check_upload
+from cloudcore.db.base import Connection
+from cloudcore.resource_names import check_name, check_tags
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+
+PATH: Final = "/v1/certificates"
+ONE: Final = PATH + "/{certificate_id:str}"
+
+
+async def authorized_certificate(ctx: RequestContext, certificate_id: str) -> Certificate:
+    """Return a certificate of the caller's account; raise `AccessDenied` if policies refuse."""
+    found = await ctx.database.read(
+        services.get_certificate, account_of(ctx), ctx.settings.region, certificate_id
+    )
+    ctx.authorize(found.crn)
+    return found
+
+
+@post(PATH, status_code=202, opt={"action": "certificate:CreateCertificate", "idempotent": True})
+async def create_certificate(
+    data: JSONBody[CreateCertificate],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[CertificateNeeds],
+) -> Reply[OneCertificate]:
+    """Let the platform's authority issue a certificate, and renew it from then on."""
+    new = _new(ctx, data.name, data.tags)._replace(
+        domains=check_domains(data.domains),
+        issuer=needs.issuers.current.name,
+        key_algorithm=data.key_algorithm,
+    )
+
+    def change(tx: Connection) -> Certificate:
+        return services.request_certificate(tx, new, needs.proofs)
+
+    return await ctx.commit(change, wrap=_wrap(ctx), location=_location)
+
+
+@post(
+    PATH + "/upload",
+    status_code=201,
+    opt={"action": "certificate:UploadCertificate", "idempotent": True},
+)
+async def upload_certificate(
+    data: JSONBody[UploadCertificate],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[CertificateNeeds],
+) -> Reply[OneCertificate]:
+    """Keep a certificate of another authority, with its key. It is not renewed."""
+    new = _new(ctx, data.name, data.tags)
+    checked = await asyncio.to_thread(
+        check_upload,
+        data.certificate_pem,
+        data.chain_pem,
+        data.private_key_pem,
+        new.created_at,
+        data.domains,
+    )
+    sealed = await needs.private_keys.seal(new.account_id, new.id, checked.private_key_pem)
+    made = new._replace(
+        domains=checked.domains,
+        status="active",
+        source="uploaded",
+        key_algorithm=checked.key_algorithm,
+        certificate_pem=checked.certificate_pem,
+        chain_pem=checked.chain_pem,
+        fingerprint=checked.fingerprint,
+        private_key=sealed.private_key,
+        kms_key_id=sealed.kms_key_id,
+        issued_at=checked.issued_at,
+        expires_at=checked.expires_at,
+    )
+    return await ctx.commit(services.add_certificate, made, wrap=_wrap(ctx), location=_location)
+
+
+@get(PATH, opt={"action": "certificate:ListCertificates", "query": CertificateQuery})
+async def list_account_certificates(ctx: NamedDependency[RequestContext]) -> ManyCertificates:
+    """List the account's certificates, oldest first."""
+    account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(CertificateQuery)
+    ctx.authorize(certificate_crn(region, account_id, "*"))
+    found, meta = await read_page(
+        ctx,
+        query,
+        list_certificates,
+        count_certificates,
+        account_id,
+        region,
+        query.name or "",
+        key=lambda each: each.id,
+    )
+    now = ctx.clock()
+    return ManyCertificates(
+        certificates=[certificate_record(each, now) for each in found], meta=meta
+    )
+
+
+@get(ONE, opt={"action": "certificate:GetCertificate"})
+async def get_certificate(
+    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneCertificate:
+    """Return a certificate, with what its domains still need."""
+    return one_certificate(await authorized_certificate(ctx, certificate_id), ctx.clock())
+
+
+@patch(ONE, opt={"action": "certificate:UpdateCertificate"})
+async def update_certificate(
+    certificate_id: FromPath[str],
+    data: JSONBody[UpdateCertificate],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneCertificate]:
+    """Change the tags of a certificate."""
+    found = await authorized_certificate(ctx, certificate_id)
+    tags = None if data.tags is UNSET else data.tags
+    check_tags(tags or {})
+    return await ctx.commit(services.tag_certificate, found, tags, ctx.clock(), wrap=_wrap(ctx))
+
+
+@delete(ONE, status_code=204, opt={"action": "certificate:DeleteCertificate", "statuses": (409,)})
+async def delete_certificate(
+    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """Delete a certificate and its key; it is not revoked. One in use stays (409)."""
+    found = await authorized_certificate(ctx, certificate_id)
+    await ctx.database.write(services.delete_certificate, found)
+
+
+@post(
+    ONE + "/revoke",
+    status_code=202,
+    opt={"action": "certificate:RevokeCertificate", "idempotent": True, "statuses": (409,)},
+)
+async def revoke_certificate(
+    certificate_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[CertificateNeeds],
+) -> Reply[OneCertificate]:
+    """Revoke a certificate; the answer shows it as it was, and a GET `revoked` when it is."""
+    found = await authorized_certificate(ctx, certificate_id)
+
+    def change(tx: Connection) -> Certificate:
+        return services.revoke_certificate(tx, found, ctx.clock(), needs.events)
+
+    return await ctx.commit(change, wrap=_wrap(ctx))
+
+
+@post(
+    ONE + "/challenges/recheck",
+    status_code=202,
+    opt={"action": "certificate:RecheckChallenges", "idempotent": True, "statuses": (409,)},
+)
+async def recheck_challenges(
+    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> Reply[OneCertificate]:
+    """Look at the records of the domains now; a certificate that failed is tried anew."""
+    found = await authorized_certificate(ctx, certificate_id)
+    return await ctx.commit(services.recheck_challenges, found, ctx.clock(), wrap=_wrap(ctx))
+
+
+def _new(ctx: RequestContext, name: str, tags: Mapping[str, str]) -> Certificate:
+    """Return a new certificate of the caller's account that has nothing yet."""
+    account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
+    check_name(name)
+    check_tags(tags)
+    ctx.authorize(certificate_crn(region, account_id, name))
+    return Certificate(
+        id=ctx.new_id(),
+        account_id=account_id,
+        region=region,
+        name=name,
+        domains=(),
+        status="issuing",
+        source="acme",
+        issuer="",
+        key_algorithm="ecdsa-p256",
+        challenges=(),
+        certificate_pem=None,
+        chain_pem=None,
+        fingerprint=None,
+        private_key=None,
+        kms_key_id=None,
+        issued_at=None,
+        expires_at=None,
+        renew_at=None,
+        warned_days=None,
+        revocation_asked_at=None,
+        is_recheck_asked=False,
+        tags=tags,
+        faults=(),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _wrap(ctx: RequestContext) -> Callable[[Certificate], OneCertificate]:
+    now = ctx.clock()
+    return lambda made: one_certificate(made, now)
+
+
+def _location(made: Certificate) -> str:
+    return f"{PATH}/{made.id}"
+
+
+HANDLERS: Final = (
+    create_certificate,
+    upload_certificate,
+    list_account_certificates,
+    get_certificate,
+    update_certificate,
+    delete_certificate,
+    revoke_certificate,
+    recheck_challenges,
+)

@@ -1,0 +1,45 @@
+"""What certificates are, by which words, and how many an account has."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from cloudcore.errors import NotFound
+
+Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]
+Source = Literal["acme", "uploaded"]
+FaultCode = Literal[
+    "CNAME_MISSING",
+    "CNAME_MISMATCH",
+    "CA_REFUSED",
+    "CA_UNREACHABLE",
+    "DNS_UNREACHABLE",
+    "RENEWAL_FAILED",
+    "REVOCATION_FAILED",
+    "KEY_UNUSABLE",
+]
+
+MAX_CERTIFICATES: Final = 1000
+"""Most certificates of an account."""
+VALIDATION_SECONDS: Final = 7 * 24 * 3600
+"""A certificate fails whose domains are not proved after these."""
+ISSUED: Final = "certificate.certificate.issued"
+RENEWED: Final = "certificate.certificate.renewed"
+REVOKED: Final = "certificate.certificate.revoked"
+EXPIRED: Final = "certificate.certificate.expired"
+EXPIRING: Final = "certificate.certificate.expiring"
+"""Of one that is not renewed."""
+FAILED: Final = "certificate.certificate.failed"
+RENEWAL_FAILED: Final = "certificate.renewal.failed"
+EVENTS: Final = (EXPIRED, EXPIRING, FAILED, ISSUED, RENEWED, REVOKED, RENEWAL_FAILED)
+WARNED_DAYS: Final = (30, 7)
+"""How long before the end of an uploaded certificate its owner is told."""
+WARNINGS: Final = frozenset({"CA_UNREACHABLE", "DNS_UNREACHABLE"})
+"""Faults that may go by themselves."""
+
+
+class CertificateMissing(NotFound):
+    """The certificate does not exist, or is another account's."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such certificate", reason="certificate_not_found")

@@ -1,0 +1,198 @@
+"""Certificates of an account: changes with their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cloudcore.certificate import issue_rows, rows
+from cloudcore.certificate.challenges import challenges_of
+from cloudcore.certificate.grants import Grants, is_within
+from cloudcore.certificate.ports import Events
+from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.rules import MAX_CERTIFICATES, REVOKED, CertificateMissing
+from cloudcore.certificate.waking import wake
+from cloudcore.db.base import Connection
+from cloudcore.errors import AccessDenied, Conflict, QuotaExceeded
+
+_NO_ZONE: Final = "invalid"
+"""No name below it exists (RFC 2606); an install without a zone checks none."""
+_WITHOUT_CERTIFICATE: Final = frozenset({"pending_validation", "issuing", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """How accounts of this install prove that domains are theirs."""
+
+    grants: Grants
+    zone: str
+    """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
+    checks_dns: bool
+    """The authority that issues reads a TXT record for each domain."""
+
+    def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
+        """Return True if the owner of a certificate needs to set no record for a domain.
+
+        For the install's own authority that is one that the operator granted. Another one asks the
+        DNS, where we answer for the platform's zone alone.
+        """
+        if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
+            return False
+        handle = rows.handle_of(tx, certificate.account_id)
+        return self.grants.allow(domain, certificate.account_id, handle)
+
+
+def get_certificate(
+    tx: Connection, account_id: str, region: str, certificate_id: str
+) -> Certificate:
+    """Return a certificate of an account, or raise `CertificateMissing`."""
+    found = rows.find_certificate(tx, account_id, certificate_id)
+    if found is None or found.region != region:
+        raise CertificateMissing
+    return found
+
+
+def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
+    """Insert a certificate that an authority is to issue, and let it be issued.
+
+    Raises:
+        AccessDenied: no proof of a domain is possible: the operator has not granted it, and this
+            install has no zone where a challenge could lead to.
+        Conflict, QuotaExceeded: as `add_certificate`.
+
+    """
+    hosted = [each for each in new.domains if proofs.is_hosted(tx, new, each)]
+    if not proofs.zone:
+        for domain in new.domains:
+            if domain not in hosted:
+                raise AccessDenied(
+                    f"the operator has not granted your account {domain}, and this install has no"
+                    " zone to prove it by DNS",
+                    reason="domain_not_granted",
+                    domain=domain,
+                )
+    challenges = challenges_of(new.id, new.domains, proofs.zone or _NO_ZONE, hosted, new.created_at)
+    is_proved = all(each.verified_at is not None for each in challenges)
+    made = new._replace(
+        challenges=challenges, status="issuing" if is_proved else "pending_validation"
+    )
+    add_certificate(tx, made)
+    wake(tx, made, new.created_at)
+    return made
+
+
+def add_certificate(tx: Connection, new: Certificate) -> Certificate:
+    """Insert a certificate.
+
+    Raises:
+        Conflict: the account has a certificate of this name.
+        QuotaExceeded: the account has `MAX_CERTIFICATES`.
+
+    """
+    rows.hold_adding(tx, new.account_id)
+    used = rows.count_certificates(tx, new.account_id, new.region, "")
+    if used >= MAX_CERTIFICATES:
+        raise QuotaExceeded(
+            f"an account has at most {MAX_CERTIFICATES} certificates; delete some that nothing "
+            "uses",
+            quota="certificates",
+            limit=MAX_CERTIFICATES,
+            used=used,
+        )
+    if not rows.add_certificate(tx, new):
+        raise Conflict("there is a certificate of this name", name=new.name)
+    return new
+
+
+def tag_certificate(
+    tx: Connection, certificate: Certificate, tags: Mapping[str, str] | None, now: int
+) -> Certificate:
+    """Replace the tags of a certificate, unless `tags` is None; return the certificate."""
+    found = _locked(tx, certificate)
+    if tags is None:
+        return found
+    changed = found._replace(tags=tags, updated_at=now)
+    rows.save_certificate(tx, changed)
+    return changed
+
+
+def delete_certificate(tx: Connection, certificate: Certificate) -> None:
+    """Delete a certificate and its key; what was issued stays valid until it expires.
+
+    Raises:
+        CertificateMissing: it was deleted meanwhile.
+        Conflict: something serves it, or it is being revoked.
+
+    """
+    found = _locked(tx, certificate)
+    users = issue_rows.list_users(tx, found.id)
+    if users:
+        raise Conflict(
+            "the certificate is in use; let what uses it have another one first",
+            reason="in_use",
+            used_by=users,
+        )
+    if found.revocation_asked_at is not None and found.status != "revoked":
+        raise Conflict(
+            "the certificate is being revoked; delete it when it is", reason="being_revoked"
+        )
+    rows.remove_certificate(tx, found)
+
+
+def revoke_certificate(
+    tx: Connection, certificate: Certificate, now: int, events: Events
+) -> Certificate:
+    """Revoke an uploaded certificate, or let its authority do so; return it as it was before.
+
+    Raises:
+        CertificateMissing: it was deleted meanwhile.
+        Conflict: there is nothing to revoke, because none was issued.
+
+    """
+    found = _locked(tx, certificate)
+    if found.status == "revoked" or found.revocation_asked_at is not None:
+        return found
+    if found.status in _WITHOUT_CERTIFICATE:
+        raise Conflict(
+            f"the certificate is {found.status}: none was issued that could be revoked",
+            reason="not_issued",
+            status=found.status,
+        )
+    asked = found._replace(revocation_asked_at=now, updated_at=now)
+    if found.is_uploaded:
+        revoked = asked._replace(status="revoked")
+        rows.save_certificate(tx, revoked)
+        events.publish(tx, revoked, REVOKED, now)
+    else:
+        rows.save_certificate(tx, asked)
+        wake(tx, asked, now)
+    return found
+
+
+def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
+    """Let the challenges of a certificate be looked at again; a failed one is tried anew.
+
+    Raises:
+        CertificateMissing: it was deleted meanwhile.
+        Conflict: it has no challenges, or is revoked.
+
+    """
+    found = _locked(tx, certificate)
+    if found.is_uploaded:
+        raise Conflict("an uploaded certificate has no challenges", reason="uploaded")
+    if found.revocation_asked_at is not None:
+        raise Conflict("the certificate is revoked, or about to be", reason="revoked")
+    asked = found._replace(is_recheck_asked=True, updated_at=now)
+    if found.status == "failed":
+        asked = asked._replace(status="pending_validation", faults=())
+    rows.save_certificate(tx, asked)
+    wake(tx, asked, now)
+    return asked
+
+
+def _locked(tx: Connection, certificate: Certificate) -> Certificate:
+    found = rows.lock_certificate(tx, certificate.account_id, certificate.id)
+    if found is None:
+        raise CertificateMissing
+    return found

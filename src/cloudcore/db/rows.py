@@ -1,0 +1,33 @@
+"""What most queries of rows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import BindParameter, Select, Table, bindparam, select
+from sqlalchemy.dialects.postgresql import Insert, insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+
+
+def columns(table: Table, names: Iterable[str]) -> Select[Any]:
+    """Return a query of the columns of these names, such as the fields of a named tuple."""
+    return select(*(table.c[name] for name in names))
+
+
+def bound(names: Iterable[str]) -> dict[str, BindParameter[Any]]:
+    """Return the values of an insertion or a change: for each column the parameter of its name."""
+    return {name: bindparam(name) for name in names}
+
+
+def insert_new(table: Table, names: Iterable[str]) -> Insert:
+    """Return the insertion of a row, which does nothing if one of its keys is taken."""
+    return insert(table).values(bound(names)).on_conflict_do_nothing()
+
+
+def count(tx: Connection, statement: Statement, /, **parameters: object) -> int:
+    """Return the number that a query finds; 0 if it finds no row."""
+    row = tx.row(statement, **parameters)
+    return 0 if row is None else row[0]

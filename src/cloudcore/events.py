@@ -1,0 +1,90 @@
+"""Events of families: told in the transaction of a change, to the topics that event rules name.
+
+The event of a change that the audit log records is made from its record (`tell_change`), so that no
+handler has to. What the audit log leaves out, as objects of buckets, calls `Events.tell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.iam.principal import Principal, Source
+from cloudcore.jobs.outbox import emit_all
+
+TopicsOf = Callable[[Connection, str, str], Sequence[str]]
+"""Returns the CRNs of the topics that an account's rules name for a type of events.
+
+It takes one statement, whatever the account has.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Tells the topics of accounts what happens to their resources, and who did it."""
+
+    topics_of: TopicsOf
+    principal: str | None = None
+    """CRN; None for what the platform does by itself."""
+    source: Source | None = None
+
+    def by(self, caller: Principal | None) -> Events:
+        """Return what tells of a caller's changes."""
+        return self if caller is None else self._by(caller.crn, caller.source)
+
+    def tell(
+        self,
+        tx: Connection,
+        account_id: str,
+        event_type: str,
+        told: Iterable[Mapping[str, object]],
+        now: int,
+    ) -> None:
+        """Tell an event of each of `told`, when `tx` commits; call it last in a change.
+
+        If no rule of the account asks for this type, `told` is not even looked at.
+        """
+        topics = self.topics_of(tx, account_id, event_type)
+        if not topics:
+            return
+        source = None if self.source is None else self.source._asdict()
+        who = {"principal": self.principal, "source": source}
+        payloads = [{"topics": topics, "data": {**each, **who}} for each in told]
+        emit_all(tx, event_type, account_id, payloads, now)
+
+    def tell_change(self, types: Mapping[str, str], tx: Connection, change: AuditEvent) -> None:
+        """Tell of a change as the audit log records it; `types` has the type for its action.
+
+        An action without a type is not told.
+        """
+        event_type = types.get(change.action)
+        if event_type is None:
+            return
+        told = _data(change, noun=event_type.split(".")[1])
+        by = self._by(change.principal or None, change.source)
+        by.tell(tx, change.owner_id, event_type, [told], change.occurred_at)
+
+    def _by(self, principal: str | None, source: Source | None) -> Events:
+        return replace(self, principal=principal, source=source)
+
+
+NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
+"""Tells nobody."""
+
+
+def _data(change: AuditEvent, *, noun: str) -> dict[str, object]:
+    """Return references to the resource of a change, and to the part of it that has no CRN."""
+    crn = Crn.parse(change.resources[0])
+    ids = {name: value for name, value in change.details.items() if name.endswith("_id")}
+    if "location" in change.details:
+        ids.setdefault(f"{noun}_id", str(change.details["location"]).rpartition("/")[2])
+    data: dict[str, object] = {
+        crn.type: {"id": ids.get(f"{crn.type}_id"), "crn": str(crn), "name": crn.name}
+    }
+    if noun != crn.type:
+        data[noun] = {"id": ids.get(f"{noun}_id")}
+    return data

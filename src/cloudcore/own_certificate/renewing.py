@@ -1,0 +1,166 @@
+"""Keep the certificate of a server's own names: renew it in time, and say what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable
+from cloudcore.errors import PlatformError
+from cloudcore.own_certificate.events import ORDERED
+from cloudcore.own_certificate.files import names_in
+from cloudcore.own_certificate.pauses import Pause, keep_pause, read_pause
+from cloudcore.own_certificate.places import pause_file
+from cloudcore.serving.tls_files import TlsFilesError, TlsIdentity, load_tls
+from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.tls_validation import Validations
+from cloudcore.serving.watched import Count
+
+logger = logging.getLogger("cloudcore.acme")
+
+_LONGEST_SLEEP: Final = 3600.0
+"""Seconds after which the clock is looked at again: it may be set, or the machine asleep."""
+_CLOCK: Final = "it is due again at once: is the clock of this machine right?"
+_ADVICE: Final = {
+    "rejectedIdentifier": "the authority signs no such name; correct {setting}",
+    "unauthorized": "another server answers at {reach}",
+    "connection": "the authority must reach {reach}",
+    "tls": "another server answers at {reach}",
+    "dns": "the authority cannot resolve the name: give it an address record",
+    "caa": "a CAA record of the domain allows other authorities only; add this one",
+    "externalAccountRequired": "this authority needs an account made beforehand, which Entrepot"
+    " does not support; name another directory",
+    "invalidContact": "correct {setting}_EMAIL",
+}
+
+
+class Subject(NamedTuple):
+    """What a server's certificate is for, and what is said of it."""
+
+    names: tuple[str, ...]
+    """Host names in lower case, or addresses."""
+    files: TlsFiles
+    authority: str
+    """Who signs."""
+    reach: str = ""
+    """What the authority must reach."""
+    setting: str = ""
+    """The variable of the names; those of the others begin so."""
+
+    @property
+    def listed(self) -> str:
+        """Return the names."""
+        return ", ".join(self.names)
+
+
+class OwnCertificate:
+    """Obtains and renews a server's certificate; `keep` runs in one worker."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        order: Callable[[], Awaitable[None]],
+        validations: Validations | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        spread: Callable[[], float] = random.random,
+    ) -> None:
+        """Keep the certificate that `order` writes.
+
+        `validations` are what its authority may look for. `clock` is the Unix time in seconds,
+        `spread` is from 0 to 1.
+        """
+        self._subject = subject
+        self._order = order
+        self._clock = clock
+        self._sleep = sleep
+        self._spread = spread
+        self.validations = validations
+
+    async def keep(self, count: Count) -> None:
+        """Order the certificate whenever it is due, until cancelled; count the orders."""
+        path = pause_file(self._subject.files)
+        none = Pause(f"{self._subject.listed} {self._subject.reach}")
+        pause = read_pause(path, none.wanted, self._clock())
+        if pause.until > self._clock():
+            logger.warning(
+                "the certificate of %s is ordered again in %.0f min (failed so far: %d); to order"
+                " it now, delete %s and restart",
+                *(self._subject.listed, (pause.until - self._clock()) / 60, pause.failures, path),
+            )
+        while True:
+            await self._sleep_until(max(self._due_at(), pause.until))
+            logger.info("ordering the certificate of %s", self._subject.listed)
+            problem, code = await self._try()
+            count(f"{ORDERED}.{'failed' if problem else 'succeeded'}", 1)
+            if not problem and not self.is_due:
+                pause = none
+                keep_pause(path, pause)
+                logger.info(
+                    "the certificate is signed and served: %s", self._subject.files.certificate
+                )
+                continue
+            pause = pause.longer(self._clock(), self._spread())
+            keep_pause(path, pause)
+            self._tell(problem or _CLOCK, code, pause.until - self._clock())
+
+    @property
+    def is_due(self) -> bool:
+        """Return True if it is to be ordered now."""
+        return self._due_at() <= self._clock()
+
+    async def _try(self) -> tuple[str, str]:
+        """Order once; return what is wrong, and the type of ACME's problem; both may be empty."""
+        try:
+            await self._order()
+        except AcmeRefused as error:
+            return str(error), error.code
+        except (AcmeUnreachable, PlatformError, OSError) as error:
+            return str(error) or type(error).__name__, ""
+        except Exception as error:
+            logger.exception("the order of a certificate failed")  # and is tried again all the same
+            return repr(error), ""
+        return "", ""
+
+    def _due_at(self) -> float:
+        """Return when to order: a third of the life before the end, or now."""
+        identity = self._served()
+        if identity is None or identity.is_stand_in or not self._names_all():
+            return 0.0
+        return identity.expires_at - (identity.expires_at - identity.begins_at) / 3
+
+    def _served(self) -> TlsIdentity | None:
+        try:
+            return load_tls(self._subject.files, self._clock())
+        except TlsFilesError:
+            return None
+
+    def _names_all(self) -> bool:
+        """Return True if the certificate is of all the names, and not of those set before."""
+        return set(self._subject.names) <= names_in(self._subject.files.certificate.read_bytes())
+
+    def _tell(self, problem: str, code: str, delay: float) -> None:
+        subject, serves = self._subject, self._served()
+        advice = _ADVICE.get(code, "if it goes on, see docs/tls.md").format(
+            setting=subject.setting, reach=subject.reach
+        )
+        stays = (
+            "clients refuse what is served until then"
+            if serves is None or serves.is_stand_in
+            else f"the one before stays, for {(serves.expires_at - self._clock()) / 3600:.0f} hours"
+        )
+        logger.error(
+            "%s signed no certificate of %s: %s; %s; it is asked again in %d minutes; %s",
+            *(subject.authority, subject.listed, json.dumps(problem)),
+            *(advice, round(delay / 60), stays),
+        )
+
+    async def _sleep_until(self, moment: float) -> None:
+        while (left := moment - self._clock()) > 0:
+            await self._sleep(min(left, _LONGEST_SLEEP))

@@ -1,0 +1,1 @@
+"""The storage family: buckets and objects, with two presentations: ``/v1`` and S3."""

@@ -1,0 +1,254 @@
+"""Queries of buckets, and of what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+import msgspec
+from sqlalchemy import bindparam, column, func, literal_column, select, table
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.storage.rules import bucket_crn
+from cloudcore.storage.tables import (
+    storage_buckets,
+    storage_counts,
+    storage_objects,
+    storage_pieces,
+)
+
+SHARDS: Final = 16
+
+_b = storage_buckets.c
+_c = storage_counts.c
+_o, _p = storage_objects.c, storage_pieces.c
+_accounts = table("accounts", column("id"))
+"""The table that buckets refer to; it is identity's."""
+
+
+class Bucket(NamedTuple):
+    """A bucket."""
+
+    id: str
+    account_id: str
+    region: str
+    name: str
+    kms_key_id: str | None
+    """The KMS key it is bound to, or None for the account's platform key."""
+    cors: str | None
+    """Its CORS rules as JSON, or None."""
+    tags: Mapping[str, str]
+    created_at: int
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return bucket_crn(self.region, self.account_id, self.name)
+
+
+class Held(NamedTuple):
+    """What a bucket holds; or how that changes."""
+
+    objects: int = 0
+    object_bytes: int = 0
+    upload_bytes: int = 0
+    """Of parts of open uploads."""
+
+
+_OF_ACCOUNT: Final = _b.account_id == bindparam("account_id")
+_IS_BUCKET: Final = (_b.id == bindparam("id"), _OF_ACCOUNT)
+_IN_LIST: Final = (
+    _OF_ACCOUNT,
+    _b.region == bindparam("region"),
+    (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
+)
+
+
+_rows: Final = columns(storage_buckets, Bucket._fields)
+_ADD: Final = Statement(
+    insert(storage_buckets)
+    .values(bound(Bucket._fields))
+    .on_conflict_do_nothing(index_elements=["region", "name"])
+)
+_FIND_NAMED: Final = Statement(
+    _rows.where(_OF_ACCOUNT, _b.region == bindparam("region"), _b.name == bindparam("name"))
+)
+_FIND_PUBLIC: Final = Statement(
+    _rows.where(_b.region == bindparam("region"), _b.name == bindparam("name"))
+)
+_GET: Final = Statement(_rows.where(*_IS_BUCKET))
+_HOLD: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update(read=True, key_share=True))
+_KEEP: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update(key_share=True))
+_LOCK: Final = Statement(_rows.where(*_IS_BUCKET).with_for_update())
+_LIST: Final = Statement(
+    page(_rows.where(*_IN_LIST, _b.name > bindparam("after")).order_by(_b.name))
+)
+_COUNT: Final = Statement(select(func.count()).select_from(storage_buckets).where(*_IN_LIST))
+_SAVE: Final = Statement(
+    storage_buckets.update()
+    .where(_b.id == bindparam("bucket_id"), _OF_ACCOUNT)
+    .values(cors=bindparam("cors"), tags=bindparam("tags"), kms_key_id=bindparam("kms_key_id"))
+)
+_ERASE: Final = Statement(storage_buckets.delete().where(*_IS_BUCKET))
+_ERASE_COUNTS: Final = Statement(
+    storage_counts.delete().where(
+        _c.bucket_id == bindparam("id"), _c.account_id == bindparam("account_id")
+    )
+)
+_LOCK_ACCOUNT: Final = Statement(
+    select(_accounts.c.id)
+    .where(_accounts.c.id == bindparam("account_id"))
+    .with_for_update(key_share=True)
+)
+_COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
+_add_count = insert(storage_counts).values(bound(_COUNTED))
+_CHANGE: Final = Statement(
+    _add_count.on_conflict_do_update(
+        index_elements=["bucket_id", "shard"],
+        set_={name: _c[name] + _add_count.excluded[name] for name in Held._fields},
+    )
+)
+_sums = [func.coalesce(func.sum(_c[name]), literal_column("0")) for name in Held._fields]
+_HELD: Final = Statement(
+    select(*_sums).where(
+        _c.bucket_id == bindparam("bucket_id"), _c.account_id == bindparam("account_id")
+    )
+)
+_HELD_EACH: Final = Statement(
+    select(_c.bucket_id, *_sums)
+    .where(_c.account_id == bindparam("account_id"), _c.bucket_id.in_(listed("ids")))
+    .group_by(_c.bucket_id)
+)
+_HIT: Final = (
+    select(_o.key, func.min(_p.damaged_at).label("damaged_at"))
+    .select_from(storage_pieces)
+    .join(storage_objects, _o.id == _p.object_id)
+    .where(
+        sql("damage IS NOT NULL"),
+        _p.account_id == bindparam("account_id"),
+        _o.bucket_id == bindparam("bucket_id"),
+    )
+    .group_by(_o.key)
+    .limit(bindparam("most"))
+    .offset(literal_column("0"))
+    .subquery("hit")
+)
+_DAMAGED: Final = Statement(page(select(_HIT.c.key, _HIT.c.damaged_at).order_by(_HIT.c.key)))
+
+
+def add_bucket(tx: Connection, bucket: Bucket) -> bool:
+    """Insert a bucket; return False if its name is taken in the region."""
+    row = bucket._asdict() | {"tags": _encoded(bucket.tags)}
+    return tx.execute(_ADD, **row) == 1
+
+
+def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket | None:
+    """Return the account's bucket of a name, or None."""
+    return _bucket(tx.row(_FIND_NAMED, account_id=account_id, region=region, name=name))
+
+
+def get_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
+    """Return the account's bucket of an id, or None."""
+    return _bucket(tx.row(_GET, account_id=account_id, id=bucket_id))
+
+
+def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
+    """Return the bucket of a name, whoever has it: for what a browser asks before it signs in."""
+    return _bucket(tx.row(_FIND_PUBLIC, region=region, name=name))
+
+
+def hold_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
+    """Return a bucket, or None; it is not deleted until `tx` ends."""
+    return _bucket(tx.row(_HOLD, account_id=account_id, id=bucket_id))
+
+
+def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
+    """Return a bucket, or None; block changes of it, but no additions to it, until `tx` ends."""
+    return _bucket(tx.row(_KEEP, account_id=account_id, id=bucket_id))
+
+
+def lock_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
+    """Return a bucket, or None; block changes of it, and additions to it, until `tx` ends."""
+    return _bucket(tx.row(_LOCK, account_id=account_id, id=bucket_id))
+
+
+def list_buckets(
+    tx: Connection, account_id: str, region: str, name: str, after: str, limit: int
+) -> list[Bucket]:
+    """Return buckets of an account by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
+    return [found for row in rows if (found := _bucket(row))]
+
+
+def count_buckets(tx: Connection, account_id: str, region: str, name: str) -> int:
+    """Count the buckets that `list_buckets` lists."""
+    return count(tx, _COUNT, account_id=account_id, region=region, name=name)
+
+
+def save_bucket(tx: Connection, bucket: Bucket) -> None:
+    """Update the changeable columns of a bucket."""
+    tx.execute(
+        _SAVE,
+        bucket_id=bucket.id,
+        account_id=bucket.account_id,
+        cors=bucket.cors,
+        tags=_encoded(bucket.tags),
+        kms_key_id=bucket.kms_key_id,
+    )
+
+
+def erase_bucket(tx: Connection, bucket: Bucket) -> None:
+    """Delete the row of an empty bucket, and its counts."""
+    tx.execute(_ERASE_COUNTS, id=bucket.id, account_id=bucket.account_id)
+    tx.execute(_ERASE, id=bucket.id, account_id=bucket.account_id)
+
+
+def hold_adding(tx: Connection, account_id: str) -> None:
+    """Block other additions to an account's buckets until `tx` ends."""
+    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+
+
+def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
+    """Add to what a bucket holds; `by` is the id of what was added, which chooses the shard."""
+    if not any(change):
+        return
+    shard = int(by[-1], 16) % SHARDS
+    tx.execute(_CHANGE, account_id=account_id, bucket_id=bucket_id, shard=shard, **change._asdict())
+
+
+def held_by_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
+    """Return what a bucket holds."""
+    return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
+
+
+def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
+    """Return what buckets hold, by id; those that never held anything are absent."""
+    rows = tx.rows(_HELD_EACH, account_id=account_id, ids=text_list(bucket_ids))
+    return {row[0]: _held(row[1:]) for row in rows}
+
+
+def damaged_keys(
+    tx: Connection, account_id: str, bucket_id: str, most: int
+) -> list[tuple[str, int]]:
+    """Return (key, when it was found) of up to `most` objects of a bucket with damaged bytes."""
+    rows = tx.rows(_DAMAGED, account_id=account_id, bucket_id=bucket_id, most=most, limit=most)
+    return [(bytes(row[0]).decode(), row[1]) for row in rows]
+
+
+def _held(row: Row | None) -> Held:
+    return Held() if row is None else Held(*map(int, row))
+
+
+def _encoded(tags: Mapping[str, str]) -> str:
+    return msgspec.json.encode(tags, order="deterministic").decode()
+
+
+def _bucket(row: Row | None) -> Bucket | None:
+    if row is None:
+        return None
+    bucket = Bucket(*row)
+    return bucket._replace(tags=msgspec.json.decode(cast("str", bucket.tags), type=dict[str, str]))

@@ -1,0 +1,135 @@
+"""Buckets of an account: changes with their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import remove_runs
+from cloudcore.storage import bucket_rows as rows
+from cloudcore.storage import object_rows, upload_rows
+from cloudcore.storage.bucket_rows import Bucket, Held
+from cloudcore.storage.cors import CorsRule
+from cloudcore.storage.errors import (
+    BucketAlreadyExists,
+    BucketAlreadyOwnedByYou,
+    BucketNotEmpty,
+    NoSuchBucket,
+    NoSuchCORSConfiguration,
+    TooManyBuckets,
+)
+from cloudcore.storage.rules import MAX_BUCKETS
+
+EVERY_KEY = (b"", b"\xff")
+"""The span of all keys: no UTF-8 has this byte."""
+
+
+def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket:
+    """Return the account's bucket of a name, or raise `NoSuchBucket`."""
+    found = rows.find_bucket(tx, account_id, region, name)
+    if found is None:
+        raise NoSuchBucket
+    return found
+
+
+def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
+    """Insert a bucket.
+
+    Raises:
+        BucketAlreadyOwnedByYou, BucketAlreadyExists: its name is taken in the region.
+        TooManyBuckets: the account has `MAX_BUCKETS`.
+
+    """
+    rows.hold_adding(tx, bucket.account_id)
+    used = rows.count_buckets(tx, bucket.account_id, bucket.region, "")
+    if not rows.add_bucket(tx, bucket):
+        own = rows.find_bucket(tx, bucket.account_id, bucket.region, bucket.name)
+        raise BucketAlreadyExists if own is None else BucketAlreadyOwnedByYou
+    if used >= MAX_BUCKETS:
+        raise TooManyBuckets(
+            f"an account has at most {MAX_BUCKETS} buckets",
+            quota="buckets",
+            limit=MAX_BUCKETS,
+            used=used,
+        )
+    return bucket
+
+
+def update_bucket(
+    tx: Connection, bucket: Bucket, *, tags: Mapping[str, str] | None, key: tuple[str | None] | None
+) -> Bucket:
+    """Replace the tags of a bucket, or bind it to another KMS key, or both; None: as before.
+
+    A key applies to what is stored from now on, and `rewrapping` moves the rest. The bucket is
+    locked until `tx` ends.
+
+    Raises:
+        NoSuchBucket: it was deleted meanwhile.
+
+    """
+    found = _locked(tx, bucket)
+    changed = found._replace(
+        tags=found.tags if tags is None else tags,
+        kms_key_id=found.kms_key_id if key is None else key[0],
+    )
+    rows.save_bucket(tx, changed)
+    return changed
+
+
+def delete_bucket(tx: Connection, bucket: Bucket) -> None:
+    """Delete an empty bucket.
+
+    Raises:
+        NoSuchBucket: it was deleted meanwhile.
+        BucketNotEmpty: it has objects, or open uploads.
+
+    """
+    found = _locked(tx, bucket)
+    of = found.account_id, found.id
+    if object_rows.list_keys(tx, *of, *EVERY_KEY, 1) or upload_rows.list_uploads(
+        tx, *of, EVERY_KEY, (b"", ""), 1
+    ):
+        raise BucketNotEmpty
+    upload_rows.erase_ended(tx, *of)
+    remove_runs(tx, found.id)
+    rows.erase_bucket(tx, found)
+
+
+def get_cors(bucket: Bucket) -> list[CorsRule]:
+    """Return the CORS rules of a bucket.
+
+    Raises:
+        NoSuchCORSConfiguration: it has none.
+
+    """
+    if bucket.cors is None:
+        raise NoSuchCORSConfiguration
+    return msgspec.json.decode(bucket.cors, type=list[CorsRule])
+
+
+def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None) -> Bucket:
+    """Replace the CORS rules of a bucket; None takes them away, also if there are none.
+
+    Raises:
+        NoSuchBucket: the bucket was deleted meanwhile.
+
+    """
+    found = _locked(tx, bucket)
+    cors = None if rules is None else msgspec.json.encode(rules).decode()
+    changed = found._replace(cors=cors)
+    rows.save_bucket(tx, changed)
+    return changed
+
+
+def held(tx: Connection, bucket: Bucket) -> Held:
+    """Return what a bucket holds."""
+    return rows.held_by_bucket(tx, bucket.account_id, bucket.id)
+
+
+def _locked(tx: Connection, bucket: Bucket) -> Bucket:
+    found = rows.lock_bucket(tx, bucket.account_id, bucket.id)
+    if found is None:
+        raise NoSuchBucket
+    return found

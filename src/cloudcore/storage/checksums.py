@@ -1,0 +1,138 @@
+"""The checksums that clients of object storage ask for, beside the MD5 of the ETag.
+
+A checksum is over the whole object (`FULL_OBJECT`), or over the checksums of its parts
+(`COMPOSITE`, written with ``-`` and the number of parts). CRCs of parts can be combined to that of
+the whole without reading a byte again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from hashlib import sha1, sha256
+from typing import Literal, NamedTuple, Protocol
+
+ChecksumType = Literal["FULL_OBJECT", "COMPOSITE"]
+
+
+class Algorithm(StrEnum):
+    """An algorithm by the name that S3 gives it."""
+
+    CRC32 = "CRC32"
+    CRC32C = "CRC32C"
+    CRC64NVME = "CRC64NVME"
+    SHA1 = "SHA1"
+    SHA256 = "SHA256"
+
+    @property
+    def header(self) -> str:
+        """Return the name of its header and trailer, in lower case."""
+        return f"x-amz-checksum-{self.value.lower()}"
+
+    @property
+    def digest_bytes(self) -> int:
+        """Return the length of its values."""
+        return {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}[self.value]
+
+    @property
+    def is_crc(self) -> bool:
+        """Return True if checksums of parts can be combined (`combine`)."""
+        return self.value.startswith("CRC")
+
+
+class Checksum(Protocol):
+    """A running checksum, as of `hashlib`."""
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        """Continue with `data`."""
+        ...
+
+    def digest(self) -> bytes:
+        """Return the value, in the order of the network."""
+        ...
+
+
+class Part(NamedTuple):
+    """What a part adds to the checksum of the whole."""
+
+    digest: bytes
+    size: int
+
+
+_Update = Callable[[bytes | memoryview, int], int]
+
+
+class _Crc:
+    def __init__(self, update: _Update, size: int) -> None:
+        self._update = update
+        self._size = size
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = self._update(data, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(self._size, "big")
+
+
+def new_checksum(algorithm: Algorithm) -> Checksum:
+    """Return a checksum of no bytes yet."""
+    if algorithm is Algorithm.SHA1:
+        return sha1(usedforsecurity=False)
+    if algorithm is Algorithm.SHA256:
+        return sha256()
+    if algorithm is Algorithm.CRC32:
+        return _Crc(zlib.crc32, 4)
+    # Imported when first asked for: 7 MB that most workers never need.
+    from awscrt import checksums  # noqa: PLC0415
+
+    if algorithm is Algorithm.CRC32C:
+        return _Crc(checksums.crc32c, 4)
+    return _Crc(checksums.crc64nvme, 8)
+
+
+def encode(digest: bytes) -> str:
+    """Return a value as headers and documents write it."""
+    return b64encode(digest).decode("ascii")
+
+
+def decode(algorithm: Algorithm, text: str) -> bytes | None:
+    """Return the value that a header or document gives, or None if it can be none."""
+    try:
+        digest = b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return digest if len(digest) == algorithm.digest_bytes and encode(digest) == text else None
+
+
+def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
+    """Return the checksum of the parts' checksums, with their number."""
+    outer = new_checksum(algorithm)
+    count = 0
+    for part in parts:
+        outer.update(part.digest)
+        count += 1
+    return f"{encode(outer.digest())}-{count}"
+
+
+def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
+    """Return the CRC of the whole from those of its parts, which must be in order."""
+    joined = _combination(algorithm)
+    whole = 0
+    for part in parts:
+        whole = joined(whole, int.from_bytes(part.digest, "big"), part.size)
+    return whole.to_bytes(algorithm.digest_bytes, "big")
+
+
+def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
+    """Return what makes the CRC of two parts from theirs, and the size of the second."""
+    from awscrt import checksums  # noqa: PLC0415 - as above
+
+    found: dict[Algorithm, Callable[[int, int, int], int]] = {
+        Algorithm.CRC32: checksums.combine_crc32,
+        Algorithm.CRC32C: checksums.combine_crc32c,
+        Algorithm.CRC64NVME: checksums.combine_crc64nvme,
+    }
+    return found[algorithm]

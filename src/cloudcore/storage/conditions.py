@@ -1,0 +1,90 @@
+"""Conditions of requests on the object that is there: ``If-Match`` and its kin.
+
+Those of a write are decided in its transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.storage.errors import ConditionFailed, NoSuchKey
+
+Outcome = Literal["send", "not_modified"]
+
+
+class Conditions(NamedTuple):
+    """The conditions of a request; None: not given. ETags are without quotes."""
+
+    if_match: tuple[str, ...] | None = None
+    """``*`` is any object."""
+    if_none_match: tuple[str, ...] | None = None
+    modified_since: int | None = None
+    """Seconds since the epoch."""
+    unmodified_since: int | None = None
+
+
+NO_CONDITIONS: Final = Conditions()
+
+
+def etags(header: str) -> tuple[str, ...]:
+    """Return the ETags that a header lists, without quotes and marks of weakness."""
+    listed = (each.strip().removeprefix("W/").strip('"') for each in header.split(","))
+    return tuple(each for each in listed if each)
+
+
+def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
+    """Decide about reading an object (RFC 9110, 13.2.2).
+
+    Raises:
+        ConditionFailed: it must not be sent.
+
+    """
+    seconds = created_at // MICROSECONDS
+    if conditions.if_match is not None:
+        if not _lists(conditions.if_match, etag):
+            raise ConditionFailed("If-Match")
+    elif conditions.unmodified_since is not None and seconds > conditions.unmodified_since:
+        raise ConditionFailed("If-Unmodified-Since")
+    if conditions.if_none_match is not None:
+        return "not_modified" if _lists(conditions.if_none_match, etag) else "send"
+    if conditions.modified_since is not None and seconds <= conditions.modified_since:
+        return "not_modified"
+    return "send"
+
+
+def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
+    """Decide about copying an object: what need not be sent again is refused too.
+
+    Raises:
+        ConditionFailed: it must not be copied.
+
+    """
+    if check_read(conditions, etag, created_at) == "not_modified":
+        given = conditions.if_none_match is not None
+        raise ConditionFailed("If-None-Match" if given else "If-Modified-Since")
+
+
+def check_write(conditions: Conditions, etag: str | None) -> None:
+    """Decide about writing where an object with `etag` is, or none.
+
+    Raises:
+        ConditionFailed: the object that is there forbids it.
+        NoSuchKey: there must be one, and there is none.
+
+    """
+    if conditions.if_match is not None:
+        if etag is None:
+            raise NoSuchKey
+        if not _lists(conditions.if_match, etag):
+            raise ConditionFailed("If-Match")
+    if (
+        conditions.if_none_match is not None
+        and etag is not None
+        and _lists(conditions.if_none_match, etag)
+    ):
+        raise ConditionFailed("If-None-Match")
+
+
+def _lists(listed: tuple[str, ...], etag: str) -> bool:
+    return "*" in listed or etag in listed

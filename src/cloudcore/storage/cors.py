@@ -1,0 +1,78 @@
+"""CORS rules of buckets: which web pages may read and write from a browser.
+
+A preflight is answered by the first rule that allows its origin, method and headers; any other
+request by the first that allows its origin and method. As in S3, ``*`` stands for any characters
+and may occur once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+METHODS: Final = ("GET", "PUT", "POST", "DELETE", "HEAD")
+MAX_AGE_SECONDS: Final = 365 * 86_400
+_VARY: Final = ("vary", "Origin, Access-Control-Request-Headers, Access-Control-Request-Method")
+
+
+class CorsRule(NamedTuple):
+    """A rule of a bucket."""
+
+    allowed_origins: Sequence[str]
+    allowed_methods: Sequence[str]
+    allowed_headers: Sequence[str] = ()
+    expose_headers: Sequence[str] = ()
+    max_age_seconds: int | None = None
+    id: str | None = None
+
+
+def find_rule(
+    rules: Iterable[CorsRule], origin: str, method: str, headers: Sequence[str] = ()
+) -> CorsRule | None:
+    """Return the first rule that allows the origin, the method and all `headers`, or None."""
+    for rule in rules:
+        if (
+            method in rule.allowed_methods
+            and any(_matches(pattern, origin) for pattern in rule.allowed_origins)
+            and all(_allows_header(rule, header) for header in headers)
+        ):
+            return rule
+    return None
+
+
+def answer_headers(rule: CorsRule, origin: str) -> list[tuple[str, str]]:
+    """Return the headers of an answer to a page of `origin`, which `rule` allows."""
+    allowed = "*" if "*" in rule.allowed_origins else origin
+    headers = [("access-control-allow-origin", allowed), _VARY]
+    if allowed != "*":
+        headers.append(("access-control-allow-credentials", "true"))
+    if rule.expose_headers:
+        headers.append(("access-control-expose-headers", ", ".join(rule.expose_headers)))
+    return headers
+
+
+def preflight_headers(rule: CorsRule, origin: str, headers: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the headers of the answer to a preflight that `rule` allows."""
+    found = answer_headers(rule, origin)
+    found.append(("access-control-allow-methods", ", ".join(rule.allowed_methods)))
+    if headers:
+        found.append(("access-control-allow-headers", ", ".join(headers)))
+    if rule.max_age_seconds is not None:
+        found.append(("access-control-max-age", str(rule.max_age_seconds)))
+    return found
+
+
+def requested_headers(value: str) -> list[str]:
+    """Return the names in an ``Access-Control-Request-Headers``, in lower case."""
+    return [name for each in value.split(",") if (name := each.strip().lower())]
+
+
+def _allows_header(rule: CorsRule, header: str) -> bool:
+    return any(_matches(pattern.lower(), header) for pattern in rule.allowed_headers)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    start, star, end = pattern.partition("*")
+    if not star:
+        return pattern == text
+    return len(text) >= len(start) + len(end) and text.startswith(start) and text.endswith(end)

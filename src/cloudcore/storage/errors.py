@@ -1,0 +1,201 @@
+"""The errors of buckets, named as S3 names them, as subclasses of those in `cloudcore.errors`.
+
+    NotFound            NoSuchBucket · NoSuchKey · NoSuchUpload · NoSuchCORSConfiguration
+    Conflict            BucketAlreadyExists · BucketAlreadyOwnedByYou · BucketNotEmpty
+    InvalidInput        InvalidBucketName · KeyTooLong · InvalidTag · MetadataTooLarge
+                        InvalidStorageClass · InvalidCORS · InvalidPart · InvalidPartOrder
+                        InvalidPartNumber · EntityTooSmall · BadDigest · IncompleteBody
+    PayloadTooLarge     EntityTooLarge
+    QuotaExceeded       TooManyBuckets · QuotaOfBytes
+    PreconditionFailed  ConditionFailed
+    RangeNotSatisfiable InvalidRange
+    AccessDenied        KmsKeyDisabled
+    NotFound            KmsKeyDeleted
+    Unavailable         BytesDamaged
+
+`/v1` shows them by their base class; the S3 endpoint by their own name.
+"""
+
+from __future__ import annotations
+
+from cloudcore.errors import (
+    AccessDenied,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PayloadTooLarge,
+    PreconditionFailed,
+    QuotaExceeded,
+    RangeNotSatisfiable,
+    Unavailable,
+)
+
+
+class NoSuchBucket(NotFound):
+    """The bucket does not exist, or is another account's."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such bucket", reason="bucket_not_found")
+
+
+class NoSuchKey(NotFound):
+    """The bucket has no object of this key."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such object", reason="object_not_found")
+
+
+class NoSuchUpload(NotFound):
+    """There is no such multipart upload, or it was completed, aborted or given up."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such multipart upload", reason="upload_not_found")
+
+
+class NoSuchCORSConfiguration(NotFound):
+    """The bucket has no CORS rules."""
+
+    def __init__(self) -> None:
+        super().__init__("the bucket has no CORS rules", reason="cors_not_found")
+
+
+class BucketAlreadyExists(Conflict):
+    """Another account has a bucket of this name in the region."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the name is taken: a bucket's name is unique in the region", reason="bucket_exists"
+        )
+
+
+class BucketAlreadyOwnedByYou(Conflict):
+    """The account has a bucket of this name."""
+
+    def __init__(self) -> None:
+        super().__init__("the account has a bucket of this name", reason="bucket_owned")
+
+
+class BucketNotEmpty(Conflict):
+    """The bucket has objects, or uploads that are neither completed nor aborted."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the bucket has objects or open multipart uploads; delete or abort them first",
+            reason="bucket_not_empty",
+        )
+
+
+class InvalidBucketName(InvalidInput):
+    """The name of a bucket is malformed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "name: 3 to 63 of a-z 0-9 - ., labels between dots that begin and end with a letter or"
+            " digit, and no IP address",
+            field="name",
+            reason="malformed",
+        )
+
+
+class KeyTooLong(InvalidInput):
+    """The key of an object has more than 1,024 bytes of UTF-8, or none."""
+
+    def __init__(self) -> None:
+        super().__init__("key: 1 to 1024 bytes of UTF-8", field="key", reason="out_of_range")
+
+
+class InvalidTag(InvalidInput):
+    """There are too many tags, or one is malformed."""
+
+
+class MetadataTooLarge(InvalidInput):
+    """The metadata of an object have too many bytes."""
+
+
+class InvalidStorageClass(InvalidInput):
+    """There is no such storage class."""
+
+
+class InvalidCORS(InvalidInput):
+    """The CORS rules are malformed."""
+
+
+class InvalidPart(InvalidInput):
+    """A part that completes an upload was not uploaded, or has another ETag or checksum."""
+
+
+class InvalidPartOrder(InvalidInput):
+    """The parts that complete an upload do not ascend."""
+
+
+class InvalidPartNumber(InvalidInput):
+    """The number of a part is not 1 to 10,000."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "part_number: a whole number from 1 to 10000",
+            field="part_number",
+            reason="out_of_range",
+        )
+
+
+class EntityTooSmall(InvalidInput):
+    """A part that is not the last has fewer than 5 MiB."""
+
+
+class BadDigest(InvalidInput):
+    """The bytes do not have the digest or checksum that they were sent with."""
+
+
+class IncompleteBody(InvalidInput):
+    """The body ended before its declared length."""
+
+    def __init__(self) -> None:
+        super().__init__("the body did not arrive whole", reason="incomplete_body")
+
+
+class EntityTooLarge(PayloadTooLarge):
+    """The object or the part has more bytes than is allowed."""
+
+
+class TooManyBuckets(QuotaExceeded):
+    """The account has as many buckets as it may have."""
+
+
+class QuotaOfBytes(QuotaExceeded):
+    """The account's buckets hold as many bytes as they may."""
+
+
+class ConditionFailed(PreconditionFailed):
+    """A condition of the request does not hold for the object that is there."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(f"{header} does not hold", condition=header)
+        self.header = header
+
+
+class InvalidRange(RangeNotSatisfiable):
+    """The ``Range`` has no byte of the object."""
+
+
+class KmsKeyDisabled(AccessDenied):
+    """The KMS key of the bucket, or of the object, is disabled, or its deletion is pending."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the KMS key is disabled, or its deletion is pending", reason="kms_key_disabled"
+        )
+
+
+class KmsKeyDeleted(NotFound):
+    """The KMS key of the bucket, or of the object, was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__("the KMS key was deleted", reason="kms_key_not_found")
+
+
+class BytesDamaged(Unavailable):
+    """The stored bytes of an object are absent, or were changed."""
+
+    def __init__(self) -> None:
+        super().__init__("the stored bytes of the object are damaged; store it again")

@@ -1,0 +1,122 @@
+"""The family of storage: buckets of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.family import CommandGroup, Family
+from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
+
+if TYPE_CHECKING:
+    from litestar.handlers import HTTPRouteHandler
+    from sqlalchemy import Table
+
+    from cloudcore.db.deletion import Forget
+    from cloudcore.jobs.kinds import JobKind
+    from cloudcore.jobs.schedule import Scheduled
+
+
+def _routes() -> Sequence[HTTPRouteHandler]:
+    from cloudcore.storage import (  # noqa: PLC0415 - the web framework
+        bucket_routes,
+        multipart_routes,
+        object_routes,
+    )
+
+    return (*bucket_routes.HANDLERS, *object_routes.HANDLERS, *multipart_routes.HANDLERS)
+
+
+def _job_kinds(needs: StorageNeeds) -> Sequence[JobKind]:
+    from cloudcore.storage.rewrapping import rewrap_kind  # noqa: PLC0415 - SQLAlchemy
+
+    return (rewrap_kind(needs),)
+
+
+def _schedule(needs: StorageNeeds) -> Sequence[Scheduled]:
+    from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
+    from cloudcore.storage import chores  # noqa: PLC0415 - SQLAlchemy
+
+    async def abort() -> None:
+        await chores.abort_abandoned(needs)
+
+    async def delete() -> None:
+        await chores.delete_condemned(needs)
+
+    async def shred() -> None:
+        await chores.shred_deleted_keys(needs)
+
+    async def scan() -> None:
+        await chores.scan_bytes(needs)
+
+    return (
+        Scheduled("storage.abandoned_uploads", chores.ABORT_SECONDS, abort),
+        Scheduled("storage.condemned_pieces", chores.DELETE_SECONDS, delete),
+        Scheduled("storage.deleted_keys", chores.DELETE_SECONDS, shred),
+        Scheduled("storage.orphaned_bytes", chores.SCAN_SECONDS, scan),
+    )
+
+
+def _expiry() -> Sequence[Forget]:
+    from cloudcore.storage import chores  # noqa: PLC0415 - SQLAlchemy
+
+    return (chores.forget_completed,)
+
+
+def _tables() -> Sequence[Table]:
+    from cloudcore.storage import tables  # noqa: PLC0415 - SQLAlchemy
+
+    return tables.TABLES
+
+
+STORAGE: Final[Family[StorageNeeds]] = Family(
+    name="storage",
+    routes=_routes,
+    job_kinds=_job_kinds,
+    schedule=_schedule,
+    expiry=_expiry,
+    tables=_tables,
+    resource_kinds=(
+        ResourceKind(
+            crn="crn:storage:<region>:<account>:bucket/<name>",
+            actions=(
+                "storage:CreateBucket",
+                "storage:DeleteBucket",
+                "storage:GetBucket",
+                "storage:GetBucketCORS",
+                "storage:ListBuckets",
+                "storage:ListMultipartUploads",
+                "storage:ListObjects",
+                "storage:PutBucketCORS",
+                "storage:UpdateBucket",
+            ),
+            summaries={
+                "storage:PutBucketCORS": "Set the CORS rules of a bucket, or take them away.",
+            },
+        ),
+        ResourceKind(
+            crn="crn:storage:<region>:<account>:bucket/<name>/<key>",
+            actions=(
+                "storage:AbortMultipartUpload",
+                "storage:DeleteObject",
+                "storage:GetObject",
+                "storage:ListParts",
+                "storage:PutObject",
+            ),
+            summaries={
+                "storage:GetObject": "Read an object, or its tags.",
+                "storage:PutObject": "Write an object, in parts or at once, or its tags.",
+                "storage:DeleteObject": "Delete an object, or its tags.",
+            },
+        ),
+    ),
+    told_changes={
+        "storage:CreateBucket": "storage.bucket.created",
+        "storage:DeleteBucket": "storage.bucket.deleted",
+    },
+    other_events=(OBJECT_CREATED, OBJECT_DELETED),
+    quotas=("bucket_bytes", "buckets"),
+    commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
+)

@@ -1,0 +1,302 @@
+"""Multipart uploads: parts are stored one by one, and become an object at once.
+
+To complete an upload moves its pieces to the object: no byte is copied. So it takes as long for
+300 GiB as for a few, and either all of it is done or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cloudcore.db.base import Connection
+from cloudcore.events import Events
+from cloudcore.storage import checksums, piece_rows
+from cloudcore.storage import upload_rows as rows
+from cloudcore.storage.account_bytes import check_room
+from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
+from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
+from cloudcore.storage.errors import (
+    BadDigest,
+    EntityTooSmall,
+    InvalidPart,
+    InvalidPartNumber,
+    InvalidPartOrder,
+    NoSuchBucket,
+    NoSuchUpload,
+)
+from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.objects import hold, put_in_place, tell
+from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.rules import (
+    MAX_ASSEMBLED_BYTES,
+    MAX_PARTS,
+    MIN_PART_BYTES,
+    OBJECT_CREATED,
+    check_size,
+)
+from cloudcore.storage.upload_rows import Upload
+
+KEPT_SECONDS: Final = 24 * 3600
+"""Seconds for which a completed upload is remembered."""
+ABANDONED_SECONDS: Final = 7 * 24 * 3600
+"""Age at which an upload is aborted that nobody has completed."""
+
+
+class GivenPart(NamedTuple):
+    """A part that a completion lists."""
+
+    number: int
+    etag: str
+    """Without quotes."""
+    checksum: str | None = None
+
+
+class Completion(NamedTuple):
+    """What a request to complete an upload asks for."""
+
+    upload_id: str
+    parts: Sequence[GivenPart]
+    object_id: str
+    """A new id."""
+    conditions: Conditions = NO_CONDITIONS
+    checksum: str | None = None
+    """Of the whole object, if the client says it."""
+    size: int | None = None
+    """Likewise."""
+
+
+class _Done(msgspec.Struct):
+    """A completion that was carried out."""
+
+    asked: str
+    """The hash of the parts that it listed."""
+    made: StoredObject
+
+
+def create_upload(tx: Connection, upload: Upload) -> Upload:
+    """Insert an upload.
+
+    Raises:
+        NoSuchBucket: the bucket was deleted meanwhile.
+
+    """
+    if hold_bucket(tx, upload.account_id, upload.bucket_id) is None:
+        raise NoSuchBucket
+    rows.add_upload(tx, upload)
+    return upload
+
+
+def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
+    """Return an open upload of a bucket, or raise `NoSuchUpload`."""
+    return checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id))
+
+
+def find_any_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
+    """Return an upload of a bucket, completed or not, or raise `NoSuchUpload`."""
+    found = rows.find_upload(tx, bucket.account_id, bucket.id, upload_id)
+    if found is None:
+        raise NoSuchUpload
+    return found
+
+
+def check_part_number(number: int) -> None:
+    """Refuse a number that no part can have."""
+    if not 1 <= number <= MAX_PARTS:
+        raise InvalidPartNumber
+
+
+def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, most: int) -> Piece:
+    """Insert a part; it replaces one of the same number. `most` is the account's quota, in bytes.
+
+    The bucket is held.
+
+    Raises:
+        NoSuchUpload: the upload was completed or aborted meanwhile.
+        QuotaOfBytes: there is no room for it.
+
+    """
+    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    of = upload.account_id, upload.id
+    before = piece_rows.find_part(tx, *of, piece.number)
+    added = piece.stored.size
+    if before is not None:
+        piece_rows.condemn_part(tx, *of, piece.number, piece.created_at)
+        added -= before.stored.size
+    check_room(tx, upload.account_id, piece.stored.size, most)
+    piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
+    _change(tx, bucket, upload.id, Held(upload_bytes=added))
+    return piece
+
+
+def list_parts(
+    tx: Connection, bucket: Bucket, upload_id: str, after: int, limit: int
+) -> tuple[Upload, list[Piece]]:
+    """Return an open upload, and its parts whose numbers are greater than `after`."""
+    upload = find_upload(tx, bucket, upload_id)
+    return upload, piece_rows.list_parts(tx, upload.account_id, upload.id, after, limit)
+
+
+def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
+    """Delete an open upload and its parts.
+
+    Raises:
+        NoSuchUpload: it was completed or aborted.
+
+    """
+    upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
+    return abort(tx, upload, now)
+
+
+def abort(tx: Connection, upload: Upload, now: int) -> Upload:
+    """Delete an upload that is locked."""
+    of = upload.account_id, upload.id
+    freed = piece_rows.upload_bytes(tx, *of)
+    piece_rows.condemn_parts(tx, *of, now)
+    rows.erase_upload(tx, upload)
+    change_held(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
+    return upload
+
+
+def complete_upload(
+    tx: Connection, bucket: Bucket, asked: Completion, now: int, events: Events
+) -> StoredObject:
+    """Make the listed parts of an upload an object, in the place of what is there.
+
+    Parts that are not listed are deleted. A repeated completion returns the object of the first.
+
+    Raises:
+        NoSuchUpload: it was aborted, or completed with other parts.
+        InvalidPart: a listed part was not uploaded, or with another ETag or checksum.
+        InvalidPartOrder: the numbers do not ascend.
+        EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
+        EntityTooLarge: the object has more than `MAX_ASSEMBLED_BYTES`.
+        BadDigest: the object has another checksum or size than the client says.
+        NoSuchBucket: the bucket was deleted meanwhile.
+        ConditionFailed, NoSuchKey: as `objects.record_object`.
+
+    """
+    upload = rows.lock_upload(tx, bucket.account_id, bucket.id, asked.upload_id)
+    if upload is None:
+        raise NoSuchUpload
+    fingerprint = _fingerprint(asked.parts)
+    if upload.completion is not None:
+        done = msgspec.json.decode(upload.completion, type=_Done)
+        if done.asked != fingerprint:
+            raise NoSuchUpload
+        return done.made
+    uploaded = piece_rows.list_parts(tx, upload.account_id, upload.id, 0, MAX_PARTS)
+    chosen = _chosen(asked.parts, {piece.number: piece for piece in uploaded})
+    made = _assembled(upload, asked, chosen, now)
+    hold(tx, bucket)
+    before = put_in_place(tx, bucket, made, asked.conditions)
+    freed = sum(piece.stored.size for piece in uploaded)
+    ids = [piece.stored.id for piece in chosen]
+    moved = piece_rows.move_parts(tx, upload.account_id, upload.id, ids, made.id)
+    assert moved == len(ids), "the upload is locked"
+    piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
+    change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
+    _change(tx, bucket, made.id, change)
+    done = _Done(fingerprint, made)
+    rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
+    tell(tx, events, OBJECT_CREATED, bucket, [made], now)
+    return made
+
+
+def checked_open(upload: Upload | None) -> Upload:
+    """Return an upload if it is neither completed nor aborted, or raise `NoSuchUpload`."""
+    if upload is None or upload.ended_at is not None:
+        raise NoSuchUpload
+    return upload
+
+
+def _chosen(asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
+    """Return the pieces that a completion lists, checked."""
+    if not asked:
+        raise InvalidPart("parts: at least one", field="parts", reason="out_of_range")
+    if any(one.number >= other.number for one, other in pairwise(asked)):
+        raise InvalidPartOrder(
+            "parts: in ascending order of their numbers", field="parts", reason="malformed"
+        )
+    chosen = []
+    for given in asked:
+        piece = uploaded.get(given.number)
+        if piece is None or piece.md5 != given.etag.strip('"').lower():
+            raise InvalidPart(
+                f"part {given.number} was not uploaded with this ETag",
+                field="parts",
+                part_number=given.number,
+            )
+        if given.checksum is not None and given.checksum != piece.checksum:
+            raise InvalidPart(
+                f"part {given.number} was not uploaded with this checksum",
+                field="parts",
+                part_number=given.number,
+            )
+        chosen.append(piece)
+    for piece in chosen[:-1]:
+        if piece.stored.size < MIN_PART_BYTES:
+            raise EntityTooSmall(
+                f"part {piece.number} has {piece.stored.size} bytes; each but the last has at"
+                f" least {MIN_PART_BYTES}",
+                field="parts",
+                part_number=piece.number,
+            )
+    return chosen
+
+
+def _assembled(
+    upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
+) -> StoredObject:
+    """Return the object of an upload's chosen parts."""
+    size = sum(piece.stored.size for piece in chosen)
+    check_size(size, MAX_ASSEMBLED_BYTES)
+    checksum = _checksum(upload, chosen)
+    if asked.checksum is not None and (checksum is None or asked.checksum != checksum.value):
+        raise BadDigest("the object has another checksum", reason="checksum_mismatch")
+    if asked.size is not None and asked.size != size:
+        raise BadDigest(f"the object has {size} bytes", reason="size_mismatch")
+    outer = hashlib.md5(usedforsecurity=False)
+    for piece in chosen:
+        outer.update(bytes.fromhex(piece.md5))
+    return StoredObject(
+        asked.object_id,
+        upload.bucket_id,
+        upload.account_id,
+        upload.key,
+        size,
+        f"{outer.hexdigest()}-{len(chosen)}",
+        upload.facts,
+        checksum,
+        now,
+    )
+
+
+def _checksum(upload: Upload, chosen: Sequence[Piece]) -> Checksum | None:
+    """Return the checksum of the whole, by those of the parts."""
+    if upload.checksum_algorithm is None:
+        return None
+    algorithm = Algorithm(upload.checksum_algorithm)
+    parts = []
+    for piece in chosen:
+        digest = checksums.decode(algorithm, piece.checksum or "")
+        assert digest is not None, "each part of such an upload has a checksum"
+        parts.append(checksums.Part(digest, piece.stored.size))
+    if upload.checksum_type == "FULL_OBJECT":
+        value = checksums.encode(checksums.combine(algorithm, parts))
+        return Checksum(algorithm.value, value, "FULL_OBJECT")
+    return Checksum(algorithm.value, checksums.composite(algorithm, parts), "COMPOSITE")
+
+
+def _fingerprint(parts: Sequence[GivenPart]) -> str:
+    listed = [(part.number, part.etag.strip('"').lower()) for part in parts]
+    return hashlib.sha256(msgspec.json.encode(listed)).hexdigest()
+
+
+def _change(tx: Connection, bucket: Bucket, by: str, change: Held) -> None:
+    change_held(tx, bucket.account_id, bucket.id, by, change)

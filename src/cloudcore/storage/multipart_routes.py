@@ -1,0 +1,222 @@
+"""``/v1/buckets/{bucket}/multipart-uploads``: send an object in parts.
+
+The audit log has who began, completed and aborted an upload, not its parts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from litestar import delete, get, post, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+
+from cloudcore.storage import multipart, storing, upload_rows
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, found_bucket
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.errors import InvalidPartNumber
+from cloudcore.storage.listing import span_of
+from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.records import (
+    CompleteMultipartUpload,
+    CreateMultipartUpload,
+    ListMeta,
+    ManyParts,
+    ManyUploads,
+    OneObject,
+    OneUpload,
+    OneUploadPart,
+    UploadsQuery,
+    one_object,
+    part_record,
+    upload_record,
+)
+from cloudcore.storage.rules import (
+    MAX_OBJECT_BYTES,
+    check_tags,
+    checked_metadata,
+    key_bytes,
+    object_crn,
+)
+from cloudcore.storage.storing import Terms
+from cloudcore.storage.upload_rows import Upload
+from cloudcore.web.app import Needs
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.pagination import PageQuery
+from cloudcore.web.streams import RequestStream
+
+UPLOADS: Final = ONE + "/multipart-uploads"
+UPLOAD: Final = UPLOADS + "/{upload_id:str}"
+PARTS: Final = UPLOAD + "/parts"
+
+
+async def _authorized_upload(
+    ctx: RequestContext, name: str, upload_id: str
+) -> tuple[Bucket, Upload]:
+    """Return an upload, open or completed; the caller may do the action on its object.
+
+    Raises:
+        NoSuchBucket, NoSuchUpload: there is none.
+        AccessDenied: policies refuse it.
+
+    """
+    bucket = await found_bucket(ctx, name)
+    upload = await ctx.database.read(multipart.find_any_upload, bucket, upload_id)
+    ctx.authorize(object_crn(bucket.crn, upload.key))
+    return bucket, upload
+
+
+@post(UPLOADS, status_code=201, opt={"action": "storage:PutObject", "idempotent": True})
+async def create_multipart_upload(
+    bucket: FromPath[str],
+    data: JSONBody[CreateMultipartUpload],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneUpload]:
+    """Begin to send an object in parts. One that is not completed in 7 days is aborted."""
+    found = await found_bucket(ctx, bucket)
+    key_bytes(data.key)
+    check_tags(data.tags)
+    metadata = checked_metadata(data.metadata)
+    ctx.authorize(object_crn(found.crn, data.key))
+    upload = Upload(
+        ctx.new_id(),
+        found.id,
+        found.account_id,
+        data.key,
+        Facts(data.content_type, {}, metadata, data.tags, data.storage_class),
+        None,
+        None,
+        ctx.clock(),
+    )
+    return await ctx.commit(
+        multipart.create_upload,
+        upload,
+        wrap=lambda made: OneUpload(upload=upload_record(found, made)),
+        location=lambda made: f"/v1/buckets/{found.name}/multipart-uploads/{made.id}",
+    )
+
+
+@get(UPLOADS, opt={"action": "storage:ListMultipartUploads", "query": UploadsQuery})
+async def list_multipart_uploads(
+    bucket: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyUploads:
+    """List the uploads that are neither completed nor aborted, by key and age."""
+    found, query = await authorized_bucket(ctx, bucket), ctx.query(UploadsQuery)
+    pager = ctx.pager(query, found.id)
+    key, upload_id = pager.position or ("", "")
+    of = found.account_id, found.id, span_of(query.prefix)
+    uploads = await ctx.database.read(
+        upload_rows.list_uploads, *of, (key.encode(), upload_id), pager.wanted
+    )
+    total = await ctx.database.read(upload_rows.count_uploads, *of)
+    page, meta = pager.cut(uploads, total, lambda each: (each.key, each.id))
+    return ManyUploads(uploads=[upload_record(found, each) for each in page], meta=meta)
+
+
+@get(UPLOAD, opt={"action": "storage:ListParts"})
+async def get_multipart_upload(
+    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneUpload:
+    """Return an upload that is neither completed nor aborted."""
+    found, upload = await _authorized_upload(ctx, bucket, upload_id)
+    return OneUpload(upload=upload_record(found, multipart.checked_open(upload)))
+
+
+@get(PARTS, opt={"action": "storage:ListParts", "query": PageQuery})
+async def list_parts(
+    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyParts:
+    """List the parts of an upload by number."""
+    found, upload = await _authorized_upload(ctx, bucket, upload_id)
+    query = ctx.query(PageQuery)
+    pager = ctx.pager(query, upload.id)
+    (after,) = pager.position or (0,)
+    _, parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
+    page = parts[: query.limit]
+    meta = ListMeta(limit=query.limit, has_more=len(parts) > query.limit)
+    if meta.has_more:
+        meta.marker = pager.marker((page[-1].number,))
+    return ManyParts(parts=[part_record(each) for each in page], meta=meta)
+
+
+@put(
+    PARTS + "/{part_number:str}",
+    status_code=200,
+    opt={
+        "action": "storage:PutObject",
+        "takes_stream": True,
+        "max_stream_bytes": MAX_OBJECT_BYTES,
+    },
+)
+async def upload_part(
+    bucket: FromPath[str],
+    upload_id: FromPath[str],
+    part_number: FromPath[str],
+    stream: NamedDependency[RequestStream],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
+) -> OneUploadPart:
+    """Store the body as a part, from 1 to 10,000; it replaces one of the same number.
+
+    Each part but the last needs at least 5 MiB; that is checked when the upload is completed.
+    """
+    found, upload = await _authorized_upload(ctx, bucket, upload_id)
+    if not (part_number.isascii() and part_number.isdigit() and len(part_number) <= 5):
+        raise InvalidPartNumber
+    piece = await storing.store_part(
+        needs,
+        found,
+        upload.id,
+        int(part_number),
+        stream.receive_into,
+        Terms(declared=stream.length),
+    )
+    return OneUploadPart(part=part_record(piece))
+
+
+@post(UPLOAD + "/complete", status_code=200, opt={"action": "storage:PutObject"})
+async def complete_multipart_upload(
+    bucket: FromPath[str],
+    upload_id: FromPath[str],
+    data: JSONBody[CompleteMultipartUpload],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
+) -> Reply[OneObject]:
+    """Make the listed parts the object, at once, in the place of what is there.
+
+    If that fails, the upload stays as it is. Asked again with the same parts, it answers the same.
+    """
+    found, upload = await _authorized_upload(ctx, bucket, upload_id)
+    parts = [GivenPart(each.part_number, each.etag) for each in data.parts]
+    completion = Completion(upload.id, parts, ctx.new_id())
+    crn = object_crn(found.crn, upload.key)
+    return await ctx.commit(
+        multipart.complete_upload,
+        found,
+        completion,
+        ctx.clock(),
+        needs.events.by(ctx.caller),
+        wrap=lambda made: one_object(found, crn, made),
+    )
+
+
+@delete(UPLOAD, status_code=204, opt={"action": "storage:AbortMultipartUpload"})
+async def abort_multipart_upload(
+    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """Delete an upload and its parts."""
+    found, upload = await _authorized_upload(ctx, bucket, upload_id)
+    await ctx.database.write(multipart.abort_upload, found, upload.id, ctx.clock())
+
+
+HANDLERS: Final = (
+    create_multipart_upload,
+    list_multipart_uploads,
+    get_multipart_upload,
+    list_parts,
+    upload_part,
+    complete_multipart_upload,
+    abort_multipart_upload,
+)

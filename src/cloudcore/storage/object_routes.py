@@ -1,0 +1,317 @@
+"""``/v1/buckets/{bucket}/objects``: objects and their tags.
+
+Objects pass by the thousand, so the audit log has none of them, only the refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, delete, get, put
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from cloudcore.errors import InvalidInput, PayloadTooLarge
+from cloudcore.storage import objects, reading, storing
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, found_bucket
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.errors import NoSuchKey
+from cloudcore.storage.listing import list_page
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.ranges import parse_range
+from cloudcore.storage.reading import FoundObject, OpenRange
+from cloudcore.storage.records import (
+    ListMeta,
+    ManyObjects,
+    ObjectQuery,
+    ObjectsQuery,
+    OneObject,
+    Tags,
+    listed_object,
+    one_object,
+)
+from cloudcore.storage.rules import (
+    MAX_OBJECT_BYTES,
+    STORED_HEADERS,
+    key_bytes,
+    object_crn,
+)
+from cloudcore.storage.s3.facts import (
+    METADATA,
+    check_supported,
+    checksum_fields,
+    named_fields,
+    object_fields,
+    read_conditions,
+    read_facts,
+)
+from cloudcore.storage.storing import Terms
+from cloudcore.web.app import Needs
+from cloudcore.web.context import RequestContext
+from cloudcore.web.request_state import request_state_of
+from cloudcore.web.streams import FileRange, RequestStream, StreamReply
+from cloudcore.web.strict_json import decode
+
+OBJECTS: Final = ONE + "/objects"
+OBJECT: Final = OBJECTS + "/{key:str}"
+_MAX_TAGS_BYTES: Final = 64 * 1024
+_JSON: Final = (b"content-type", b"application/json")
+_UNCHECKED: Final = ("if-unmodified-since", "content-md5")
+_UNTRUSTED: Final = (
+    # The bytes are a user's: a browser that shows them must not take them for this site's pages.
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+AnyRequest = Request[Any, Any, Any]
+
+
+async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
+    """Return a bucket, and the CRN of an object of it, which the caller may ask for."""
+    found = await found_bucket(ctx, name)
+    key_bytes(key)
+    crn = object_crn(found.crn, key)
+    ctx.authorize(crn)
+    return found, crn
+
+
+@get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
+async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyObjects:
+    """List objects in the order of the bytes of their keys.
+
+    The list is not counted. `marker` is that of the page before.
+    """
+    found, query = await authorized_bucket(ctx, bucket), ctx.query(ObjectsQuery)
+    pager = ctx.pager(query, found.id)
+    (after,) = pager.position or ("",)
+    page = await ctx.database.read(
+        list_page, found, query.prefix, query.delimiter, after, query.limit
+    )
+    meta = ListMeta(limit=query.limit, has_more=page.next_after is not None)
+    if page.next_after is not None:
+        meta.marker = pager.marker((page.next_after,))
+    return ManyObjects(
+        objects=[listed_object(each) for each in page.entries],
+        common_prefixes=page.prefixes,
+        meta=meta,
+    )
+
+
+@get(
+    OBJECT,
+    opt={
+        "action": "storage:GetObject",
+        "tail": "key",
+        "query": ObjectQuery,
+        "entity_tag": True,
+        "conditional": True,
+        "statuses": (206, 416),
+        "media_types": ("*/*",),
+    },
+)
+async def get_object(
+    bucket: FromPath[str],
+    key: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
+    request: AnyRequest,
+) -> StreamReply:
+    """Return the bytes of an object, or with `?tagging` its tags as JSON.
+
+    `Range` asks for a part of them. The headers tell of the object: `ETag`, `Last-Modified`,
+    those that it was uploaded with, and its metadata as `x-amz-meta-`.
+    """
+    found_in, _ = await _bucket_of(ctx, bucket, key)
+    if ctx.query(ObjectQuery).tagging is not None:
+        found = await ctx.database.read(objects.find_object, found_in, key)
+        body = msgspec.json.encode(Tags(tags=dict(found.facts.tags)))
+        return StreamReply(_whole(body), headers=[_JSON], length=len(body))
+    headers, is_head = _headers(request), request_state_of(request.scope).is_head
+    asked = await reading.find_object(
+        needs,
+        found_in,
+        key,
+        read_conditions(headers),
+        partial(parse_range, headers.get("range")),
+        is_head=is_head,
+    )
+    return await _reply(needs, asked, is_head=is_head)
+
+
+@put(
+    OBJECT,
+    status_code=200,
+    opt={
+        "action": "storage:PutObject",
+        "tail": "key",
+        "query": ObjectQuery,
+        "conditional": True,
+        "takes_stream": True,
+        "max_stream_bytes": MAX_OBJECT_BYTES,
+    },
+)
+async def put_object(
+    bucket: FromPath[str],
+    key: FromPath[str],
+    stream: NamedDependency[RequestStream],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
+    request: AnyRequest,
+) -> OneObject:
+    """Store the body as an object, in the place of what is there; with `?tagging`, its tags.
+
+    The headers `Content-Type`, `Content-Encoding`, `Content-Disposition`, `Content-Language`,
+    `Cache-Control`, `Expires` and `x-amz-meta-` are kept with it. `If-Match` and
+    `If-None-Match: *` are decided when it is stored.
+    """
+    found_in, crn = await _bucket_of(ctx, bucket, key)
+    if ctx.query(ObjectQuery).tagging is not None:
+        tags = decode(await _few_bytes(stream), Tags).tags
+        tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
+        return one_object(found_in, crn, tagged)
+    headers = _headers(request)
+    check_supported(headers)
+    _check_obeyed(headers)
+    facts = read_facts(
+        {
+            name: value
+            for name, value in headers.items()
+            if name in ("content-type", *STORED_HEADERS) or name.startswith(METADATA)
+        }
+    )
+    made = await storing.store_object(
+        needs,
+        needs.events.by(ctx.caller),
+        found_in,
+        key,
+        facts,
+        stream.receive_into,
+        Terms(declared=stream.length),
+        read_conditions(headers)._replace(modified_since=None, unmodified_since=None),
+    )
+    return one_object(found_in, crn, made)
+
+
+@delete(
+    OBJECT,
+    status_code=204,
+    opt={
+        "action": "storage:DeleteObject",
+        "tail": "key",
+        "query": ObjectQuery,
+        "conditional": True,
+    },
+)
+async def delete_object(
+    bucket: FromPath[str],
+    key: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
+    request: AnyRequest,
+) -> None:
+    """Delete an object, or with `?tagging` its tags."""
+    found_in, _ = await _bucket_of(ctx, bucket, key)
+    if ctx.query(ObjectQuery).tagging is not None:
+        await needs.database.write(objects.put_tags, found_in, key, {})
+        return
+    headers = _headers(request)
+    _check_obeyed(headers)
+    conditions = read_conditions(headers)._replace(modified_since=None, unmodified_since=None)
+    deleted = await needs.database.write(
+        objects.delete_object,
+        found_in,
+        key,
+        ctx.clock(),
+        needs.events.by(ctx.caller),
+        conditions,
+    )
+    if deleted is None:
+        raise NoSuchKey
+
+
+async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> StreamReply:
+    found = asked.object
+    if asked.outcome == "not_modified":
+        return StreamReply(_whole(b""), status=304, headers=_encoded(named_fields(found)))
+    length = asked.stop - asked.start
+    headers = [*_encoded(_fields(found)), *_UNTRUSTED]
+    status = 206 if asked.is_range else 200
+    if asked.is_range:
+        span = b"bytes %d-%d/%d" % (asked.start, asked.stop - 1, found.size)
+        headers.append((b"content-range", span))
+    if is_head:
+        return StreamReply(_whole(b""), status=status, headers=headers, length=length)
+    opened = await reading.open_object(needs, asked)
+    region = opened.file_region()
+    if region is not None:
+        body = FileRange(region.descriptor, region.offset, region.count)
+        return StreamReply(body, status=status, headers=headers, close=opened.aclose)
+    return StreamReply(
+        _parts(opened),
+        status=status,
+        headers=headers,
+        length=length,
+        close=opened.aclose,
+        bulk=opened.chunks,
+    )
+
+
+def _fields(found: StoredObject) -> list[tuple[str, str]]:
+    return [*object_fields(found), *checksum_fields(found.checksum)]
+
+
+async def _parts(opened: OpenRange) -> AsyncGenerator[bytes, None]:
+    async for part in opened.stream():
+        yield part
+
+
+async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
+    if body:
+        yield body
+
+
+async def _few_bytes(stream: RequestStream) -> bytes:
+    """Return a body of tags.
+
+    Raises:
+        PayloadTooLarge: it is longer than tags can be.
+
+    """
+    found = bytearray()
+    async for part in stream:
+        found += part
+        if len(found) > _MAX_TAGS_BYTES:
+            raise PayloadTooLarge(f"the body is longer than {_MAX_TAGS_BYTES} bytes")
+    return bytes(found)
+
+
+def _check_obeyed(headers: Mapping[str, str]) -> None:
+    """Refuse a condition and checksums that nobody checks here.
+
+    Raises:
+        InvalidInput: there is one.
+
+    """
+    for name in headers:
+        if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
+            raise InvalidInput(f"the header {name} is not supported here", header=name)
+
+
+def _headers(request: AnyRequest) -> dict[str, str]:
+    """Return the headers of a request by their names in lower case; of one given twice, both."""
+    found: dict[str, str] = {}
+    for name, value in request.scope["headers"]:
+        text, other = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[text] = f"{found[text]},{other}" if text in found else other
+    return found
+
+
+def _encoded(fields: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
+
+
+HANDLERS: Final = (list_objects, get_object, put_object, delete_object)

@@ -1,0 +1,217 @@
+"""Queries of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns
+from cloudcore.db.statement import Statement, page
+from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE
+from cloudcore.storage.tables import storage_objects
+
+_o = storage_objects.c
+
+
+class Checksum(NamedTuple):
+    """The checksum that the client chose for an object or a part."""
+
+    algorithm: str
+    value: str
+    """As headers show it: base64, of a composite with the number of parts."""
+    kind: str = "FULL_OBJECT"
+    """Or ``COMPOSITE``: over the checksums of the parts."""
+
+
+class Facts(NamedTuple):
+    """What a client says of the object that it sends."""
+
+    content_type: str = DEFAULT_CONTENT_TYPE
+    headers: Mapping[str, str] = {}
+    """`rules.STORED_HEADERS` that were given, by their names in lower case."""
+    metadata: Mapping[str, str] = {}
+    """Names in lower case."""
+    tags: Mapping[str, str] = {}
+    storage_class: str = "STANDARD"
+
+
+class StoredObject(NamedTuple):
+    """An object of a bucket."""
+
+    id: str
+    """Of this content: another one under the same key has another id."""
+    bucket_id: str
+    account_id: str
+    key: str
+    size: int
+    etag: str
+    """Without quotes."""
+    facts: Facts
+    checksum: Checksum | None
+    created_at: int
+
+
+class Entry(NamedTuple):
+    """An object in a listing."""
+
+    key: str
+    size: int
+    etag: str
+    storage_class: str
+    checksum: Checksum | None
+    created_at: int
+
+
+_COLUMNS: Final = (
+    *("id", "bucket_id", "account_id", "key", "size", "etag"),
+    *("content_type", "headers", "metadata", "tags", "storage_class"),
+    *("checksum", "created_at"),
+)
+_LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
+
+
+_IN_BUCKET: Final = (
+    _o.bucket_id == bindparam("bucket_id"),
+    _o.account_id == bindparam("account_id"),
+)
+_IS_OBJECT: Final = (*_IN_BUCKET, _o.key == bindparam("key"))
+
+_ADD: Final = Statement(
+    insert(storage_objects)
+    .values(bound(_COLUMNS))
+    .on_conflict_do_nothing(index_elements=["bucket_id", "key"])
+)
+_FIND: Final = Statement(columns(storage_objects, _COLUMNS).where(*_IS_OBJECT))
+_LOCK: Final = Statement(columns(storage_objects, _COLUMNS).where(*_IS_OBJECT).with_for_update())
+_REPLACE: Final = Statement(
+    storage_objects.update()
+    .where(_o.id == bindparam("object_id"), _o.account_id == bindparam("of_account"))
+    .values(bound(name for name in _COLUMNS if name != "account_id"))
+)
+_SAVE_TAGS: Final = Statement(
+    storage_objects.update()
+    .where(
+        _o.id == bindparam("object_id"),
+        _o.account_id == bindparam("account_id"),
+    )
+    .values(tags=bindparam("tags"))
+)
+_ERASE: Final = Statement(
+    storage_objects.delete().where(
+        _o.id == bindparam("object_id"), _o.account_id == bindparam("account_id")
+    )
+)
+_LIST: Final = Statement(
+    page(
+        columns(storage_objects, _LISTED)
+        .where(*_IN_BUCKET, _o.key >= bindparam("first"), _o.key < bindparam("end"))
+        .order_by(_o.key)
+    )
+)
+
+
+def add_object(tx: Connection, made: StoredObject) -> bool:
+    """Insert an object; return False if there is one of its key."""
+    return tx.execute(_ADD, **_row(made)) == 1
+
+
+def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> None:
+    """Put an object in the row of another one of the same key, which has no pieces any more.
+
+    It is the same row, so that who waits for it finds the new object, not nothing.
+    """
+    row = _row(made)
+    tx.execute(_REPLACE, object_id=before.id, of_account=row.pop("account_id"), **row)
+
+
+def _row(made: StoredObject) -> dict[str, object]:
+    facts = made.facts
+    row = made._asdict() | {
+        "key": made.key.encode(),
+        "content_type": facts.content_type,
+        "headers": encoded(facts.headers),
+        "metadata": encoded(facts.metadata),
+        "tags": encoded(facts.tags),
+        "storage_class": facts.storage_class,
+        "checksum": None if made.checksum is None else encoded(made.checksum),
+    }
+    del row["facts"]
+    return row
+
+
+def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
+    """Return the object of a key, or None."""
+    parameters = {"account_id": account_id, "bucket_id": bucket_id, "key": key.encode()}
+    return _object(tx.row(_FIND, **parameters))
+
+
+def lock_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
+    """Return the object of a key, or None; block changes of it until `tx` ends."""
+    parameters = {"account_id": account_id, "bucket_id": bucket_id, "key": key.encode()}
+    return _object(tx.row(_LOCK, **parameters))
+
+
+def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> None:
+    """Replace the tags of an object."""
+    parameters = {"object_id": found.id, "account_id": found.account_id}
+    tx.execute(_SAVE_TAGS, **parameters, tags=encoded(tags))
+
+
+def erase_object(tx: Connection, found: StoredObject) -> None:
+    """Delete the row of an object that has no pieces any more."""
+    tx.execute(_ERASE, object_id=found.id, account_id=found.account_id)
+
+
+def list_keys(
+    tx: Connection, account_id: str, bucket_id: str, first: bytes, end: bytes, limit: int
+) -> list[Entry]:
+    """Return objects by key, from `first` to before `end`."""
+    rows = tx.rows(
+        _LIST, account_id=account_id, bucket_id=bucket_id, first=first, end=end, limit=limit
+    )
+    return [_entry(row) for row in rows]
+
+
+def encoded(value: object) -> str:
+    """Return a value as JSON text for a column."""
+    return msgspec.json.encode(value, order="deterministic").decode()
+
+
+def decoded_map(text: str) -> dict[str, str]:
+    """Return the object of texts that a column holds as JSON."""
+    return {} if text == "{}" else msgspec.json.decode(text, type=dict[str, str])
+
+
+def _checksum(text: str | None) -> Checksum | None:
+    return None if text is None else msgspec.json.decode(text, type=Checksum)
+
+
+def _object(row: Row | None) -> StoredObject | None:
+    if row is None:
+        return None
+    *identity, content_type, headers, metadata, tags, storage_class, checksum, created_at = row
+    object_id, bucket_id, account_id, key, size, etag = identity
+    facts = Facts(
+        content_type, decoded_map(headers), decoded_map(metadata), decoded_map(tags), storage_class
+    )
+    return StoredObject(
+        object_id,
+        bucket_id,
+        account_id,
+        bytes(key).decode(),
+        size,
+        etag,
+        facts,
+        _checksum(checksum),
+        created_at,
+    )
+
+
+def _entry(row: Row) -> Entry:
+    key, size, etag, storage_class, checksum, created_at = row
+    return Entry(bytes(key).decode(), size, etag, storage_class, _checksum(checksum), created_at)

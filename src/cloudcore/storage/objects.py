@@ -1,0 +1,191 @@
+"""Objects of a bucket: found, recorded, tagged and deleted, each in a transaction of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cloudcore.db.base import Connection
+from cloudcore.events import Events
+from cloudcore.storage import object_rows as rows
+from cloudcore.storage.account_bytes import check_room
+from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
+from cloudcore.storage.errors import NoSuchBucket, NoSuchKey
+from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
+from cloudcore.storage.rules import (
+    OBJECT_CREATED,
+    OBJECT_DELETED,
+    check_tags,
+    key_bytes,
+    object_crn,
+)
+
+
+def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
+    """Return the object of a key, or raise `NoSuchKey`."""
+    key_bytes(key)
+    found = rows.find_object(tx, bucket.account_id, bucket.id, key)
+    if found is None:
+        raise NoSuchKey
+    return found
+
+
+def record_object(
+    tx: Connection,
+    bucket: Bucket,
+    made: StoredObject,
+    piece: Piece,
+    most: int,
+    events: Events,
+    conditions: Conditions = NO_CONDITIONS,
+) -> StoredObject:
+    """Insert an object of one piece in the place of what is there; its bucket is held.
+
+    `most` is the account's quota, in bytes.
+
+    Raises:
+        ConditionFailed, NoSuchKey: see `conditions.check_write`.
+        QuotaOfBytes: there is no room for it.
+
+    """
+    before = put_in_place(tx, bucket, made, conditions)
+    check_room(tx, bucket.account_id, made.size, most)
+    add_piece(tx, bucket.account_id, piece, object_id=made.id)
+    change = Held(1 - before.objects, made.size - before.object_bytes)
+    _change(tx, bucket, made.id, change)
+    tell(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
+    return made
+
+
+def hold(tx: Connection, bucket: Bucket) -> Bucket:
+    """Return a bucket as it is now; block changes of it until `tx` ends.
+
+    Raises:
+        NoSuchBucket: it was deleted meanwhile.
+
+    """
+    found = hold_bucket(tx, bucket.account_id, bucket.id)
+    if found is None:
+        raise NoSuchBucket
+    return found
+
+
+def tell(
+    tx: Connection,
+    events: Events,
+    event_type: str,
+    bucket: Bucket,
+    found: Sequence[StoredObject],
+    now: int,
+) -> None:
+    """Tell an event of each object, when `tx` commits; call it last in a change."""
+    told = (_told(bucket, each) for each in found)
+    events.tell(tx, bucket.account_id, event_type, told, now)
+
+
+def put_in_place(
+    tx: Connection, bucket: Bucket, made: StoredObject, conditions: Conditions
+) -> Held:
+    """Write the row of an object; return what was there before, which is condemned.
+
+    The bucket is held.
+
+    Raises:
+        ConditionFailed, NoSuchKey: as `record_object`.
+
+    """
+    while True:
+        before = rows.lock_object(tx, bucket.account_id, bucket.id, made.key)
+        check_write(conditions, before and before.etag)
+        if before is not None:
+            condemn_object(tx, before.account_id, before.id, made.created_at)
+            rows.replace_object(tx, before, made)
+            return Held(1, before.size)
+        if rows.add_object(tx, made):
+            return Held()
+        # Another writer has inserted the key since it was looked for.
+
+
+def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
+    """Replace the tags of an object.
+
+    Raises:
+        NoSuchKey: there is no such object.
+        InvalidTag: there are too many tags, or one is malformed.
+
+    """
+    check_tags(tags)
+    key_bytes(key)
+    found = rows.lock_object(tx, bucket.account_id, bucket.id, key)
+    if found is None:
+        raise NoSuchKey
+    rows.save_tags(tx, found, tags)
+    return found._replace(facts=found.facts._replace(tags=tags))
+
+
+def delete_object(
+    tx: Connection,
+    bucket: Bucket,
+    key: str,
+    now: int,
+    events: Events,
+    conditions: Conditions = NO_CONDITIONS,
+) -> StoredObject | None:
+    """Delete an object; return it, or None if there was none.
+
+    Raises:
+        ConditionFailed, NoSuchKey: see `conditions.check_write`.
+
+    """
+    found = _take(tx, bucket, key, now, conditions)
+    if found is not None:
+        _change(tx, bucket, found.id, Held(-1, -found.size))
+        tell(tx, events, OBJECT_DELETED, bucket, [found], now)
+    return found
+
+
+def delete_objects(
+    tx: Connection, bucket: Bucket, keys: Sequence[str], now: int, events: Events
+) -> list[StoredObject | None]:
+    """Delete objects; return for each key what `delete_object` returns.
+
+    The rows are locked in one order, and the counts last, in one row. So two such requests, or one
+    and a write, do not wait for each other.
+    """
+    deleted = {key: _take(tx, bucket, key, now) for key in sorted(set(keys))}
+    gone = [found for found in deleted.values() if found is not None]
+    if gone:
+        change = Held(-len(gone), -sum(found.size for found in gone))
+        _change(tx, bucket, gone[0].id, change)
+        tell(tx, events, OBJECT_DELETED, bucket, gone, now)
+    return [deleted[key] for key in keys]
+
+
+def _take(
+    tx: Connection, bucket: Bucket, key: str, now: int, conditions: Conditions = NO_CONDITIONS
+) -> StoredObject | None:
+    """Delete an object, as `delete_object`, but count nothing."""
+    key_bytes(key)
+    found = rows.lock_object(tx, bucket.account_id, bucket.id, key)
+    check_write(conditions, found and found.etag)
+    if found is not None:
+        condemn_object(tx, found.account_id, found.id, now)
+        rows.erase_object(tx, found)
+    return found
+
+
+def _change(tx: Connection, bucket: Bucket, by: str, change: Held) -> None:
+    change_held(tx, bucket.account_id, bucket.id, by, change)
+
+
+def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
+    """Return what is told of an object."""
+    return {
+        "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
+        "crn": object_crn(bucket.crn, found.key),
+        "key": found.key,
+        "size": found.size,
+        "etag": found.etag,
+        "content_type": found.facts.content_type,
+    }

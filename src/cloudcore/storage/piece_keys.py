@@ -1,0 +1,208 @@
+"""The KMS keys of pieces: what a key seals in buckets, and pieces that get another key or none.
+
+Each piece has one data key, wrapped under one KMS key. So what is under a key is opened by it
+alone, and shredded when it is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import ColumnElement, bindparam, column, func, literal_column, select, table
+from sqlalchemy import text as sql
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import count
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.storage.bytes_port import SHREDDED, NewWrap, SealedPiece
+from cloudcore.storage.piece_rows import Condemned
+from cloudcore.storage.tables import (
+    storage_buckets,
+    storage_objects,
+    storage_pieces,
+    storage_uploads,
+)
+
+_b, _o, _u, _p = storage_buckets.c, storage_objects.c, storage_uploads.c, storage_pieces.c
+_keys = table("kms_keys", column("id"), column("state"))
+"""The table that pieces refer to; it is that of the KMS."""
+_IS_SEALED: Final = sql("encoding = 'sealed'")
+_zero: Final[ColumnElement[int]] = literal_column("0")
+
+
+class KeyedPieces(NamedTuple):
+    """What a KMS key seals in buckets."""
+
+    pieces: int
+    size: int
+    """In bytes."""
+    objects: int
+
+
+# The least encoding of a key's pieces is one look into an index, also where keys have millions of
+# shredded ones; of a join, PostgreSQL reads all pieces.
+_least: Final = select(func.min(_p.encoding)).where(_p.kms_key_id == _keys.c.id).scalar_subquery()
+_CLOSED_KEY: Final = Statement(
+    page(select(_keys.c.id).where(_keys.c.state == sql("'deleted'"), _least == sql("'sealed'")))
+)
+_LIST_CLOSED: Final = Statement(
+    page(
+        select(_p.id, _p.account_id, _p.body.is_not(None)).where(
+            _p.kms_key_id == bindparam("kms_key_id"), _IS_SEALED
+        )
+    )
+)
+_SHRED: Final = Statement(
+    storage_pieces.update()
+    .where(_p.id.in_(listed("ids")), _IS_SEALED)
+    .values(
+        encoding=bindparam("shredded"),
+        stored_size=_zero,
+        stored_checksum=sql("NULL"),
+        damage=sql("NULL"),
+        body=bindparam("nothing"),
+        wrapped=bindparam("nothing"),
+    )
+)
+_REWRAP: Final = Statement(
+    storage_pieces.update()
+    .where(
+        _p.id == bindparam("piece_id"),
+        _p.account_id == bindparam("account_id"),
+        _p.kms_key_id == bindparam("before"),
+        _IS_SEALED,
+    )
+    .values(kms_key_id=bindparam("new_key_id"), wrapped=bindparam("wrapped"))
+)
+_WRAP: Final = (_p.id, _p.number, _p.kms_key_id, _p.wrapped, _p.encoding)
+_OF_OBJECTS: Final = Statement(
+    page(
+        select(_o.key, *_WRAP)
+        .select_from(storage_objects)
+        .join(storage_pieces, _p.object_id == _o.id)
+        .where(
+            _o.bucket_id == bindparam("bucket_id"),
+            _o.account_id == bindparam("account_id"),
+            _o.key >= bindparam("key"),
+            (_o.key > bindparam("key")) | (_p.number > bindparam("number")),
+        )
+        .order_by(_o.key, _p.number)
+    )
+)
+_OF_UPLOADS: Final = Statement(
+    page(
+        select(_u.id, *_WRAP)
+        .select_from(storage_uploads)
+        .join(storage_pieces, _p.upload_id == _u.id)
+        .where(
+            _u.bucket_id == bindparam("bucket_id"),
+            _u.account_id == bindparam("account_id"),
+            _u.id >= bindparam("upload_id"),
+            (_u.id > bindparam("upload_id")) | (_p.number > bindparam("number")),
+        )
+        .order_by(_u.id, _p.number)
+    )
+)
+_UNDER: Final = (
+    select(_p.object_id, _p.size)
+    .where(
+        _p.kms_key_id == bindparam("kms_key_id"),
+        _p.account_id == bindparam("account_id"),
+        sql("condemned_at IS NULL"),
+    )
+    .limit(bindparam("most"))
+    .offset(_zero)
+    .subquery("under")
+)
+_COUNT_UNDER: Final = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(_UNDER.c.size), _zero),
+        func.count(_UNDER.c.object_id.distinct()),
+    )
+)
+_IS_BOUND: Final = (
+    _b.kms_key_id == bindparam("kms_key_id"),
+    _b.account_id == bindparam("account_id"),
+)
+_BOUND: Final = Statement(page(select(_b.id, _b.name).where(*_IS_BOUND).order_by(_b.name)))
+_COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets).where(*_IS_BOUND))
+
+
+def list_closed(tx: Connection, limit: int) -> list[Condemned]:
+    """Return pieces of a KMS key that was deleted, of any account, that are not shredded."""
+    key = tx.row(_CLOSED_KEY, limit=1)
+    if key is None:
+        return []
+    rows = tx.rows(_LIST_CLOSED, kms_key_id=key[0], limit=limit)
+    return [Condemned(row[0], row[1], bool(row[2])) for row in rows]
+
+
+def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
+    """Erase the data keys of pieces whose bytes are gone, and the bytes of inline ones."""
+    tx.execute(_SHRED, ids=text_list(piece_ids), shredded=SHREDDED, nothing=b"")
+
+
+def rewrap(tx: Connection, account_id: str, wrap: NewWrap) -> bool:
+    """Replace the wrap of a piece; return False if it is gone, or no more under the key before."""
+    return (
+        tx.execute(
+            _REWRAP,
+            account_id=account_id,
+            piece_id=wrap.piece_id,
+            before=wrap.before,
+            new_key_id=wrap.kms_key_id,
+            wrapped=wrap.wrapped,
+        )
+        == 1
+    )
+
+
+def pieces_of_objects(
+    tx: Connection, account_id: str, bucket_id: str, after: tuple[bytes, int], limit: int
+) -> list[tuple[bytes, SealedPiece]]:
+    """Return pieces of the objects of a bucket by key and number, behind the position `after`."""
+    rows = tx.rows(
+        _OF_OBJECTS,
+        account_id=account_id,
+        bucket_id=bucket_id,
+        key=after[0],
+        number=after[1],
+        limit=limit,
+    )
+    return [(bytes(row[0]), _sealed(row[1:])) for row in rows]
+
+
+def pieces_of_uploads(
+    tx: Connection, account_id: str, bucket_id: str, after: tuple[str, int], limit: int
+) -> list[tuple[str, SealedPiece]]:
+    """Return parts of the open uploads of a bucket by upload and number, behind `after`."""
+    rows = tx.rows(
+        _OF_UPLOADS,
+        account_id=account_id,
+        bucket_id=bucket_id,
+        upload_id=after[0],
+        number=after[1],
+        limit=limit,
+    )
+    return [(row[0], _sealed(row[1:])) for row in rows]
+
+
+def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
+    """Count what a key seals, or sealed before it was deleted; look at `most` pieces at most."""
+    row = tx.row(_COUNT_UNDER, account_id=account_id, kms_key_id=kms_key_id, most=most)
+    return KeyedPieces(0, 0, 0) if row is None else KeyedPieces(*map(int, row))
+
+
+def bound_buckets(
+    tx: Connection, account_id: str, kms_key_id: str, limit: int
+) -> tuple[int, list[tuple[str, str]]]:
+    """Return how many buckets are bound to a key, and (id, name) of the first, by name."""
+    of = {"account_id": account_id, "kms_key_id": kms_key_id}
+    rows = tx.rows(_BOUND, **of, limit=limit)
+    return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]
+
+
+def _sealed(row: Row) -> SealedPiece:
+    return SealedPiece(*row)

@@ -1,0 +1,266 @@
+"""Queries of pieces: the bytes of objects, parts of uploads, and bytes that are nobody's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import bindparam, func, literal_column, null, select
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns
+from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.storage.account_bytes import add_bytes, take_bytes
+from cloudcore.storage.bytes_port import StoredPiece
+from cloudcore.storage.tables import storage_pieces
+
+_p = storage_pieces.c
+
+
+class Piece(NamedTuple):
+    """The bytes of an object, or of a part of it."""
+
+    number: int
+    md5: str
+    """In hex."""
+    checksum: str | None
+    """By the algorithm of the upload."""
+    stored: StoredPiece
+    created_at: int
+    damage: str | None = None
+    """What the scrub or fsck has found wrong with its bytes, if anything."""
+
+
+class Condemned(NamedTuple):
+    """A piece that nobody has any more."""
+
+    id: str
+    account_id: str
+    is_inline: bool
+
+
+_STORED: Final = StoredPiece._fields
+_COLUMNS: Final = ("number", "md5", "checksum", "created_at", "damage", *_STORED)
+
+
+_OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
+_OF_OBJECT: Final = (_p.object_id == bindparam("object_id"), _OF_ACCOUNT)
+_OF_UPLOAD: Final = (_p.upload_id == bindparam("upload_id"), _OF_ACCOUNT)
+_LISTED_PART: Final = tuple(name for name in _COLUMNS if name not in ("body", "wrapped"))
+
+_ADD: Final = Statement(
+    insert(storage_pieces).values(
+        bound((*_COLUMNS, "account_id", "object_id", "upload_id", "condemned_at", "verified_at"))
+    )
+)
+_OF_AN_OBJECT: Final = Statement(
+    columns(storage_pieces, _COLUMNS).where(*_OF_OBJECT).order_by(_p.number)
+)
+_BETWEEN: Final = Statement(
+    columns(storage_pieces, _COLUMNS)
+    .where(*_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
+    .order_by(_p.number)
+)
+_SIZES: Final = Statement(select(_p.number, _p.size).where(*_OF_OBJECT).order_by(_p.number))
+_FIND_PART: Final = Statement(
+    columns(storage_pieces, _COLUMNS).where(*_OF_UPLOAD, _p.number == bindparam("number"))
+)
+_LIST_PARTS: Final = Statement(
+    page(
+        columns(storage_pieces, _LISTED_PART)
+        .where(*_OF_UPLOAD, _p.number > bindparam("after"))
+        .order_by(_p.number)
+    )
+)
+_CONDEMNING: Final[dict[str, Any]] = {
+    "object_id": null(),
+    "upload_id": null(),
+    "condemned_at": bindparam("now"),
+}
+_CONDEMN_OBJECT: Final = Statement(storage_pieces.update().where(*_OF_OBJECT).values(_CONDEMNING))
+_CONDEMN_PARTS: Final = Statement(storage_pieces.update().where(*_OF_UPLOAD).values(_CONDEMNING))
+_CONDEMN_PART: Final = Statement(
+    storage_pieces.update().where(*_OF_UPLOAD, _p.number == bindparam("part")).values(_CONDEMNING)
+)
+_MOVE: Final = Statement(
+    storage_pieces.update()
+    .where(_p.id.in_(listed("ids")), *_OF_UPLOAD)
+    .values(object_id=bindparam("object_id"), upload_id=null())
+)
+_LIST_CONDEMNED: Final = Statement(
+    page(
+        select(_p.id, _p.account_id, _p.body.is_not(None))
+        .where(sql("condemned_at IS NOT NULL"), _p.condemned_at < bindparam("before"))
+        .order_by(_p.condemned_at)
+    )
+)
+_FORGET: Final = Statement(
+    storage_pieces.delete()
+    .where(_p.id.in_(listed("ids")), sql("condemned_at IS NOT NULL"))
+    .returning(_p.account_id, _p.size)
+)
+_OWNED: Final = Statement(select(_p.id).where(_p.id.in_(listed("ids"))))
+_ALL_STORED: Final = Statement(
+    page(
+        columns(
+            storage_pieces,
+            ("account_id", *(name for name in _STORED if name not in ("body", "wrapped"))),
+        )
+        .where(_p.id > bindparam("after"), _p.body.is_(None))
+        .order_by(_p.id)
+    )
+)
+_TOTAL_STORED: Final = Statement(
+    select(func.count(), func.coalesce(func.sum(_p.stored_size), literal_column("0"))).where(
+        _p.body.is_(None)
+    )
+)
+_HAS_PARTS: Final = Statement(
+    select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(*_OF_UPLOAD)
+)
+
+
+def add_piece(
+    tx: Connection,
+    account_id: str,
+    piece: Piece,
+    *,
+    object_id: str | None = None,
+    upload_id: str | None = None,
+) -> None:
+    """Insert a piece of an object or of an upload."""
+    row = piece._asdict() | piece.stored._asdict()
+    del row["stored"]
+    tx.execute(
+        _ADD,
+        **row,
+        account_id=account_id,
+        object_id=object_id,
+        upload_id=upload_id,
+        condemned_at=None,
+        verified_at=piece.created_at,
+    )
+    add_bytes(tx, account_id, piece.stored.id, piece.stored.size)
+
+
+def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
+    """Return the pieces of an object in order."""
+    return [
+        _piece(row) for row in tx.rows(_OF_AN_OBJECT, account_id=account_id, object_id=object_id)
+    ]
+
+
+def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
+    """Return the number and the size of each piece of an object, in order."""
+    rows = tx.rows(_SIZES, account_id=account_id, object_id=object_id)
+    return [(row[0], row[1]) for row in rows]
+
+
+def pieces_between(
+    tx: Connection, account_id: str, object_id: str, first: int, last: int
+) -> list[Piece]:
+    """Return the pieces of an object from one number to another, in order."""
+    rows = tx.rows(_BETWEEN, account_id=account_id, object_id=object_id, first=first, last=last)
+    return [_piece(row) for row in rows]
+
+
+def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> Piece | None:
+    """Return a part of an upload, or None."""
+    row = tx.row(_FIND_PART, account_id=account_id, upload_id=upload_id, number=number)
+    return None if row is None else _piece(row)
+
+
+def list_parts(
+    tx: Connection, account_id: str, upload_id: str, after: int, limit: int
+) -> list[Piece]:
+    """Return parts of an upload by number, without their bytes and keys."""
+    rows = tx.rows(
+        _LIST_PARTS, account_id=account_id, upload_id=upload_id, after=after, limit=limit
+    )
+    return [_listed(row) for row in rows]
+
+
+def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:
+    """Return the bytes of all parts of an upload."""
+    row = tx.row(_HAS_PARTS, account_id=account_id, upload_id=upload_id)
+    return int(row[0]) if row else 0
+
+
+def condemn_object(tx: Connection, account_id: str, object_id: str, now: int) -> None:
+    """Take the pieces of an object from it."""
+    tx.execute(_CONDEMN_OBJECT, account_id=account_id, object_id=object_id, now=now)
+
+
+def condemn_parts(tx: Connection, account_id: str, upload_id: str, now: int) -> None:
+    """Take all parts of an upload from it."""
+    tx.execute(_CONDEMN_PARTS, account_id=account_id, upload_id=upload_id, now=now)
+
+
+def condemn_part(tx: Connection, account_id: str, upload_id: str, number: int, now: int) -> None:
+    """Take a part of an upload from it, if it has that."""
+    tx.execute(_CONDEMN_PART, account_id=account_id, upload_id=upload_id, part=number, now=now)
+
+
+def move_parts(
+    tx: Connection, account_id: str, upload_id: str, piece_ids: Sequence[str], object_id: str
+) -> int:
+    """Give parts of an upload to an object; return how many there were."""
+    return tx.execute(
+        _MOVE,
+        account_id=account_id,
+        upload_id=upload_id,
+        ids=text_list(piece_ids),
+        object_id=object_id,
+    )
+
+
+def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
+    """Return pieces of all accounts that were condemned before a moment."""
+    rows = tx.rows(_LIST_CONDEMNED, before=before, limit=limit)
+    return [Condemned(row[0], row[1], bool(row[2])) for row in rows]
+
+
+def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
+    """Delete the rows of condemned pieces whose bytes are gone, and count these no more."""
+    sizes: Counter[str] = Counter()
+    for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
+        sizes[account_id] += size
+    take_bytes(tx, sizes)
+
+
+def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
+    """Return those of some ids that rows name, condemned ones too."""
+    return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
+
+
+def list_stored(tx: Connection, after: str, limit: int) -> list[tuple[str, StoredPiece]]:
+    """Return (account id, piece) of pieces whose bytes are in the store, by id; without keys."""
+    rows = tx.rows(_ALL_STORED, after=after, limit=limit)
+    return [(row[0], _bare(row[1:])) for row in rows]
+
+
+def total_stored(tx: Connection) -> tuple[int, int]:
+    """Return the number of pieces whose bytes are in the store, and of their bytes there."""
+    row = tx.row(_TOTAL_STORED)
+    return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+
+def _piece(row: Row) -> Piece:
+    number, md5, checksum, created_at, damage, *stored = row
+    return Piece(number, md5, checksum, StoredPiece(*stored), created_at, damage)
+
+
+def _listed(row: Row) -> Piece:
+    number, md5, checksum, created_at, damage, *stored = row
+    return Piece(number, md5, checksum, _bare(stored), created_at, damage)
+
+
+def _bare(row: Sequence[Any]) -> StoredPiece:
+    """Return a piece without its bytes and its key."""
+    piece_id, size, stored_size, sha256, encoding, stored_checksum, kms_key_id = row
+    return StoredPiece(
+        piece_id, size, stored_size, sha256, encoding, stored_checksum, None, kms_key_id, None
+    )

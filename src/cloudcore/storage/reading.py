@@ -1,0 +1,198 @@
+"""Read objects: find one, decide by its conditions, and open a range of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.storage import objects, piece_rows
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, Outcome, check_copy, check_read
+from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, InvalidRange
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.piece_rows import Piece
+
+_LOOKS: Final = 5
+
+Ranged = Callable[[int], tuple[int, int] | None]
+"""Given the size of an object, returns the range ``[start, stop)`` that a request asks for; None if
+it asks for all. Raises `InvalidRange`."""
+
+
+class FoundObject(NamedTuple):
+    """An object, and the range of it that a request asks for."""
+
+    object: StoredObject
+    outcome: Outcome
+    start: int
+    stop: int
+    is_range: bool
+    """The request asked for a range, so the answer is 206."""
+    part_count: int
+    """0 unless a part was asked for."""
+    pieces: Sequence[StoredPiece]
+    """Those that hold the range; none if no byte will be read."""
+    skipped: int
+    """Bytes of the first of them before the range."""
+    looked: Looked | None
+
+
+class OpenRange:
+    """A range of the bytes of an object, open until `aclose`."""
+
+    def __init__(self, opened: OpenBytes, start: int, stop: int) -> None:
+        self._opened = opened
+        self._start = start
+        self._stop = stop
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self._stop - self._start
+
+    def file_region(self) -> Region | None:
+        """Return it as a region of a file, or None if it is not in one."""
+        return self._opened.file_region(self._start, self._stop)
+
+    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
+        """Yield the bytes behind the first `skipped`; each view is valid until the next. Blocks."""
+        return self._opened.chunks(self._start + skipped, self._stop)
+
+    def stream(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in order."""
+        return self._opened.stream(self._start, self._stop)
+
+    async def aclose(self) -> None:
+        """Close it; calling it again does nothing."""
+        await self._opened.aclose()
+
+
+async def find_object(
+    needs: StorageNeeds,
+    bucket: Bucket,
+    key: str,
+    conditions: Conditions = NO_CONDITIONS,
+    ranged: Ranged | None = None,
+    part_number: int | None = None,
+    *,
+    is_copy: bool = False,
+    is_head: bool = False,
+) -> FoundObject:
+    """Return an object to read, with the range that is asked for, in one transaction.
+
+    `part_number` asks for the bytes of one part instead. With `is_head`, none will be read.
+
+    Raises:
+        NoSuchKey: there is no such object.
+        ConditionFailed: a condition does not hold; for a copy, also if it need not be sent.
+        InvalidRange: the range, or the part, has no byte of it.
+        InvalidPartNumber: the object has no such part.
+        BytesDamaged: its pieces are not there, or one that holds the range is known as damaged.
+        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces can be used no more.
+
+    """
+
+    def find(tx: Connection) -> FoundObject:
+        for _ in range(_LOOKS):
+            found = objects.find_object(tx, bucket, key)
+            if is_copy:
+                check_copy(conditions, found.etag, found.created_at)
+            outcome = check_read(conditions, found.etag, found.created_at)
+            sizes: Sequence[tuple[int, int]] = ()
+            if part_number is not None:
+                sizes = piece_rows.sizes_of(tx, bucket.account_id, found.id)
+                if not _are_all(found, sizes):
+                    continue
+                start, stop, is_range = _span_of_part(found, sizes, part_number)
+            else:
+                span = None if ranged is None else ranged(found.size)
+                start, stop, is_range = (0, found.size, False) if span is None else (*span, True)
+            asked = FoundObject(found, outcome, start, stop, is_range, len(sizes), (), 0, None)
+            if is_head or outcome != "send":
+                return asked
+            held = _find_pieces(tx, asked, sizes)
+            if held is None:
+                continue
+            pieces, skipped = held
+            if any(piece.damage is not None for piece in pieces):
+                raise BytesDamaged
+            stored = [piece.stored for piece in pieces]
+            looked = needs.bytes.look_to_read(tx, bucket.account_id, stored)
+            return asked._replace(pieces=stored, skipped=skipped, looked=looked)
+        raise BytesDamaged
+
+    return await needs.database.read(find)
+
+
+async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+    """Open the range of an object that was found to be sent; the caller closes it.
+
+    Raises:
+        BytesDamaged: its bytes are absent, or do not open.
+        KmsKeyDeleted, KmsKeyDisabled, Unavailable: as `bytes_port.BucketBytes`.
+
+    """
+    assert found.looked is not None, "it was found to be sent"
+    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)
+    return OpenRange(opened, found.skipped, found.skipped + found.stop - found.start)
+
+
+async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of an open range, and close it at the end."""
+    try:
+        async for part in opened.stream():
+            yield part
+    finally:
+        await opened.aclose()
+
+
+def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
+    """Return False if the object was replaced between the two statements: it has pieces."""
+    return bool(sizes) and sum(size for _, size in sizes) == found.size
+
+
+def _span_of_part(
+    found: StoredObject, sizes: Sequence[tuple[int, int]], part_number: int
+) -> tuple[int, int, bool]:
+    """Return where a part lies; parts are counted from 1, whatever their numbers."""
+    if part_number < 1:
+        raise InvalidPartNumber
+    if part_number > len(sizes):
+        raise InvalidRange(found.size)
+    start = sum(size for _, size in sizes[: part_number - 1])
+    size = sizes[part_number - 1][1]
+    return start, start + size, size > 0
+
+
+def _find_pieces(
+    tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
+) -> tuple[list[Piece], int] | None:
+    """Return the pieces that hold a range, and how many bytes of the first are before it.
+
+    Return None if the object was replaced meanwhile. The rows of the others, which have keys and
+    perhaps bytes, are not read.
+    """
+    of = asked.object.account_id, asked.object.id
+    if (asked.start, asked.stop) == (0, asked.object.size):
+        pieces = piece_rows.pieces_of(tx, *of)
+        return (pieces, 0) if _are_all(asked.object, _sizes(pieces)) else None
+    sizes = sizes or piece_rows.sizes_of(tx, *of)
+    if not _are_all(asked.object, sizes):
+        return None
+    held: list[tuple[int, int]] = []
+    skipped = at = 0
+    for number, size in sizes:
+        if at < asked.stop and at + size > asked.start:
+            skipped = skipped if held else asked.start - at
+            held.append((number, size))
+        at += size
+    held = held or [sizes[-1]]  # an empty part
+    pieces = piece_rows.pieces_between(tx, *of, held[0][0], held[-1][0])
+    return (pieces, skipped) if _sizes(pieces) == held else None
+
+
+def _sizes(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    return [(piece.number, piece.stored.size) for piece in pieces]

@@ -1,0 +1,72 @@
+"""Count what buckets hold, to compare it with what is on record: for fsck."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import func, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.storage.bucket_rows import Held
+from cloudcore.storage.tables import (
+    storage_account_bytes,
+    storage_buckets,
+    storage_counts,
+    storage_objects,
+    storage_pieces,
+    storage_uploads,
+)
+
+_b, _c, _o = storage_buckets.c, storage_counts.c, storage_objects.c
+_p, _u, _a = storage_pieces.c, storage_uploads.c, storage_account_bytes.c
+
+_NAMES: Final = Statement(select(_b.id, _b.name).order_by(_b.name))
+_RECORDED: Final = Statement(
+    select(_c.bucket_id, *(func.sum(_c[name]) for name in Held._fields)).group_by(_c.bucket_id)
+)
+_OBJECTS: Final = Statement(
+    select(_o.bucket_id, func.count(), func.sum(_o.size)).group_by(_o.bucket_id)
+)
+_PARTS: Final = Statement(
+    select(_u.bucket_id, func.sum(_p.size))
+    .select_from(storage_uploads.join(storage_pieces, _p.upload_id == _u.id))
+    .group_by(_u.bucket_id)
+)
+_RECORDED_BYTES: Final = Statement(
+    select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id)
+)
+_BYTES: Final = Statement(select(_p.account_id, func.sum(_p.size)).group_by(_p.account_id))
+
+
+class Miscount(NamedTuple):
+    """A bucket, or the bytes of an account, that are counted wrong."""
+
+    subject: str
+    recorded: Held | int
+    counted: Held | int
+
+
+def miscounts(tx: Connection) -> list[Miscount]:
+    """Return the buckets and accounts whose counts are not those of their rows."""
+    recorded = {row[0]: Held(*map(int, row[1:])) for row in tx.rows(_RECORDED)}
+    objects = {row[0]: (int(row[1]), int(row[2])) for row in tx.rows(_OBJECTS)}
+    parts = {row[0]: int(row[1]) for row in tx.rows(_PARTS)}
+    found = [
+        Miscount(
+            f"bucket {name}",
+            recorded.get(bucket_id, Held()),
+            Held(*objects.get(bucket_id, (0, 0)), parts.get(bucket_id, 0)),
+        )
+        for bucket_id, name in tx.rows(_NAMES)
+    ]
+    noted, summed = _by_account(tx, _RECORDED_BYTES), _by_account(tx, _BYTES)
+    found += [
+        Miscount(f"bytes in buckets of the account {each}", noted.get(each, 0), summed.get(each, 0))
+        for each in sorted({*noted, *summed})
+    ]
+    return [each for each in found if each.recorded != each.counted]
+
+
+def _by_account(tx: Connection, statement: Statement) -> dict[str, int]:
+    return {row[0]: int(row[1]) for row in tx.rows(statement)}

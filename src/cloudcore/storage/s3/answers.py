@@ -1,0 +1,178 @@
+"""The answers of the S3 endpoint, and how they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import PlatformError, RangeNotSatisfiable
+from cloudcore.serving.body import Scope, Send
+from cloudcore.storage.s3.errors import STATUS_OF, S3Error
+from cloudcore.storage.s3.markup import document, text
+
+if TYPE_CHECKING:
+    from cloudcore.storage.reading import OpenRange
+
+Fields = list[tuple[str, str]]
+
+_XML: Final = ("content-type", "application/xml")
+_BULK_BYTES: Final = 1024 * 1024
+"""Size from which a body is made in a bulk thread, if ``sendfile`` cannot send it."""
+
+# By the names of the classes in `storage.errors` and `cloudcore.errors`, from the most special on.
+_CODES: Final = {
+    "ConditionFailed": "PreconditionFailed",
+    "InvalidCORS": "MalformedXML",
+    "InvalidPartNumber": "InvalidArgument",
+    "KeyTooLong": "KeyTooLongError",
+    "KmsKeyDeleted": "KMS.NotFoundException",
+    "KmsKeyDisabled": "KMS.DisabledException",
+    "QuotaOfBytes": "QuotaExceeded",
+    "AccessDenied": "AccessDenied",
+    "Conflict": "OperationAborted",
+    "InvalidInput": "InvalidArgument",
+    "NotFound": "NoSuchKey",
+    "PayloadTooLarge": "EntityTooLarge",
+    "PreconditionFailed": "PreconditionFailed",
+    "RateLimited": "SlowDown",
+    "Unavailable": "ServiceUnavailable",
+    "PlatformError": "InternalError",
+}
+
+
+class Answer(NamedTuple):
+    """An answer; its body is in memory, or an open object that is closed once it is sent."""
+
+    status: int
+    fields: Fields
+    body: bytes | OpenRange = b""
+
+
+def empty(status: int = 200, fields: Iterable[tuple[str, str]] = ()) -> Answer:
+    """Return an answer without a body."""
+    return Answer(status, [("content-length", "0"), *fields] if status != 204 else [*fields])
+
+
+def xml(
+    name: str,
+    content: Iterable[str],
+    fields: Iterable[tuple[str, str]] = (),
+    *,
+    status: int = 200,
+    namespace: bool = True,
+) -> Answer:
+    """Return an answer with a document."""
+    body = document(name, content, namespace=namespace)
+    return Answer(status, [_XML, ("content-length", str(len(body))), *fields], body)
+
+
+def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
+    """Return the answer to a request that is refused."""
+    details = [text(name, value) for name, value in error.details.items()]
+    return xml(
+        "Error",
+        [
+            text("Code", error.code),
+            text("Message", error.message),
+            *details,
+            text("Resource", resource),
+            text("RequestId", request_id),
+        ],
+        error.headers.items(),
+        status=error.status,
+        namespace=False,
+    )
+
+
+def server_refusal(status: int, message: str, request_id: str) -> bytes:
+    """Return the body of an error that the HTTP server answers itself."""
+    code = "InternalError" if status >= 500 else "InvalidRequest"
+    body = refusal(S3Error(code, message), "", request_id).body
+    assert isinstance(body, bytes)
+    return body
+
+
+def s3_error(error: PlatformError) -> S3Error:
+    """Return an error as S3 names it; unless a class has a code here, its name is the code."""
+    names = [each.__name__ for each in type(error).__mro__]
+    code = next(_CODES.get(name) or name for name in names if name in _CODES or name in STATUS_OF)
+    retry_after = getattr(error, "retry_after", None)
+    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+    if isinstance(error, RangeNotSatisfiable):
+        headers["content-range"] = f"bytes */{error.size}"
+    details = {"Condition": error.header} if hasattr(error, "header") else {}
+    return S3Error(code, error.message, details=details, headers=headers)
+
+
+def quoted(etag: str) -> str:
+    """Return an ETag as headers and documents show it."""
+    return f'"{etag}"'
+
+
+def iso_time(microseconds: int) -> str:
+    """Return a time as documents show it."""
+    return _time(microseconds).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def http_time(microseconds: int) -> str:
+    """Return a time as headers show it."""
+    return format_datetime(_time(microseconds), usegmt=True)
+
+
+def _time(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds // MICROSECONDS, UTC)
+
+
+async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str) -> None:
+    """Send an answer; for HEAD, its headers alone.
+
+    Raises:
+        PlatformError, RuntimeError: the bytes of an object cannot be read to their end. Then the
+            server closes the connection, so that the client sees that they are not all there.
+
+    """
+    fields = [*answer.fields, ("x-amz-request-id", request_id), ("x-amz-id-2", request_id)]
+    start = {
+        "type": "http.response.start",
+        "status": answer.status,
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in fields],
+    }
+    body = answer.body
+    try:
+        await send(start)
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+        elif isinstance(body, bytes):
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await _send_object(scope, send, body)
+    finally:
+        if not isinstance(body, bytes):
+            await body.aclose()
+
+
+async def _send_object(scope: Scope, send: Send, body: OpenRange) -> None:
+    extensions = scope.get("extensions", {})
+    region = body.file_region()
+    if region is not None and "http.response.zerocopysend" in extensions:
+        await send(
+            {
+                "type": "http.response.zerocopysend",
+                "file": region.descriptor,
+                "offset": region.offset,
+                "count": region.count,
+            }
+        )
+        return
+    if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
+        parts = {"parts": body.chunks, "count": body.length}
+        await send({"type": "entrepot.send_parts", **parts})
+        return
+    async for part in body.stream():
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+        await asyncio.sleep(0)  # with a fast reader, send() never waits
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

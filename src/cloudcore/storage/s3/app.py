@@ -1,0 +1,250 @@
+"""The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
+
+Only signatures of version 4 are accepted, never a bearer token. Each operation has the action of
+IAM that the same operation has on ``/v1``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import AccessDenied, PlatformError
+from cloudcore.iam.decision import could_allow
+from cloudcore.iam.signature_keys import SignatureKeys
+from cloudcore.serving.body import Receive, Scope, Send
+from cloudcore.serving.source_address import source_address
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.s3 import bucket_calls, list_calls, object_calls, upload_calls
+from cloudcore.storage.s3.answers import Answer, refusal, s3_error, send_answer
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.cross_origin import answer_preflight, with_cors
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.requests import S3Request, read_request
+from cloudcore.storage.s3.signature import (
+    Claim,
+    SignedRequest,
+    SigningKey,
+    check_time,
+    read_claim,
+    verify,
+)
+from cloudcore.storage.s3.waiting import is_copy, send_when_copied
+from cloudcore.web.context import Platform, RequestContext
+from cloudcore.web.context import refusal as denied
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[S3Call], Awaitable[Answer]]
+
+
+class Operation(NamedTuple):
+    """How an operation is carried out, and the action that a caller needs for it."""
+
+    handler: Handler
+    action: str
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    name: Operation(handler, f"storage:{action}")
+    for name, handler, action in (
+        ("ListBuckets", list_calls.list_buckets, "ListBuckets"),
+        ("CreateBucket", bucket_calls.create_bucket, "CreateBucket"),
+        ("HeadBucket", bucket_calls.head_bucket, "GetBucket"),
+        ("DeleteBucket", bucket_calls.delete_bucket, "DeleteBucket"),
+        ("GetBucketLocation", bucket_calls.get_bucket_location, "GetBucket"),
+        ("GetBucketAcl", bucket_calls.get_bucket_acl, "GetBucket"),
+        ("PutBucketAcl", bucket_calls.put_bucket_acl, "GetBucket"),
+        ("GetBucketCors", bucket_calls.get_bucket_cors, "GetBucketCORS"),
+        ("PutBucketCors", bucket_calls.put_bucket_cors, "PutBucketCORS"),
+        ("DeleteBucketCors", bucket_calls.delete_bucket_cors, "PutBucketCORS"),
+        *((name, handler, "GetBucket") for name, handler in bucket_calls.DESCRIPTIONS.items()),
+        ("ListObjects", list_calls.list_objects, "ListObjects"),
+        ("ListObjectsV2", list_calls.list_objects_v2, "ListObjects"),
+        ("GetObject", object_calls.get_object, "GetObject"),
+        ("HeadObject", object_calls.get_object, "GetObject"),
+        ("GetObjectAttributes", object_calls.get_object_attributes, "GetObject"),
+        ("GetObjectAcl", object_calls.get_object_acl, "GetObject"),
+        ("PutObjectAcl", object_calls.put_object_acl, "PutObject"),
+        ("PutObject", object_calls.put_object, "PutObject"),
+        ("CopyObject", object_calls.copy_object, "PutObject"),
+        ("DeleteObject", object_calls.delete_object, "DeleteObject"),
+        ("DeleteObjects", object_calls.delete_objects, "DeleteObject"),
+        ("GetObjectTagging", object_calls.get_object_tagging, "GetObject"),
+        ("PutObjectTagging", object_calls.put_object_tagging, "PutObject"),
+        ("DeleteObjectTagging", object_calls.delete_object_tagging, "DeleteObject"),
+        ("CreateMultipartUpload", upload_calls.create_upload, "PutObject"),
+        ("UploadPart", upload_calls.upload_part, "PutObject"),
+        ("UploadPartCopy", upload_calls.copy_part, "PutObject"),
+        ("CompleteMultipartUpload", upload_calls.complete_upload, "PutObject"),
+        ("AbortMultipartUpload", upload_calls.abort_upload, "AbortMultipartUpload"),
+        ("ListParts", upload_calls.list_parts, "ListParts"),
+        ("ListMultipartUploads", upload_calls.list_uploads, "ListMultipartUploads"),
+    )
+}
+_CHANGES: Final = frozenset(
+    (
+        "CreateBucket",
+        "DeleteBucket",
+        "PutBucketCors",
+        "DeleteBucketCors",
+        "CreateMultipartUpload",
+        "CompleteMultipartUpload",
+        "AbortMultipartUpload",
+    )
+)
+"""Operations that the audit log tells of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Needs:
+    """The dependencies of the endpoint."""
+
+    platform: Platform
+    storage: StorageNeeds
+    keys: SignatureKeys
+    host: str = ""
+    """Host of the endpoint, of which buckets are subdomains; empty: buckets are in paths alone."""
+
+
+class S3Endpoint:
+    """The ASGI application."""
+
+    def __init__(self, needs: S3Needs) -> None:
+        """Serve the buckets of `needs`."""
+        self._needs = needs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; render every error as S3 does."""
+        request_id = str(scope.get("state", {}).get("request_id") or uuid4())
+        answering = self._answered(scope, receive, request_id)
+        if is_copy(scope):
+            await send_when_copied(scope, send, answering, request_id)
+        else:
+            await send_answer(scope, send, await answering, request_id)
+
+    async def _answered(self, scope: Scope, receive: Receive, request_id: str) -> Answer:
+        resource = scope["raw_path"].decode("latin-1")
+        request: S3Request | None = None
+        try:
+            request = read_request(
+                scope["method"],
+                scope["raw_path"],
+                scope["query_string"],
+                scope["headers"],
+                self._needs.host,
+            )
+            answer = await self._answer(request, scope, receive, request_id)
+        except S3Error as error:
+            answer = refusal(error, resource, request_id)
+        except PlatformError as error:
+            if (found := s3_error(error)).status >= 500:
+                _log.warning("%s", error.message, extra={"request_id": request_id})
+            answer = refusal(found, resource, request_id)
+        except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent
+            _log.exception("unexpected failure", extra={"request_id": request_id})
+            failure = S3Error("InternalError", "We encountered an internal error.")
+            answer = refusal(failure, resource, request_id)
+        if request is not None and "origin" in request.headers:
+            answer = await self._marked(request, answer)
+        return answer
+
+    async def _marked(self, request: S3Request, answer: Answer) -> Answer:
+        """Return an answer that the web page which asked may read, if a rule allows it."""
+        try:
+            return await with_cors(self._needs.storage, self._region, request, answer)
+        except PlatformError as error:  # the answer stands, but no page may read it
+            _log.warning("%s", error.message)
+            return answer
+
+    @property
+    def _region(self) -> str:
+        return self._needs.platform.settings.region
+
+    async def _answer(
+        self, request: S3Request, scope: Scope, receive: Receive, request_id: str
+    ) -> Answer:
+        if request.method == "OPTIONS":
+            return await answer_preflight(self._needs.storage, self._region, request)
+        signed = SignedRequest(
+            scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
+        )
+        name = request.operation
+        operation = OPERATIONS[name]
+        ctx = self._context(operation.action, scope, request_id, is_change=name in _CHANGES)
+        claim, key = await self._authenticate(ctx, signed, scope)
+        await self._admit(ctx, operation.action, request)
+        call = S3Call(ctx, self._needs.storage, request, claim, key, scope, receive)
+        try:
+            return await operation.handler(call)
+        except AccessDenied:
+            assert ctx.caller is not None
+            ctx.note_refusal_of(ctx.caller)
+            raise
+
+    def _context(
+        self, action: str, scope: Scope, request_id: str, *, is_change: bool
+    ) -> RequestContext:
+        platform = self._needs.platform
+        headers, client = scope["headers"], scope.get("client")
+        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
+        return RequestContext(
+            platform,
+            request_id=request_id,
+            source_ip=source_address(
+                client[0] if client else None, forwarded, platform.settings.trusted_proxies
+            ),
+            action=action,
+            user_agent=next((value for name, value in headers if name == b"user-agent"), None),
+            is_change=is_change,
+        )
+
+    async def _authenticate(
+        self, ctx: RequestContext, signed: SignedRequest, scope: Scope
+    ) -> tuple[Claim, SigningKey]:
+        """Verify the signature, and note the caller.
+
+        Raises:
+            S3Error: see `signature`; or the key, or its token, is none.
+
+        """
+        claim = read_claim(signed, self._region)
+        now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
+        check_time(claim, now)
+        found = await self._needs.keys.find(claim.access_key_id)
+        if found is None:
+            raise S3Error(
+                "InvalidAccessKeyId",
+                "The AWS Access Key Id you provided does not exist in our records.",
+                details={"AWSAccessKeyId": claim.access_key_id},
+            )
+        key = verify(signed, claim, found.secret)
+        if not found.fits_token(claim.security_token):
+            raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
+        ctx.caller = found.principal
+        log = scope.setdefault("state", {})
+        log["principal"], log["source"] = found.principal.crn, found.principal.source
+        return claim, key
+
+    async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
+        """Load the caller's policies; refuse it before anything is looked up if none allows it.
+
+        Raises:
+            AccessDenied: no policy allows the action on any resource.
+            S3Error: the request expects the bucket of another account.
+
+        """
+        caller = ctx.caller
+        assert caller is not None
+        ctx.policies = await self._needs.platform.authenticator.policies_of(caller)
+        if not could_allow(ctx.policies, action, ctx.source_ip, ctx.clock()):
+            ctx.note_refusal_of(caller)
+            raise denied(action)
+        for name in ("x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"):
+            if request.headers.get(name, caller.account_id) != caller.account_id:
+                raise S3Error("AccessDenied", "Access Denied")

@@ -1,0 +1,271 @@
+"""The bodies of requests: what they must hash to, and how they are received."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from hashlib import md5, sha256
+from typing import Final, NamedTuple, TypeVar
+
+from cloudcore.serving.body import BodyTooLarge, read_body, receive_into
+from cloudcore.storage import checksums
+from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.chunked import ChunkDecoder
+from cloudcore.storage.s3.documents import is_private_acl
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.facts import acl_refusal, check_supported
+from cloudcore.storage.s3.signature import (
+    CHUNKED,
+    SIGNED_CHUNKS,
+    UNSIGNED,
+    UNSIGNED_CHUNKS_TRAILER,
+)
+from cloudcore.storage.storing import Digests, Terms
+
+T = TypeVar("T")
+
+MAX_DOCUMENT_BYTES: Final = 2 * 1024 * 1024
+"""Enough for 1,000 keys of 1,024 bytes, or 10,000 parts with checksums."""
+USUAL_DOCUMENT_BYTES: Final = 64 * 1024
+_CHUNKED_OVERHEAD: Final = 64 * 1024
+_BY_HEADER: Final = {algorithm.header: algorithm for algorithm in Algorithm}
+_MD5_BYTES: Final = 16
+
+
+class Promise(NamedTuple):
+    """What a request says of the bytes that it sends."""
+
+    length: int
+    sha256: str | None
+    """In hex, or None if the bytes are signed in chunks or unsigned."""
+    md5: str | None
+    """In hex."""
+    algorithm: Algorithm | None
+    checksum: str | None
+    """Of a header, or None if a trailer has it or nothing."""
+    trailer: Algorithm | None
+
+    def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
+        """Refuse bytes that are not those that were promised.
+
+        Raises:
+            S3Error: their size, their SHA-256, their MD5 or their checksum is another.
+
+        """
+        if digests.size != self.length:
+            raise S3Error("IncompleteBody", "The body is not of the length that was declared.")
+        if self.sha256 is not None and digests.sha256 != self.sha256:
+            raise S3Error(
+                "XAmzContentSHA256Mismatch",
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+                details={"S3ComputedContentSHA256": digests.sha256},
+            )
+        if self.md5 is not None and digests.md5 != self.md5:
+            raise S3Error("BadDigest", "The Content-MD5 you specified did not match the body.")
+        expected = self.checksum
+        if self.trailer is not None:
+            expected = trailers.get(self.trailer.header)
+            if expected is None or checksums.decode(self.trailer, expected) is None:
+                raise _bad_checksum(self.trailer)
+        if expected is not None and expected != digests.checksum:
+            assert self.algorithm is not None
+            raise S3Error(
+                "BadDigest",
+                f"The {self.algorithm.value} you specified did not match the calculated checksum.",
+            )
+
+
+class S3Body:
+    """The body of a call, as what `storing` takes for one."""
+
+    def __init__(self, call: S3Call) -> None:
+        """Read what the headers promise.
+
+        Raises:
+            S3Error: they contradict each other, are malformed, or say no length.
+
+        """
+        self._call = call
+        self.promise = read_promise(call)
+        self._trailers: Mapping[str, str] = {}
+
+    def terms(self, algorithm: Algorithm | None = None) -> Terms:
+        """Return what to compute and to verify; without a checksum, that of `algorithm`."""
+        promise = self.promise
+        return Terms(promise.length, promise.algorithm or algorithm, self._check)
+
+    async def __call__(
+        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
+    ) -> T:
+        """Move the content to `sink` in a bulk thread, without framing; return `finish`'s."""
+        call = self._call
+        if call.claim.payload not in CHUNKED:
+            return await receive_into(call.scope, call.receive, sink, finish)
+        decoder = _decoder(call, self.promise, sink)
+
+        def end(is_complete: bool) -> T:  # noqa: FBT001 - the signature of a body's end
+            if is_complete:
+                decoder.finish()
+                self._trailers = decoder.trailers
+            return finish(is_complete)
+
+        return await receive_into(call.scope, call.receive, decoder.write, end)
+
+    def _check(self, digests: Digests) -> None:
+        self.promise.check(digests, self._trailers)
+
+
+def read_promise(call: S3Call) -> Promise:
+    """Return what the headers of a request say of its body.
+
+    Raises:
+        S3Error: they contradict each other, are malformed, or say no length.
+
+    """
+    algorithm, checksum = _header_checksum(call)
+    trailer = _trailer(call)
+    if trailer is not None and checksum is not None:
+        raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
+    named = call.header("x-amz-sdk-checksum-algorithm")
+    if algorithm is None and trailer is None and named is not None:
+        algorithm = read_algorithm(named)
+    return Promise(
+        _length(call),
+        _sha256_of(call),
+        _content_md5(call.header("content-md5")),
+        trailer or algorithm,
+        checksum,
+        trailer,
+    )
+
+
+async def read_large(call: S3Call, read: Callable[[bytes], T]) -> T:
+    """Return what `read` makes of a document that may be large; in a thread, since that takes long.
+
+    Raises:
+        S3Error: as `read_document`, or by `read`.
+
+    """
+    return await asyncio.to_thread(read, await read_document(call, MAX_DOCUMENT_BYTES))
+
+
+async def read_document(call: S3Call, most: int = USUAL_DOCUMENT_BYTES) -> bytes:
+    """Return the body of a request that sends a document of at most `most` bytes.
+
+    Raises:
+        S3Error: it is too long, did not arrive whole, or is not what the headers promise.
+
+    """
+    promise = read_promise(call) if call.header("content-length") != "0" else None
+    try:
+        limit = most + (_CHUNKED_OVERHEAD if call.claim.payload in CHUNKED else 0)
+        body = await read_body(call.receive, limit)
+    except BodyTooLarge:
+        raise S3Error("EntityTooLarge", "The document is too long.") from None
+    if body is None:
+        raise S3Error("IncompleteBody", "The body did not arrive whole.")
+    trailers: Mapping[str, str] = {}
+    if promise is None:
+        promise = Promise(0, _sha256_of(call), None, None, None, None)
+    elif call.claim.payload in CHUNKED:
+        content = bytearray()
+        decoder = _decoder(call, promise, content.extend)
+        decoder.write(memoryview(body))
+        decoder.finish()
+        body, trailers = bytes(content), decoder.trailers
+    shown = None
+    if promise.algorithm is not None:
+        checksum = checksums.new_checksum(promise.algorithm)
+        checksum.update(body)
+        shown = checksums.encode(checksum.digest())
+    hashed = md5(body, usedforsecurity=False).hexdigest(), sha256(body).hexdigest()
+    promise.check(Digests(len(body), *hashed, shown), trailers)
+    return body
+
+
+async def check_acl(call: S3Call) -> None:
+    """Refuse an access list, in headers or a document, that gives more than policies do.
+
+    Raises:
+        S3Error: AccessControlListNotSupported, or as `read_document`.
+
+    """
+    check_supported(call.request.headers)
+    body = await read_document(call)
+    if body and not is_private_acl(body):
+        raise acl_refusal()
+
+
+def _sha256_of(call: S3Call) -> str | None:
+    payload = call.claim.payload
+    return payload if payload != UNSIGNED and payload not in CHUNKED else None
+
+
+def _decoder(call: S3Call, promise: Promise, sink: Callable[[memoryview], None]) -> ChunkDecoder:
+    trailers = frozenset() if promise.trailer is None else frozenset((promise.trailer.header,))
+    is_unsigned = call.claim.payload == UNSIGNED_CHUNKS_TRAILER
+    key = None if is_unsigned else call.key
+    return ChunkDecoder(sink, promise.length, key=key, trailers=trailers)
+
+
+def _length(call: S3Call) -> int:
+    name = "content-length"
+    if call.claim.payload in CHUNKED:
+        name = "x-amz-decoded-content-length"
+    length = call.header(name)
+    if length is None:
+        raise S3Error("MissingContentLength", f"You must provide the {name} HTTP header.")
+    if not (length.isascii() and length.isdigit()) or len(length) > 18:
+        raise S3Error("InvalidArgument", f"{name} must be a number of bytes.")
+    return int(length)
+
+
+def _content_md5(header: str | None) -> str | None:
+    if header is None:
+        return None
+    try:
+        digest = b64decode(header, validate=True)
+    except (Base64Error, ValueError):
+        digest = b""
+    if len(digest) != _MD5_BYTES:
+        raise S3Error("InvalidDigest", "The Content-MD5 you specified is not valid.")
+    return digest.hex()
+
+
+def _header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
+    given = [name for name in _BY_HEADER if name in call.request.headers]
+    if len(given) > 1:
+        raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header.")
+    if not given:
+        return None, None
+    algorithm, value = _BY_HEADER[given[0]], call.request.headers[given[0]]
+    if checksums.decode(algorithm, value) is None:
+        raise _bad_checksum(algorithm)
+    return algorithm, value
+
+
+def _trailer(call: S3Call) -> Algorithm | None:
+    named = call.header("x-amz-trailer")
+    if named is None:
+        return None
+    if call.claim.payload not in CHUNKED or call.claim.payload == SIGNED_CHUNKS:
+        raise S3Error("InvalidRequest", "x-amz-content-sha256 says that no trailer comes.")
+    algorithm = _BY_HEADER.get(named.lower())
+    if algorithm is None:
+        raise S3Error("InvalidRequest", "The value specified in the x-amz-trailer is not supported")
+    return algorithm
+
+
+def read_algorithm(name: str) -> Algorithm:
+    """Return the algorithm of a name; raise S3Error if there is none."""
+    try:
+        return Algorithm(name.upper())
+    except ValueError:
+        raise S3Error("InvalidRequest", "Checksum algorithm provided is unsupported.") from None
+
+
+def _bad_checksum(algorithm: Algorithm) -> S3Error:
+    return S3Error("InvalidRequest", f"Value for {algorithm.header} header is invalid.")

@@ -1,0 +1,198 @@
+"""Create, describe and delete buckets, and their CORS rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from cloudcore.storage import buckets
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.cors import MAX_AGE_SECONDS, METHODS, CorsRule
+from cloudcore.storage.errors import BucketAlreadyOwnedByYou
+from cloudcore.storage.rules import check_bucket_name
+from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3.answers import Answer, empty, xml
+from cloudcore.storage.s3.bodies import check_acl, read_document
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.facts import check_supported
+from cloudcore.storage.s3.markup import escape, tag, text
+from cloudcore.storage.s3.object_calls import private_acl
+
+_ABSENT: Final = {
+    "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
+    "GetBucketLifecycle": "NoSuchLifecycleConfiguration",
+    "GetBucketOwnershipControls": "OwnershipControlsNotFoundError",
+    "GetBucketPolicy": "NoSuchBucketPolicy",
+    "GetBucketPolicyStatus": "NoSuchBucketPolicy",
+    "GetBucketTagging": "NoSuchTagSet",
+    "GetBucketWebsite": "NoSuchWebsiteConfiguration",
+    "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
+    "GetPublicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
+}
+"""What clients look for and no bucket has here, with the code for its absence."""
+_EMPTY: Final = {
+    "GetBucketVersioning": ("VersioningConfiguration", ""),
+    "GetBucketNotification": ("NotificationConfiguration", ""),
+    "GetBucketRequestPayment": ("RequestPaymentConfiguration", text("Payer", "BucketOwner")),
+}
+"""What every bucket has here, with its document."""
+
+MAX_LISTED: Final = 100
+MAX_ID: Final = 255
+_PATTERN: Final = re.compile(r"[!-)+-~]*(?:\*[!-)+-~]*)?")
+_EXPOSED: Final = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]{1,128}")
+_NO_REGION: Final = ("", "us-east-1")
+"""What clients name as the region when they mean that of the endpoint."""
+
+
+async def create_bucket(call: S3Call) -> Answer:
+    """CreateBucket; 200 also for a bucket that the account has, as in ``us-east-1``."""
+    name = call.request.bucket
+    call.ctx.authorize(call.bucket_crn(name))
+    check_bucket_name(name)
+    check_supported(call.request.headers)
+    if call.request.headers.get("x-amz-bucket-object-lock-enabled", "false").lower() != "false":
+        raise S3Error("NotImplemented", "Objects cannot be locked here.")
+    location = documents.read_location(await read_document(call)) or ""
+    if location not in (*_NO_REGION, call.region):
+        raise S3Error(
+            "IllegalLocationConstraintException",
+            f"The {location} location constraint is incompatible with this endpoint.",
+        )
+    bucket = Bucket(
+        id=call.ctx.new_id(),
+        account_id=call.account_id,
+        region=call.region,
+        name=name,
+        kms_key_id=None,
+        cors=None,
+        tags={},
+        created_at=call.now,
+    )
+    try:
+        await call.change(buckets.create_bucket, bucket, bucket_id=bucket.id)
+    except BucketAlreadyOwnedByYou:
+        if call.region != _NO_REGION[1]:
+            raise
+    return empty(200, [("location", f"/{name}")])
+
+
+async def head_bucket(call: S3Call) -> Answer:
+    """HeadBucket: 200 if the caller may see it."""
+    await call.find_bucket()
+    return empty(200, [("x-amz-bucket-region", call.region)])
+
+
+async def delete_bucket(call: S3Call) -> Answer:
+    """DeleteBucket, of an empty one."""
+    bucket = await call.find_bucket()
+    await call.change(buckets.delete_bucket, bucket, bucket_id=bucket.id)
+    return empty(204)
+
+
+async def get_bucket_location(call: S3Call) -> Answer:
+    """GetBucketLocation: the region."""
+    await call.find_bucket()
+    return xml("LocationConstraint", [escape(call.region)])
+
+
+async def get_bucket_acl(call: S3Call) -> Answer:
+    """GetBucketAcl: the owner may do everything; who else may is said by policies."""
+    return private_acl((await call.find_bucket()).account_id)
+
+
+async def put_bucket_acl(call: S3Call) -> Answer:
+    """PutBucketAcl: accept the private list, which changes nothing."""
+    await call.find_bucket()
+    await check_acl(call)
+    return empty()
+
+
+def describe_absent(operation: str) -> Callable[[S3Call], Awaitable[Answer]]:
+    """Return the operation that tells of what no bucket has."""
+
+    async def refuse(call: S3Call) -> Answer:
+        await call.find_bucket()
+        raise S3Error(_ABSENT[operation], "The bucket has no such configuration.")
+
+    return refuse
+
+
+def describe_empty(operation: str) -> Callable[[S3Call], Awaitable[Answer]]:
+    """Return the operation that tells of what all buckets have alike."""
+    name, content = _EMPTY[operation]
+
+    async def describe(call: S3Call) -> Answer:
+        await call.find_bucket()
+        return xml(name, [content])
+
+    return describe
+
+
+DESCRIPTIONS: Final = {name: describe_absent(name) for name in _ABSENT} | {
+    name: describe_empty(name) for name in _EMPTY
+}
+
+
+async def get_bucket_cors(call: S3Call) -> Answer:
+    """GetBucketCors: the rules."""
+    rules = buckets.get_cors(await call.find_bucket())
+    return xml("CORSConfiguration", [_rule(rule) for rule in rules])
+
+
+async def put_bucket_cors(call: S3Call) -> Answer:
+    """PutBucketCors: replace the rules."""
+    bucket = await call.find_bucket()
+    rules = [CorsRule(*each) for each in documents.read_cors(await read_document(call))]
+    for rule in rules:
+        check_rule(rule)
+    await call.ctx.database.write(buckets.put_cors, bucket, rules)
+    return empty()
+
+
+async def delete_bucket_cors(call: S3Call) -> Answer:
+    """DeleteBucketCors: 204, also if there are none."""
+    bucket = await call.find_bucket()
+    await call.ctx.database.write(buckets.put_cors, bucket, None)
+    return empty(204)
+
+
+def check_rule(rule: CorsRule) -> None:
+    """Refuse a rule that `/v1` could not show and take back (`records.CorsRuleRecord`).
+
+    Raises:
+        S3Error: MalformedXML or InvalidRequest.
+
+    """
+    if not 1 <= len(rule.allowed_origins) <= MAX_LISTED or not rule.allowed_methods:
+        raise S3Error("MalformedXML", f"A CORS rule has 1 to {MAX_LISTED} origins, and a method.")
+    if max(len(rule.allowed_headers), len(rule.expose_headers)) > MAX_LISTED:
+        raise S3Error("MalformedXML", f"A CORS rule lists at most {MAX_LISTED} headers.")
+    for method in rule.allowed_methods:
+        if method not in METHODS:
+            raise S3Error(
+                "InvalidRequest", f"Found unsupported HTTP method in CORS config: {method}"
+            )
+    for pattern, longest in (
+        *((each, 256) for each in rule.allowed_origins),
+        *((each, 128) for each in rule.allowed_headers),
+    ):
+        if not _PATTERN.fullmatch(pattern) or not 1 <= len(pattern) <= longest:
+            raise S3Error("InvalidRequest", "A pattern of a CORS rule is ASCII with at most one *.")
+    if not all(_EXPOSED.fullmatch(name) for name in rule.expose_headers):
+        raise S3Error("InvalidRequest", "ExposeHeader must be a header's name, without wildcard.")
+    if (rule.max_age_seconds or 0) > MAX_AGE_SECONDS or len(rule.id or "") > MAX_ID:
+        raise S3Error("InvalidRequest", "MaxAgeSeconds or ID of a CORS rule is too long.")
+
+
+def _rule(rule: CorsRule) -> str:
+    content = [] if rule.id is None else [text("ID", rule.id)]
+    content += [text("AllowedOrigin", each) for each in rule.allowed_origins]
+    content += [text("AllowedMethod", each) for each in rule.allowed_methods]
+    content += [text("AllowedHeader", each) for each in rule.allowed_headers]
+    content += [text("ExposeHeader", each) for each in rule.expose_headers]
+    if rule.max_age_seconds is not None:
+        content.append(text("MaxAgeSeconds", rule.max_age_seconds))
+    return tag("CORSRule", *content)

@@ -1,0 +1,125 @@
+"""One call of an operation of S3: its request, its caller, and what handlers ask of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar, TypeVarTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.events import Events
+from cloudcore.serving.body import Receive, Scope
+from cloudcore.storage import buckets
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.rules import bucket_crn, object_crn
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.requests import S3Request
+from cloudcore.storage.s3.signature import Claim, SigningKey
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import RequestContext
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+@dataclass(slots=True)
+class S3Call:
+    """A call that is authenticated; nothing is authorized yet."""
+
+    ctx: RequestContext
+    needs: StorageNeeds
+    request: S3Request
+    claim: Claim
+    key: SigningKey
+    scope: Scope
+    receive: Receive
+    now: int = field(init=False)
+    """When it came."""
+
+    def __post_init__(self) -> None:
+        """Note the time."""
+        self.now = self.needs.clock()
+
+    @property
+    def account_id(self) -> str:
+        """Return the account that the caller acts in."""
+        return account_of(self.ctx)
+
+    @property
+    def events(self) -> Events:
+        """Return what tells of the caller's changes."""
+        return self.needs.events.by(self.ctx.caller)
+
+    @property
+    def region(self) -> str:
+        """Return the region of the install."""
+        return self.ctx.settings.region
+
+    def header(self, name: str) -> str | None:
+        """Return a header, or None without it."""
+        return self.request.headers.get(name)
+
+    def number(self, name: str, least: int, most: int) -> int | None:
+        """Return a whole number of the query, or None without it.
+
+        Raises:
+            S3Error: it is none, or out of range.
+
+        """
+        given = self.request.fields.get(name)
+        if given is None:
+            return None
+        if not (given.isascii() and given.isdigit()) or len(given) > 10:
+            raise S3Error("InvalidArgument", f"{name} must be a whole number.")
+        if not least <= int(given) <= most:
+            raise S3Error("InvalidArgument", f"{name} must be from {least} to {most}.")
+        return int(given)
+
+    def bucket_crn(self, name: str) -> str:
+        """Return the CRN of a bucket of the account; `name` may be a pattern."""
+        return bucket_crn(self.region, self.account_id, name)
+
+    async def change(
+        self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str
+    ) -> T:
+        """Make a change, in one transaction with its event in the audit log, which has `noted`."""
+
+        def run(tx: Connection) -> T:
+            self.ctx.details.update(noted)
+            return change(tx, *arguments)
+
+        return await self.ctx.database.write(run)
+
+    async def find_bucket(self) -> Bucket:
+        """Return the request's bucket, on which the caller may do the operation.
+
+        Raises:
+            AccessDenied: policies refuse it.
+            NoSuchBucket: the account has no such bucket.
+
+        """
+        return await self._find(self.request.bucket, lambda bucket: bucket.crn)
+
+    async def find_bucket_of_key(self) -> Bucket:
+        """Return the request's bucket; the caller may do the operation on the request's object."""
+        return await self.find_bucket_with(self.request.bucket, self.request.key)
+
+    async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
+        """Return a bucket; the caller may do the operation, or `action`, on an object of it."""
+        return await self._find(name, lambda bucket: object_crn(bucket.crn, key), action)
+
+    async def look_up_bucket(self) -> Bucket:
+        """Return the request's bucket, with nothing authorized; for what decides by key."""
+        return await self.needs.database.read(
+            buckets.find_bucket, self.account_id, self.region, self.request.bucket
+        )
+
+    async def _find(
+        self, name: str, crn_of: Callable[[Bucket], str], action: str | None = None
+    ) -> Bucket:
+        found = await self.needs.database.read(
+            buckets.find_bucket, self.account_id, self.region, name
+        )
+        self.ctx.authorize(crn_of(found), action=action)
+        return found

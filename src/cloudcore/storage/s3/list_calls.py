@@ -1,0 +1,160 @@
+"""List buckets, and the objects of a bucket."""
+
+from __future__ import annotations
+
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote
+
+from cloudcore.storage import bucket_rows
+from cloudcore.storage.listing import Listing, list_page
+from cloudcore.storage.object_rows import Entry
+from cloudcore.storage.rules import MAX_BUCKETS
+from cloudcore.storage.s3.answers import Answer, iso_time, quoted, xml
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.markup import tag, text
+
+MAX_KEYS: Final = 1000
+_MOST_ASKED: Final = 2**31 - 1
+_MOST_BUCKETS_ASKED: Final = 10_000
+
+Encode = Callable[[str], str]
+
+
+async def list_buckets(call: S3Call) -> Answer:
+    """ListBuckets: the buckets of the account by name, all or a page of those with a prefix."""
+    call.ctx.authorize(call.bucket_crn("*"))
+    fields = call.request.fields
+    limit = call.number("max-buckets", 1, _MOST_BUCKETS_ASKED) or MAX_BUCKETS
+    prefix, token = fields.get("prefix", ""), fields.get("continuation-token")
+    after = "" if token is None else _read_token(token)
+    found = await call.needs.database.read(
+        bucket_rows.list_buckets, call.account_id, call.region, "", after, MAX_BUCKETS
+    )
+    if fields.get("bucket-region", call.region) != call.region:
+        found = []
+    found = [each for each in found if each.name.startswith(prefix)]
+    listed = [
+        tag("Bucket", text("Name", each.name), text("CreationDate", iso_time(each.created_at)))
+        for each in found[:limit]
+    ]
+    content = [owner("Owner", call.account_id), tag("Buckets", *listed)]
+    if "prefix" in fields:
+        content.append(text("Prefix", prefix))
+    if len(found) > limit:
+        content.append(text("ContinuationToken", _token(found[limit - 1].name)))
+    return xml("ListAllMyBucketsResult", content)
+
+
+async def list_objects(call: S3Call) -> Answer:
+    """ListObjects, the first version: pages by the last key."""
+    marker = call.request.fields.get("marker", "")
+    limit, encode = _limit(call), encoding(call)
+    listing = await _page(call, marker, limit)
+    content = [text("Marker", encode(marker))]
+    if listing.next_after is not None and call.request.fields.get("delimiter"):
+        content.append(text("NextMarker", encode(listing.next_after)))
+    account_id = call.account_id
+    return _answer(call, listing, limit, content, owner_id=account_id)
+
+
+async def list_objects_v2(call: S3Call) -> Answer:
+    """ListObjectsV2: pages by an opaque token."""
+    fields = call.request.fields
+    limit, encode = _limit(call), encoding(call)
+    token, start_after = fields.get("continuation-token"), fields.get("start-after")
+    after = (start_after or "") if token is None else _read_token(token)
+    listing = await _page(call, after, limit)
+    content = [text("KeyCount", len(listing.entries) + len(listing.prefixes))]
+    if token is not None:
+        content.append(text("ContinuationToken", token))
+    if start_after is not None:
+        content.append(text("StartAfter", encode(start_after)))
+    if listing.next_after is not None:
+        content.append(text("NextContinuationToken", _token(listing.next_after)))
+    owner_id = call.account_id if fields.get("fetch-owner") == "true" else None
+    return _answer(call, listing, limit, content, owner_id=owner_id)
+
+
+def encoding(call: S3Call) -> Encode:
+    """Return how keys are written in a document: as they are, or percent-encoded.
+
+    Raises:
+        S3Error: another encoding is asked for.
+
+    """
+    asked = call.request.fields.get("encoding-type")
+    if asked is None:
+        return lambda key: key
+    if asked != "url":
+        raise S3Error("InvalidArgument", "Invalid Encoding Method specified in Request")
+    return lambda key: quote(key, safe="/")
+
+
+def owner(name: str, account_id: str) -> str:
+    """Return the element of an owner."""
+    return tag(name, text("ID", account_id), text("DisplayName", account_id))
+
+
+async def _page(call: S3Call, after: str, limit: int) -> Listing:
+    bucket = await call.find_bucket()
+    fields = call.request.fields
+    prefix, delimiter = fields.get("prefix", ""), fields.get("delimiter", "")
+    return await call.needs.database.read(list_page, bucket, prefix, delimiter, after, limit)
+
+
+def _answer(
+    call: S3Call, listing: Listing, limit: int, more: list[str], *, owner_id: str | None
+) -> Answer:
+    fields, encode = call.request.fields, encoding(call)
+    content = [
+        text("Name", call.request.bucket),
+        text("Prefix", encode(fields.get("prefix", ""))),
+        text("MaxKeys", limit),
+        text("IsTruncated", listing.next_after is not None),
+        *more,
+    ]
+    if fields.get("delimiter"):
+        content.append(text("Delimiter", encode(fields["delimiter"])))
+    if "encoding-type" in fields:
+        content.append(text("EncodingType", "url"))
+    content += [_contents(entry, encode, owner_id) for entry in listing.entries]
+    content += [tag("CommonPrefixes", text("Prefix", encode(each))) for each in listing.prefixes]
+    return xml("ListBucketResult", content)
+
+
+def _contents(entry: Entry, encode: Encode, owner_id: str | None) -> str:
+    content = [
+        text("Key", encode(entry.key)),
+        text("LastModified", iso_time(entry.created_at)),
+        text("ETag", quoted(entry.etag)),
+        text("Size", entry.size),
+        text("StorageClass", entry.storage_class),
+    ]
+    if entry.checksum is not None:
+        content.append(text("ChecksumAlgorithm", entry.checksum.algorithm))
+        content.append(text("ChecksumType", entry.checksum.kind))
+    if owner_id is not None:
+        content.append(owner("Owner", owner_id))
+    return tag("Contents", *content)
+
+
+def _limit(call: S3Call) -> int:
+    asked = call.number("max-keys", 0, _MOST_ASKED)
+    return MAX_KEYS if asked is None else min(asked, MAX_KEYS)
+
+
+def _token(after: str) -> str:
+    return urlsafe_b64encode(after.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> str:
+    try:
+        after = b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError:
+        after = ""
+    if not after:
+        raise S3Error("InvalidArgument", "The continuation token provided is incorrect")
+    return after

@@ -1,0 +1,297 @@
+"""Read, write, copy, tag and delete objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from cloudcore.errors import AccessDenied
+from cloudcore.storage import objects, reading, storing
+from cloudcore.storage.errors import KeyTooLong
+from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.ranges import parse_range
+from cloudcore.storage.reading import FoundObject
+from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
+from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3.answers import Answer, empty, iso_time, quoted, s3_error, xml
+from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.facts import (
+    check_supported,
+    checksum_fields,
+    named_fields,
+    object_fields,
+    read_conditions,
+    read_facts,
+    read_tagging,
+)
+from cloudcore.storage.s3.markup import tag, text
+from cloudcore.storage.s3.requests import read_copy_source
+from cloudcore.storage.storing import Terms
+
+_OVERRIDES: Final = (
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+)
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
+
+
+async def get_object(call: S3Call) -> Answer:
+    """GetObject and HeadObject: the bytes of an object, of a range, or of a part."""
+    bucket = await call.find_bucket_of_key()
+    part_number = call.number("partNumber", 1, MAX_PARTS)
+    range_header = call.header("range")
+    if part_number is not None and range_header is not None:
+        raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber.")
+    found = await reading.find_object(
+        call.needs,
+        bucket,
+        call.request.key,
+        read_conditions(call.request.headers),
+        partial(parse_range, range_header),
+        part_number,
+        is_head=call.request.method == "HEAD",
+    )
+    if found.outcome == "not_modified":
+        return Answer(304, named_fields(found.object))
+    fields = _fields(call, found)
+    status = 206 if found.is_range else 200
+    if call.request.method == "HEAD":
+        return Answer(status, fields)
+    return Answer(status, fields, await reading.open_object(call.needs, found))
+
+
+def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
+    fields = dict(object_fields(found.object))
+    for name in _OVERRIDES:
+        override = call.request.fields.get(f"response-{name}")
+        if override is None:
+            continue
+        if not _PRINTABLE.fullmatch(override):
+            raise S3Error("InvalidArgument", f"response-{name} cannot be a header.")
+        fields[name] = override
+    fields["content-length"] = str(found.stop - found.start)
+    if found.is_range:
+        size = found.object.size
+        fields["content-range"] = f"bytes {found.start}-{found.stop - 1}/{size}"
+    elif (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
+        fields |= checksum_fields(found.object.checksum)
+    if "partNumber" in call.request.fields and found.part_count > 1:
+        fields["x-amz-mp-parts-count"] = str(found.part_count)
+    return list(fields.items())
+
+
+async def get_object_attributes(call: S3Call) -> Answer:
+    """GetObjectAttributes: what HeadObject tells, as a document."""
+    bucket = await call.find_bucket_of_key()
+    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
+    content = {
+        "ETag": text("ETag", found.etag),
+        "ObjectSize": text("ObjectSize", found.size),
+        "StorageClass": text("StorageClass", found.facts.storage_class),
+        "Checksum": "",
+        "ObjectParts": "",
+    }
+    if found.checksum is not None:
+        kind = text("ChecksumType", found.checksum.kind)
+        value = text(f"Checksum{found.checksum.algorithm}", found.checksum.value)
+        content["Checksum"] = tag("Checksum", value, kind)
+    _, dash, count = found.etag.partition("-")
+    if dash:
+        content["ObjectParts"] = tag("ObjectParts", text("PartsCount", count))
+    if not asked or any(name not in content for name in asked):
+        raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
+    answer = [content[name] for name in content if name in asked]
+    return xml("GetObjectAttributesResponse", answer, named_fields(found)[1:])
+
+
+async def put_object(call: S3Call) -> Answer:
+    """PutObject: store the body, in the place of what is there."""
+    bucket = await call.find_bucket_of_key()
+    body, headers = S3Body(call), call.request.headers
+    conditions = read_conditions(headers)
+    if conditions.modified_since is not None or conditions.unmodified_since is not None:
+        raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
+    facts = read_facts(headers)
+    stored = await storing.store_object(
+        call.needs,
+        call.events,
+        bucket,
+        call.request.key,
+        facts,
+        body,
+        body.terms(),
+        conditions,
+    )
+    return empty(200, [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum)])
+
+
+async def copy_object(call: S3Call) -> Answer:
+    """CopyObject: store the bytes of another object, with its facts or new ones."""
+    headers = call.request.headers
+    source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
+    bucket = await call.find_bucket_of_key()
+    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    check_supported(headers)
+    replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
+    replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
+    same = (source.id, source_key) == (bucket.id, call.request.key)
+    if same and not replaces and not replaces_tags and "x-amz-storage-class" not in headers:
+        raise S3Error(
+            "InvalidRequest",
+            "This copy request is illegal because it is trying to copy an object to itself without"
+            " changing the object's metadata, storage class or tags.",
+        )
+    found = await reading.find_object(
+        call.needs,
+        source,
+        source_key,
+        read_conditions(headers, "x-amz-copy-source-"),
+        is_copy=True,
+    )
+    facts = _copied_facts(headers, found.object.facts, replaces=replaces)
+    if replaces_tags:
+        facts = facts._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
+    named = headers.get("x-amz-checksum-algorithm")
+    before = found.object.checksum
+    if named is None and before is not None:
+        named = before.algorithm
+    algorithm = None if named is None else read_algorithm(named)
+    opened = await reading.open_object(call.needs, found)
+    try:
+        made = await storing.store_object(
+            call.needs,
+            call.events,
+            bucket,
+            call.request.key,
+            facts,
+            storing.copy_of(opened),
+            Terms(found.object.size, algorithm),
+            read_conditions(headers),
+        )
+    finally:
+        await opened.aclose()
+    return xml("CopyObjectResult", copied(made))
+
+
+def copied(made: StoredObject) -> list[str]:
+    """Return what a document says of a copy."""
+    content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
+    if made.checksum is not None:
+        content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
+        content.append(text("ChecksumType", made.checksum.kind))
+    return content
+
+
+def _copied_facts(headers: Mapping[str, str], before: Facts, *, replaces: bool) -> Facts:
+    given = read_facts({name: each for name, each in headers.items() if name != "x-amz-tagging"})
+    facts = given._replace(tags=before.tags) if replaces else before
+    return facts._replace(storage_class=given.storage_class)
+
+
+def _directive(value: str) -> bool:
+    """Return True if a directive says that what is given replaces what is copied."""
+    if value.upper() not in ("COPY", "REPLACE"):
+        raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
+    return value.upper() == "REPLACE"
+
+
+async def delete_object(call: S3Call) -> Answer:
+    """DeleteObject: 204, also if there is none."""
+    bucket = await call.find_bucket_of_key()
+    conditions = read_conditions(call.request.headers)
+    if any(name.startswith("x-amz-if-match-") for name in call.request.headers):
+        raise S3Error("NotImplemented", "A deletion is conditional on If-Match.")
+    await call.needs.database.write(
+        objects.delete_object, bucket, call.request.key, call.now, call.events, conditions
+    )
+    return empty(204)
+
+
+async def delete_objects(call: S3Call) -> Answer:
+    """DeleteObjects: up to 1,000 keys; each is authorized by itself."""
+    bucket = await call.look_up_bucket()
+    asked = await read_large(call, documents.read_deletion)
+    refused: dict[str, S3Error] = {}
+    allowed: list[str] = []
+    for key in asked.keys:
+        try:
+            call.ctx.authorize(object_crn(bucket.crn, key))
+            key_bytes(key)
+        except (AccessDenied, KeyTooLong) as error:
+            refused[key] = s3_error(error)
+        else:
+            allowed.append(key)
+    if allowed:
+        await call.needs.database.write(
+            objects.delete_objects, bucket, allowed, call.now, call.events
+        )
+    content = [
+        tag(
+            "Error",
+            text("Key", key),
+            text("Code", error.code),
+            text("Message", error.message),
+        )
+        for key, error in refused.items()
+    ]
+    if not asked.quiet:
+        content += [tag("Deleted", text("Key", key)) for key in allowed]
+    return xml("DeleteResult", content)
+
+
+async def get_object_tagging(call: S3Call) -> Answer:
+    """GetObjectTagging: the tags of an object; without any, none."""
+    bucket = await call.find_bucket_of_key()
+    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    tags = [
+        tag("Tag", text("Key", key), text("Value", value))
+        for key, value in found.facts.tags.items()
+    ]
+    return xml("Tagging", [tag("TagSet", *tags)])
+
+
+async def put_object_tagging(call: S3Call) -> Answer:
+    """PutObjectTagging: replace the tags of an object."""
+    bucket = await call.find_bucket_of_key()
+    tags = documents.read_tags(await read_document(call))
+    await call.needs.database.write(objects.put_tags, bucket, call.request.key, tags)
+    return empty()
+
+
+async def delete_object_tagging(call: S3Call) -> Answer:
+    """DeleteObjectTagging: take all tags away."""
+    bucket = await call.find_bucket_of_key()
+    await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
+    return empty(204)
+
+
+async def get_object_acl(call: S3Call) -> Answer:
+    """GetObjectAcl: the owner may do everything; who else may is said by policies."""
+    bucket = await call.find_bucket_of_key()
+    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    return private_acl(bucket.account_id)
+
+
+async def put_object_acl(call: S3Call) -> Answer:
+    """PutObjectAcl: accept the private list, which changes nothing."""
+    bucket = await call.find_bucket_of_key()
+    await check_acl(call)
+    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    return empty()
+
+
+def private_acl(account_id: str) -> Answer:
+    """Return the access list of everything."""
+    kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
+    owner = text("ID", account_id) + text("DisplayName", account_id)
+    grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))
+    return xml("AccessControlPolicy", [tag("Owner", owner), tag("AccessControlList", grant)])

@@ -1,0 +1,219 @@
+"""Read a request of the S3 endpoint: its bucket, its key, and which operation it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.signature import Headers
+
+MAX_KEY_BYTES: Final = 1024
+MAX_FIELDS: Final = 100
+_PORT: Final = re.compile(r":\d*$")
+
+
+class S3Request(NamedTuple):
+    """A request, decoded."""
+
+    method: str
+    bucket: str
+    """Empty: the request is for the service."""
+    key: str
+    """Empty: the request is for the bucket."""
+    fields: Mapping[str, str]
+    """The query."""
+    headers: Mapping[str, str]
+    """By name in lower case; values of one name are joined by commas."""
+
+    @property
+    def operation(self) -> str:
+        """Return the name of the operation in the S3 API.
+
+        Raises:
+            S3Error: there is none, or it is not implemented here.
+
+        """
+        return find_operation(self)
+
+
+# By level, method, and the parameter that selects among the operations of one method.
+_SERVICE: Final = {"GET": {"": "ListBuckets"}}
+_BUCKET: Final[Mapping[str, Mapping[str, str]]] = {
+    "GET": {
+        "": "ListObjects",
+        "location": "GetBucketLocation",
+        "versioning": "GetBucketVersioning",
+        "acl": "GetBucketAcl",
+        "cors": "GetBucketCors",
+        "uploads": "ListMultipartUploads",
+        "policy": "GetBucketPolicy",
+        "lifecycle": "GetBucketLifecycle",
+        "tagging": "GetBucketTagging",
+        "encryption": "GetBucketEncryption",
+        "object-lock": "GetObjectLockConfiguration",
+        "requestPayment": "GetBucketRequestPayment",
+        "website": "GetBucketWebsite",
+        "notification": "GetBucketNotification",
+        "policyStatus": "GetBucketPolicyStatus",
+        "publicAccessBlock": "GetPublicAccessBlock",
+        "ownershipControls": "GetBucketOwnershipControls",
+    },
+    "HEAD": {"": "HeadBucket"},
+    "PUT": {"": "CreateBucket", "cors": "PutBucketCors", "acl": "PutBucketAcl"},
+    "POST": {"delete": "DeleteObjects"},
+    "DELETE": {"": "DeleteBucket", "cors": "DeleteBucketCors"},
+}
+_OBJECT: Final[Mapping[str, Mapping[str, str]]] = {
+    "GET": {
+        "": "GetObject",
+        "tagging": "GetObjectTagging",
+        "acl": "GetObjectAcl",
+        "attributes": "GetObjectAttributes",
+        "uploadId": "ListParts",
+    },
+    "HEAD": {"": "HeadObject"},
+    "PUT": {
+        "": "PutObject",
+        "tagging": "PutObjectTagging",
+        "acl": "PutObjectAcl",
+        "uploadId": "UploadPart",
+    },
+    "POST": {"uploads": "CreateMultipartUpload", "uploadId": "CompleteMultipartUpload"},
+    "DELETE": {
+        "": "DeleteObject",
+        "tagging": "DeleteObjectTagging",
+        "uploadId": "AbortMultipartUpload",
+    },
+}
+_SELECTORS: Final = frozenset(
+    name
+    for names in (
+        "accelerate acl analytics attributes cors delete encryption intelligent-tiering",
+        "inventory legal-hold lifecycle location logging metrics notification object-lock",
+        "abac annotation append metadataConfiguration metadataInventoryTable metadataJournalTable",
+        "metadataTable ownershipControls policy policyStatus publicAccessBlock renameObject",
+        "replication requestPayment session",
+        "restore retention select tagging torrent uploadId uploads versioning versions website",
+    )
+    for name in names.split()
+)
+_READS: Final = ("GET", "HEAD", "OPTIONS")
+_OF_CHANGES: Final = frozenset(("partNumber", "versionId", "x-id"))
+
+
+def read_request(
+    method: str, raw_path: bytes, query: bytes, headers: Headers, host: str
+) -> S3Request:
+    """Return a request; `host` is that of the endpoint, of which buckets are subdomains, or empty.
+
+    Raises:
+        S3Error: the path or the query is not UTF-8, or the key is too long.
+
+    """
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1").strip()
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    path = _decode(raw_path)
+    bucket = bucket_of_host(joined.get("host", ""), host)
+    key = path[1:]
+    if not bucket:
+        bucket, _, key = key.partition("/")
+    if len(key.encode()) > MAX_KEY_BYTES:
+        raise S3Error("KeyTooLongError", "Your key is too long")
+    if "\0" in path:
+        raise S3Error("InvalidURI", "A key cannot hold a null character.")
+    return S3Request(method, bucket, key, _read_fields(query), joined)
+
+
+def bucket_of_host(received: str, host: str) -> str:
+    """Return the bucket that the ``Host`` of a request names, or an empty text."""
+    name = _PORT.sub("", received.lower())
+    suffix = f".{host}"
+    return name[: -len(suffix)] if host and name.endswith(suffix) else ""
+
+
+def find_operation(request: S3Request) -> str:
+    """Return the name of the operation that a request asks for; see `S3Request.operation`."""
+    _check(request)
+    if not request.bucket:
+        table: Mapping[str, Mapping[str, str]] = _SERVICE
+    else:
+        table = _OBJECT if request.key else _BUCKET
+    of_method = table.get(request.method)
+    if of_method is None:
+        raise S3Error("MethodNotAllowed", "The method is not allowed against this resource.")
+    selectors = [name for name in request.fields if name in _SELECTORS]
+    if len(selectors) > 1:
+        raise S3Error("InvalidArgument", f"Conflicting query parameters: {', '.join(selectors)}")
+    found = of_method.get(selectors[0] if selectors else "")
+    if found is None:
+        raise S3Error(
+            "NotImplemented", "A parameter or header you provided asks for what is not implemented."
+        )
+    if "x-amz-copy-source" in request.headers:
+        found = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(found, found)
+    if found == "ListObjects" and "list-type" in request.fields:
+        if request.fields["list-type"] != "2":
+            raise S3Error("InvalidArgument", "list-type is 2, or absent.")
+        return "ListObjectsV2"
+    return found
+
+
+def _check(request: S3Request) -> None:
+    """Refuse what no operation takes; and changes with a parameter that could mean another one."""
+    fields = request.fields
+    if fields.get("versionId", "null") != "null":
+        raise S3Error("NotImplemented", "Objects have no versions here.")
+    if request.key and not request.bucket:
+        raise S3Error("InvalidBucketName", "The path names no bucket.")
+    if request.method in _READS:
+        return
+    for name in fields:
+        if name not in _OF_CHANGES | _SELECTORS and not name.lower().startswith("x-amz-"):
+            raise S3Error("NotImplemented", f"The parameter {name[:64]} is not known.")
+    if "partNumber" in fields and "uploadId" not in fields:
+        raise S3Error("InvalidArgument", "partNumber needs an uploadId.")
+
+
+def read_copy_source(value: str) -> tuple[str, str]:
+    """Return bucket and key of an ``x-amz-copy-source``.
+
+    Raises:
+        S3Error: it names none, or a version.
+
+    """
+    path, _, version = value.partition("?versionId=")
+    if version not in ("", "null"):
+        raise S3Error("NotImplemented", "Objects have no versions here.")
+    bucket, _, key = _decode(path.encode("latin-1")).removeprefix("/").partition("/")
+    if not bucket or not key:
+        raise S3Error("InvalidArgument", "Copy Source must mention the source bucket and key")
+    return bucket, key
+
+
+def _read_fields(query: bytes) -> dict[str, str]:
+    """Return the fields of a query, decoded as they are signed: ``+`` stands for itself."""
+    fields = [field for field in query.split(b"&") if field]
+    if len(fields) > MAX_FIELDS:
+        raise S3Error("InvalidArgument", "There are too many query parameters.")
+    found: dict[str, str] = {}
+    for field in fields:
+        name, _, value = field.partition(b"=")
+        decoded, text = _decode(name), _decode(value)
+        if decoded in found:
+            raise S3Error("InvalidArgument", "A query parameter is given more than once.")
+        if "\0" in text:
+            raise S3Error("InvalidArgument", "A query parameter holds a null character.")
+        found[decoded] = text
+    return found
+
+
+def _decode(encoded: bytes) -> str:
+    try:
+        return unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        raise S3Error("InvalidURI", "Couldn't parse the specified URI.") from None

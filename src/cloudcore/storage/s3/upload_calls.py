@@ -1,0 +1,300 @@
+"""Multipart uploads: begin, send or copy parts, list, complete, abort."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from cloudcore.storage import multipart, reading, storing, upload_rows
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.checksums import Algorithm, ChecksumType
+from cloudcore.storage.errors import InvalidRange
+from cloudcore.storage.listing import span_of
+from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.object_rows import Checksum
+from cloudcore.storage.ranges import parse_range
+from cloudcore.storage.rules import MAX_PARTS, key_bytes
+from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
+from cloudcore.storage.s3.bodies import S3Body, read_algorithm, read_large
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.list_calls import encoding, owner
+from cloudcore.storage.s3.markup import tag, text
+from cloudcore.storage.s3.requests import read_copy_source
+from cloudcore.storage.storing import Terms
+from cloudcore.storage.upload_rows import Upload
+from cloudcore.uuids import parse_uuid
+
+MAX_LISTED: Final = 1000
+_MOST_ASKED: Final = 2**31 - 1
+_DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
+    Algorithm.CRC32: "COMPOSITE",
+    Algorithm.CRC32C: "COMPOSITE",
+    Algorithm.CRC64NVME: "FULL_OBJECT",
+    Algorithm.SHA1: "COMPOSITE",
+    Algorithm.SHA256: "COMPOSITE",
+}
+
+
+async def create_upload(call: S3Call) -> Answer:
+    """CreateMultipartUpload."""
+    bucket = await call.find_bucket_of_key()
+    key_bytes(call.request.key)
+    facts = read_facts(call.request.headers)
+    algorithm, kind = _checksum(call)
+    upload = Upload(
+        id=call.ctx.new_id(),
+        bucket_id=bucket.id,
+        account_id=bucket.account_id,
+        key=call.request.key,
+        facts=facts,
+        checksum_algorithm=algorithm,
+        checksum_type=kind,
+        created_at=call.now,
+    )
+    await call.change(multipart.create_upload, upload, upload_id=upload.id)
+    fields: Fields = []
+    if algorithm is not None and kind is not None:
+        fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
+    content = [*_named(call), text("UploadId", upload.id)]
+    return xml("InitiateMultipartUploadResult", content, fields)
+
+
+def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
+    named = call.header("x-amz-checksum-algorithm")
+    kind = (call.header("x-amz-checksum-type") or "").upper()
+    if named is None:
+        if kind:
+            raise S3Error("InvalidRequest", "The x-amz-checksum-type needs an algorithm.")
+        return None, None
+    algorithm = read_algorithm(named)
+    if not kind:
+        return algorithm.value, _DEFAULT_KIND[algorithm]
+    if kind == "FULL_OBJECT" and algorithm.is_crc:
+        return algorithm.value, "FULL_OBJECT"
+    if kind == "COMPOSITE" and algorithm is not Algorithm.CRC64NVME:
+        return algorithm.value, "COMPOSITE"
+    raise S3Error(
+        "InvalidRequest", f"The {kind} checksum type cannot be used with {algorithm.value}."
+    )
+
+
+async def upload_part(call: S3Call) -> Answer:
+    """UploadPart: store the body; it replaces a part of the same number."""
+    bucket = await call.find_bucket_of_key()
+    upload = await _find_upload(call, bucket)
+    body = S3Body(call)
+    piece = await storing.store_part(
+        call.needs, bucket, upload.id, _part_number(call), body, body.terms()
+    )
+    return empty(200, [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)])
+
+
+async def copy_part(call: S3Call) -> Answer:
+    """UploadPartCopy: a part from the bytes of an object, or of a range of it."""
+    headers = call.request.headers
+    source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
+    bucket = await call.find_bucket_of_key()
+    source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    upload = await _find_upload(call, bucket)
+    number = _part_number(call)
+    found = await reading.find_object(
+        call.needs,
+        source,
+        source_key,
+        read_conditions(headers, "x-amz-copy-source-"),
+        partial(_copied_range, headers.get("x-amz-copy-source-range")),
+        is_copy=True,
+    )
+    opened = await reading.open_object(call.needs, found)
+    try:
+        piece = await storing.store_part(
+            call.needs,
+            bucket,
+            upload.id,
+            number,
+            storing.copy_of(opened),
+            Terms(found.stop - found.start),
+        )
+    finally:
+        await opened.aclose()
+    content = [text("LastModified", iso_time(piece.created_at)), text("ETag", quoted(piece.md5))]
+    if upload.checksum_algorithm is not None and piece.checksum is not None:
+        content.append(text(f"Checksum{upload.checksum_algorithm}", piece.checksum))
+    return xml("CopyPartResult", content)
+
+
+def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return the range to copy; unlike that of a download, it must be whole and well-formed."""
+    if header is None:
+        return None
+    found = parse_range(header, size)
+    first, _, last = header.lower().removeprefix("bytes=").partition("-")
+    if found is None or not first or not last or int(last) >= size:
+        raise InvalidRange(size)
+    return found
+
+
+async def list_parts(call: S3Call) -> Answer:
+    """ListParts, by number."""
+    bucket = await call.find_bucket_of_key()
+    upload = await _find_upload(call, bucket)
+    after = call.number("part-number-marker", 0, _MOST_ASKED) or 0
+    asked = call.number("max-parts", 0, _MOST_ASKED)
+    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+    _, found = await call.needs.database.read(
+        multipart.list_parts, bucket, upload.id, after, limit + 1
+    )
+    parts, is_truncated = found[:limit], len(found) > limit > 0
+    content = [
+        *_named(call),
+        text("UploadId", upload.id),
+        owner("Initiator", bucket.account_id),
+        owner("Owner", bucket.account_id),
+        text("StorageClass", upload.facts.storage_class),
+        text("PartNumberMarker", after),
+        text("MaxParts", limit),
+        text("IsTruncated", is_truncated),
+    ]
+    if is_truncated:
+        content.append(text("NextPartNumberMarker", parts[-1].number))
+    if upload.checksum_algorithm is not None:
+        content.append(text("ChecksumAlgorithm", upload.checksum_algorithm))
+        content.append(text("ChecksumType", upload.checksum_type or ""))
+    for part in parts:
+        described = [
+            text("PartNumber", part.number),
+            text("LastModified", iso_time(part.created_at)),
+            text("ETag", quoted(part.md5)),
+            text("Size", part.stored.size),
+        ]
+        if upload.checksum_algorithm is not None and part.checksum is not None:
+            described.append(text(f"Checksum{upload.checksum_algorithm}", part.checksum))
+        content.append(tag("Part", *described))
+    return xml("ListPartsResult", content)
+
+
+async def list_uploads(call: S3Call) -> Answer:
+    """ListMultipartUploads: the open ones, by key and id."""
+    bucket = await call.find_bucket()
+    fields, encode = call.request.fields, encoding(call)
+    if fields.get("delimiter"):
+        raise S3Error("NotImplemented", "Uploads are listed without a delimiter.")
+    prefix, key = fields.get("prefix", ""), fields.get("key-marker", "")
+    after = fields.get("upload-id-marker", "") if key else ""
+    asked = call.number("max-uploads", 0, _MOST_ASKED)
+    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+    # Behind a key without an id come the uploads of the next key.
+    position = (key.encode() + (b"" if after or not key else b"\0"), after)
+    found = await call.needs.database.read(
+        upload_rows.list_uploads,
+        bucket.account_id,
+        bucket.id,
+        span_of(prefix),
+        position,
+        limit + 1,
+    )
+    uploads, is_truncated = found[:limit], len(found) > limit > 0
+    content = [
+        text("Bucket", bucket.name),
+        text("KeyMarker", encode(key)),
+        text("UploadIdMarker", after),
+        text("Prefix", encode(prefix)),
+        text("MaxUploads", limit),
+        text("IsTruncated", is_truncated),
+    ]
+    if is_truncated:
+        content.append(text("NextKeyMarker", encode(uploads[-1].key)))
+        content.append(text("NextUploadIdMarker", uploads[-1].id))
+    if "encoding-type" in fields:
+        content.append(text("EncodingType", "url"))
+    content += [
+        tag(
+            "Upload",
+            text("Key", encode(upload.key)),
+            text("UploadId", upload.id),
+            owner("Initiator", bucket.account_id),
+            owner("Owner", bucket.account_id),
+            text("StorageClass", upload.facts.storage_class),
+            text("Initiated", iso_time(upload.created_at)),
+        )
+        for upload in uploads
+    ]
+    return xml("ListMultipartUploadsResult", content)
+
+
+async def complete_upload(call: S3Call) -> Answer:
+    """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
+    bucket = await call.find_bucket_of_key()
+    listed = await read_large(call, documents.read_completion)
+    upload = await call.needs.database.read(
+        upload_rows.find_upload, bucket.account_id, bucket.id, _upload_id(call)
+    )
+    if upload is None or upload.key != call.request.key:
+        raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
+    name = upload.checksum_algorithm
+    size = call.header("x-amz-mp-object-size")
+    if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 18):
+        raise S3Error("InvalidArgument", "x-amz-mp-object-size must be a number of bytes.")
+    asked = Completion(
+        upload.id,
+        [GivenPart(each.number, each.etag, each.checksums.get(name or "")) for each in listed],
+        call.ctx.new_id(),
+        read_conditions(call.request.headers),
+        None if name is None else call.header(f"x-amz-checksum-{name.lower()}"),
+        None if size is None else int(size),
+    )
+    made = await call.change(
+        multipart.complete_upload, bucket, asked, call.now, call.events, upload_id=upload.id
+    )
+    content = [
+        text("Location", f"/{bucket.name}/{made.key}"),
+        *_named(call),
+        text("ETag", quoted(made.etag)),
+    ]
+    if made.checksum is not None:
+        content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
+        content.append(text("ChecksumType", made.checksum.kind))
+    return xml("CompleteMultipartUploadResult", content)
+
+
+async def abort_upload(call: S3Call) -> Answer:
+    """AbortMultipartUpload: twice is 404."""
+    bucket = await call.find_bucket_of_key()
+    upload = await _find_upload(call, bucket)
+    await call.change(multipart.abort_upload, bucket, upload.id, call.now, upload_id=upload.id)
+    return empty(204)
+
+
+async def _find_upload(call: S3Call, bucket: Bucket) -> Upload:
+    """Return the open upload that a request names; it must be of the request's key."""
+    upload = await call.needs.database.read(multipart.find_upload, bucket, _upload_id(call))
+    if upload.key != call.request.key:
+        raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
+    return upload
+
+
+def _upload_id(call: S3Call) -> str:
+    found = parse_uuid(call.request.fields.get("uploadId", ""))
+    if found is None:
+        raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
+    return found
+
+
+def _part_number(call: S3Call) -> int:
+    number = call.number("partNumber", 1, MAX_PARTS)
+    if number is None:
+        raise S3Error("InvalidArgument", f"partNumber must be from 1 to {MAX_PARTS}.")
+    return number
+
+
+def _part_checksum(upload: Upload, value: str | None) -> Fields:
+    if upload.checksum_algorithm is None or value is None:
+        return []
+    return checksum_fields(Checksum(upload.checksum_algorithm, value))[:1]
+
+
+def _named(call: S3Call) -> list[str]:
+    return [text("Bucket", call.request.bucket), text("Key", call.request.key)]

@@ -1,0 +1,247 @@
+"""The tables of buckets, objects, multipart uploads and the pieces in which bytes are stored."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+
+OF_OBJECT: Final = text("object_id IS NOT NULL")
+OF_UPLOAD: Final = text("upload_id IS NOT NULL")
+IS_CONDEMNED: Final = text("condemned_at IS NOT NULL")
+IS_ENDED: Final = text("ended_at IS NOT NULL")
+IS_OPEN: Final = text("ended_at IS NULL")
+IS_DUE: Final = text("damage IS NULL AND condemned_at IS NULL AND encoding <> 'shredded'")
+IS_DAMAGED: Final = text("damage IS NOT NULL")
+IS_KEYED: Final = text("kms_key_id IS NOT NULL")
+
+storage_buckets = Table(
+    "storage_buckets",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column("region", ByteOrdered, nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("kms_key_id", Id),  # null: the platform key of the account
+    Column("cors", Text),  # a JSON array of rules
+    Column("tags", Text, nullable=False),  # a JSON object
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("region", "name"),
+    UniqueConstraint("id", "account_id"),
+    ForeignKeyConstraint(
+        ["kms_key_id", "account_id"],
+        ["kms_keys.id", "kms_keys.account_id"],
+        name="fk_storage_buckets_kms_key",
+    ),
+    Index("ix_storage_buckets_account_id_region_name", "account_id", "region", "name"),
+    Index("ix_storage_buckets_kms_key_id", "kms_key_id"),
+)
+
+# What a bucket holds is the sum of its shards. Several, so that writers do not wait for one row.
+storage_counts = Table(
+    "storage_counts",
+    metadata,
+    Column("bucket_id", Id, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("account_id", Id, nullable=False),
+    Column("objects", BigInteger, nullable=False),
+    Column("object_bytes", BigInteger, nullable=False),
+    Column("upload_bytes", BigInteger, nullable=False),
+    ForeignKeyConstraint(
+        ["bucket_id", "account_id"],
+        ["storage_buckets.id", "storage_buckets.account_id"],
+        name="fk_storage_counts_bucket",
+    ),
+    Index("ix_storage_counts_account_id_bucket_id", "account_id", "bucket_id"),
+)
+
+# The bytes of an account's pieces, also of condemned ones: the sum of its shards.
+storage_account_bytes = Table(
+    "storage_account_bytes",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+)
+
+# Keys are the bytes of their UTF-8, which both databases order alike.
+storage_objects = Table(
+    "storage_objects",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("bucket_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("etag", String(40), nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("headers", Text, nullable=False),  # a JSON object
+    Column("metadata", Text, nullable=False),  # a JSON object
+    Column("tags", Text, nullable=False),  # a JSON object
+    Column("storage_class", String(16), nullable=False),
+    Column("checksum", Text),  # a JSON array: algorithm, value, type
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("id", "account_id"),
+    UniqueConstraint("bucket_id", "key"),
+    CheckConstraint("size >= 0", name="size"),
+    ForeignKeyConstraint(
+        ["bucket_id", "account_id"],
+        ["storage_buckets.id", "storage_buckets.account_id"],
+        name="fk_storage_objects_bucket",
+    ),
+)
+
+# A completed upload stays for a while, to answer a completion that is repeated.
+storage_uploads = Table(
+    "storage_uploads",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("bucket_id", Id, nullable=False),
+    Column("account_id", Id, nullable=False),
+    Column("key", LargeBinary, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("storage_class", String(16), nullable=False),
+    Column("checksum_algorithm", String(16)),
+    Column("checksum_type", String(16)),
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),  # completed
+    Column("completion", Text),  # a JSON object: what was asked, and the object that it made
+    UniqueConstraint("id", "account_id"),
+    CheckConstraint("(ended_at IS NULL) = (completion IS NULL)", name="completion"),
+    ForeignKeyConstraint(
+        ["bucket_id", "account_id"],
+        ["storage_buckets.id", "storage_buckets.account_id"],
+        name="fk_storage_uploads_bucket",
+    ),
+    Index(
+        "ix_storage_uploads_open",
+        "bucket_id",
+        "key",
+        "id",
+        sqlite_where=IS_OPEN,
+        postgresql_where=IS_OPEN,
+    ),
+    Index("ix_storage_uploads_bucket_id", "bucket_id"),
+    Index("ix_storage_uploads_created_at", "created_at"),
+    Index(
+        "ix_storage_uploads_ended_at",
+        "ended_at",
+        sqlite_where=IS_ENDED,
+        postgresql_where=IS_ENDED,
+    ),
+)
+
+# A piece belongs to one object, or is a part of one upload, or is condemned: nobody's, and gone
+# soon. The id is that of the stored bytes. Those of a shredded one are gone: its key was deleted.
+storage_pieces = Table(
+    "storage_pieces",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+    Column("object_id", Id),
+    Column("upload_id", Id),
+    Column("number", Integer, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stored_size", BigInteger, nullable=False),
+    Column("md5", String(32), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("checksum", Text),  # of a part, by the algorithm of its upload
+    Column("encoding", String(16), nullable=False),
+    Column("stored_checksum", String(64)),  # BLAKE3 of the stored bytes, if they are sealed
+    Column("body", LargeBinary),  # the stored bytes of a small one
+    Column("kms_key_id", Id),
+    Column("wrapped", LargeBinary),  # the data key
+    Column("created_at", Moment, nullable=False),
+    Column("condemned_at", Moment),
+    Column("damage", String(16)),  # found by the scrub or fsck
+    Column("damaged_at", Moment),
+    Column("verified_at", Moment, nullable=False, server_default=text("0")),
+    CheckConstraint(
+        "(object_id IS NOT NULL AND upload_id IS NULL AND condemned_at IS NULL)"
+        " OR (object_id IS NULL AND upload_id IS NOT NULL AND condemned_at IS NULL)"
+        " OR (object_id IS NULL AND upload_id IS NULL AND condemned_at IS NOT NULL)",
+        name="owner",
+    ),
+    CheckConstraint("(kms_key_id IS NULL) = (wrapped IS NULL)", name="wrapped"),
+    CheckConstraint("number BETWEEN 1 AND 10000", name="number"),
+    ForeignKeyConstraint(
+        ["object_id", "account_id"],
+        ["storage_objects.id", "storage_objects.account_id"],
+        name="fk_storage_pieces_object",
+    ),
+    ForeignKeyConstraint(
+        ["upload_id", "account_id"],
+        ["storage_uploads.id", "storage_uploads.account_id"],
+        name="fk_storage_pieces_upload",
+    ),
+    Index(
+        "uq_storage_pieces_object",
+        "object_id",
+        "number",
+        unique=True,
+        sqlite_where=OF_OBJECT,
+        postgresql_where=OF_OBJECT,
+    ),
+    Index(
+        "uq_storage_pieces_upload",
+        "upload_id",
+        "number",
+        unique=True,
+        sqlite_where=OF_UPLOAD,
+        postgresql_where=OF_UPLOAD,
+    ),
+    Index(
+        "ix_storage_pieces_condemned",
+        "condemned_at",
+        sqlite_where=IS_CONDEMNED,
+        postgresql_where=IS_CONDEMNED,
+    ),
+    Index(
+        "ix_storage_pieces_verified_at",
+        "verified_at",
+        "id",
+        sqlite_where=IS_DUE,
+        postgresql_where=IS_DUE,
+    ),
+    Index(
+        "ix_storage_pieces_damaged",
+        "account_id",
+        "id",
+        sqlite_where=IS_DAMAGED,
+        postgresql_where=IS_DAMAGED,
+    ),
+    Index(
+        "ix_storage_pieces_kms_key_id",
+        "kms_key_id",
+        "encoding",
+        sqlite_where=IS_KEYED,
+        postgresql_where=IS_KEYED,
+    ),
+)
+TABLES: Final = (
+    storage_buckets,
+    storage_counts,
+    storage_account_bytes,
+    storage_objects,
+    storage_uploads,
+    storage_pieces,
+)

@@ -1,0 +1,189 @@
+"""Queries of multipart uploads."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.statement import Statement, page
+from cloudcore.storage.object_rows import Facts, decoded_map, encoded
+from cloudcore.storage.tables import storage_uploads
+
+_u = storage_uploads.c
+
+
+class Upload(NamedTuple):
+    """A multipart upload."""
+
+    id: str
+    bucket_id: str
+    account_id: str
+    key: str
+    facts: Facts
+    """Of the object that it becomes."""
+    checksum_algorithm: str | None
+    checksum_type: str | None
+    created_at: int
+    ended_at: int | None = None
+    """When it was completed."""
+    completion: str | None = None
+    """What it was completed with, and the object that it became, as JSON."""
+
+
+_COLUMNS: Final = (
+    *("id", "bucket_id", "account_id", "key"),
+    *("content_type", "headers", "metadata", "tags", "storage_class"),
+    *("checksum_algorithm", "checksum_type", "created_at", "ended_at", "completion"),
+)
+
+
+_rows: Final = columns(storage_uploads, _COLUMNS)
+_OF_ACCOUNT: Final = _u.account_id == bindparam("account_id")
+_IS_UPLOAD: Final = (
+    _u.id == bindparam("id"),
+    _u.bucket_id == bindparam("bucket_id"),
+    _OF_ACCOUNT,
+)
+_IS_OPEN: Final = sql("ended_at IS NULL")
+_OPEN_IN_BUCKET: Final = (_u.bucket_id == bindparam("bucket_id"), _OF_ACCOUNT, _IS_OPEN)
+
+_ADD: Final = Statement(insert(storage_uploads).values(bound(_COLUMNS)))
+_FIND: Final = Statement(_rows.where(*_IS_UPLOAD))
+_LOCK: Final = Statement(_rows.where(*_IS_UPLOAD).with_for_update())
+_END: Final = Statement(
+    storage_uploads.update()
+    .where(_u.id == bindparam("upload_id"), _OF_ACCOUNT)
+    .values(ended_at=bindparam("now"), completion=bindparam("completion"))
+)
+_ERASE: Final = Statement(
+    storage_uploads.delete().where(_u.id == bindparam("upload_id"), _OF_ACCOUNT)
+)
+_ERASE_ENDED: Final = Statement(
+    storage_uploads.delete().where(
+        _u.bucket_id == bindparam("bucket_id"), _OF_ACCOUNT, sql("ended_at IS NOT NULL")
+    )
+)
+_LIST: Final = Statement(
+    page(
+        _rows.where(
+            *_OPEN_IN_BUCKET,
+            _u.key >= bindparam("first"),
+            _u.key < bindparam("end"),
+            (_u.key > bindparam("key")) | (_u.id > bindparam("after")),
+        ).order_by(_u.key, _u.id)
+    )
+)
+_COUNT: Final = Statement(
+    select(func.count())
+    .select_from(storage_uploads)
+    .where(*_OPEN_IN_BUCKET, _u.key >= bindparam("first"), _u.key < bindparam("end"))
+)
+_LIST_ABANDONED: Final = Statement(
+    page(_rows.where(_u.created_at < bindparam("before"), _IS_OPEN).order_by(_u.created_at))
+)
+
+
+def add_upload(tx: Connection, upload: Upload) -> None:
+    """Insert an upload."""
+    facts = upload.facts
+    row = upload._asdict() | {
+        "key": upload.key.encode(),
+        "content_type": facts.content_type,
+        "headers": encoded(facts.headers),
+        "metadata": encoded(facts.metadata),
+        "tags": encoded(facts.tags),
+        "storage_class": facts.storage_class,
+    }
+    del row["facts"]
+    tx.execute(_ADD, **row)
+
+
+def find_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
+    """Return an upload, open or completed, or None."""
+    return _upload(tx.row(_FIND, account_id=account_id, bucket_id=bucket_id, id=upload_id))
+
+
+def lock_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
+    """Return an upload, or None; block changes of it, and of its parts, until `tx` ends."""
+    return _upload(tx.row(_LOCK, account_id=account_id, bucket_id=bucket_id, id=upload_id))
+
+
+def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
+    """Note that an upload was completed."""
+    parameters = {"upload_id": upload.id, "account_id": upload.account_id}
+    tx.execute(_END, **parameters, completion=completion, now=now)
+
+
+def erase_upload(tx: Connection, upload: Upload) -> None:
+    """Delete the row of an upload that has no parts any more."""
+    tx.execute(_ERASE, upload_id=upload.id, account_id=upload.account_id)
+
+
+def erase_ended(tx: Connection, account_id: str, bucket_id: str) -> None:
+    """Delete the rows of the completed uploads of a bucket."""
+    tx.execute(_ERASE_ENDED, account_id=account_id, bucket_id=bucket_id)
+
+
+def list_uploads(
+    tx: Connection,
+    account_id: str,
+    bucket_id: str,
+    span: tuple[bytes, bytes],
+    after: tuple[bytes, str],
+    limit: int,
+) -> list[Upload]:
+    """Return open uploads by key and id: keys within `span`, behind the position `after`."""
+    first, end = span
+    key, upload_id = after
+    rows = tx.rows(
+        _LIST,
+        account_id=account_id,
+        bucket_id=bucket_id,
+        first=max(first, key),
+        end=end,
+        key=key,
+        after=upload_id,
+        limit=limit,
+    )
+    return [found for row in rows if (found := _upload(row))]
+
+
+def count_uploads(
+    tx: Connection, account_id: str, bucket_id: str, span: tuple[bytes, bytes]
+) -> int:
+    """Count the open uploads whose keys are within `span`."""
+    first, end = span
+    return count(tx, _COUNT, account_id=account_id, bucket_id=bucket_id, first=first, end=end)
+
+
+def list_abandoned(tx: Connection, before: int, limit: int) -> list[Upload]:
+    """Return open uploads of all accounts that began before a moment."""
+    rows = tx.rows(_LIST_ABANDONED, before=before, limit=limit)
+    return [found for row in rows if (found := _upload(row))]
+
+
+def _upload(row: Row | None) -> Upload | None:
+    if row is None:
+        return None
+    upload_id, bucket_id, account_id, key, content_type, headers, metadata, *rest = row
+    tags, storage_class, algorithm, kind, created_at, ended_at, completion = rest
+    facts = Facts(
+        content_type, decoded_map(headers), decoded_map(metadata), decoded_map(tags), storage_class
+    )
+    return Upload(
+        upload_id,
+        bucket_id,
+        account_id,
+        bytes(key).decode(),
+        facts,
+        algorithm,
+        kind,
+        created_at,
+        ended_at,
+        completion,
+    )

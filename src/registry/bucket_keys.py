@@ -1,0 +1,38 @@
+"""Part of the composition root: the KMS keys that buckets can be bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cloudcore.db.base import Connection
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.kms.references import KeyScope, key_to_bind
+from cloudcore.kms.rows import Key, find_key, find_platform_key
+from cloudcore.storage.bytes_port import BucketKeys, KeyRef
+
+
+class KeysOfBuckets(BucketKeys):
+    """The keys of the accounts of one region."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+
+    def resolve(
+        self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
+    ) -> KeyRef:
+        """Return the key that a request names (`BucketKeys.resolve`)."""
+        account = find_account(tx, account_id)
+        scope = KeyScope(account_id, "" if account is None else account.handle, self._region)
+        return _reference(key_to_bind(tx, scope, value, authorize))
+
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> KeyRef | None:
+        """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
+        if key_id is None:
+            key = find_platform_key(tx, account_id)
+        else:
+            key = find_key(tx, account_id, key_id)
+        return None if key is None else _reference(key)
+
+
+def _reference(key: Key) -> KeyRef:
+    return KeyRef(key.id, key.crn, key.name)

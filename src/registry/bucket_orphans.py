@@ -1,0 +1,126 @@
+"""Part of the composition root: find the bytes of buckets that no row names.
+
+As with blobs (`registry.gc.orphans`): bytes that can be held and have no row are orphans, are set
+aside, and deleted when they have been aside for days. Nothing is done under a database that is
+older than the blobs, nor if too many bytes seem to be nobody's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS, Clock
+from cloudcore.storage.bytes_port import Owned
+from registry.blobstore.base import BlobStore, DeletionsHeld, ObjectUnknown, StageBusy
+from registry.gc.orphans.scan import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at
+
+_BATCH: Final = 500
+
+_log = logging.getLogger(__name__)
+
+
+class BucketOrphans:
+    """The scans of one process: each turn looks at staged bytes, and at one partition.
+
+    The first turn looks at recent bytes of all partitions too, for those of a process that died
+    just before this one began. `may_judge` tells whether the database is the one of the bytes.
+    """
+
+    def __init__(
+        self,
+        store: BlobStore,
+        clock: Clock,
+        kept: int,
+        may_judge: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """Keep what is set aside for `kept` microseconds."""
+        self._store = store
+        self._clock = clock
+        self._kept = kept
+        self._may_judge = may_judge
+        self._is_first = True
+
+    async def turn(self, owned: Owned) -> int:
+        """Do a turn unless another process does; return how many were set aside."""
+        async with self._store.scan_alone() as is_alone:
+            if not is_alone or not await self._may_judge():
+                return 0
+            await self._tend(owned)
+            partitions = self._store.partitions()
+            now = self._clock()
+            moved = await self._scan([STAGED], owned, 0)
+            if self._is_first:
+                moved += await self._scan(partitions, owned, now - RECENT)
+                self._is_first = False
+            place = now // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
+            return moved + await self._scan([partitions[place]], owned, 0)
+
+    async def _scan(self, places: Sequence[str], owned: Owned, since: int) -> int:
+        """Set aside the orphans of some places that were begun `since`; return how many."""
+        files, orphans = 0, []
+        for place in places:
+            listed = [each async for each in self._ids(place) if begun_at(each) >= since]
+            files += len(listed)
+            orphans += await self._without_rows(listed, owned)
+        found = Found(files, files - len(orphans), orphans)
+        if not found.is_credible:
+            _log.error(
+                "%d of %d stored pieces of buckets belong to no row; none is set aside. Is this"
+                " the database of these bytes?",
+                len(orphans),
+                files,
+            )
+            return 0
+        moved = 0
+        for object_id in orphans:
+            moved += await self._set_aside(object_id, owned)
+        if moved:
+            _log.warning("set aside %d stored pieces of buckets that belonged to no row", moved)
+        return moved
+
+    async def _without_rows(self, listed: Sequence[str], owned: Owned) -> list[str]:
+        settled = [each for each in listed if begun_at(each) + SETTLED <= self._clock()]
+        found: list[str] = []
+        for start in range(0, len(settled), _BATCH):
+            batch = settled[start : start + _BATCH]
+            known = await owned(batch)
+            found += [each for each in batch if each not in known]
+        return found
+
+    async def _set_aside(self, object_id: str, owned: Owned) -> bool:
+        """Hold an orphan and set it aside, unless it has a row."""
+        try:
+            held = await self._store.resume(object_id)
+        except (StageBusy, ObjectUnknown):
+            return False  # it is being written, or gone
+        async with aclosing(held):
+            if await owned([object_id]):
+                return False
+            return await self._store.set_aside(object_id, self._clock())
+
+    async def _tend(self, owned: Owned) -> None:
+        """Put back what has a row, and delete what was set aside long ago."""
+        before = self._clock() - self._kept
+        orphans = [each async for each in self._store.list_orphans()]
+        for start in range(0, len(orphans), _BATCH):
+            batch = orphans[start : start + _BATCH]
+            known = await owned([each.object_id for each in batch])
+            for each in batch:
+                if each.object_id in known:
+                    await self._store.take_back(each.object_id)
+                elif each.set_aside_at <= before:
+                    try:
+                        await self._store.delete_orphan(each)
+                    except DeletionsHeld:
+                        return  # a turn after the backup goes on
+
+    async def _ids(self, place: str) -> AsyncIterator[str]:
+        if place == STAGED:
+            async for entry in self._store.list_staged():
+                yield entry.object_id
+        else:
+            async for object_id in self._store.list_ids(place):
+                yield object_id

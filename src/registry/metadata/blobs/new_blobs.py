@@ -1,0 +1,178 @@
+"""All rows of a small blob that is new, written by one statement, which is the whole change.
+
+On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
+some bytes to a place that is known makes one instead of nine: it proves the place and the upload
+session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends the
+session. If one is not as it was seen, the account has the bytes already, or the repository a link,
+it changes nothing. Then the rows are written one by one, which shows what differs.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, Final
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Boolean,
+    LargeBinary,
+    Select,
+    String,
+    bindparam,
+    exists,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import insert
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from registry.metadata.blobs.objects import NewObject
+from registry.metadata.blobs.uploads import FENCED, IS_UNWRITTEN, Ending, UploadWrap
+from registry.metadata.blobs.writing_places import (
+    HOLDING_PLAIN,
+    HOLDING_SEALED,
+    Place,
+    place_parameters,
+)
+from registry.metadata.tables import (
+    blob_object_keys,
+    blob_objects,
+    ended_uploads,
+    inline_bytes,
+    repository_blobs,
+    uploads,
+)
+
+_l = repository_blobs.c
+
+
+def _text(name: str) -> Any:  # noqa: ANN401 - a parameter of a query's columns needs its type
+    return bindparam(name, type_=String())
+
+
+def _number(name: str) -> Any:  # noqa: ANN401
+    return bindparam(name, type_=BigInteger())
+
+
+class _Session(Enum):
+    """What there is of the upload session that ends."""
+
+    NONE = auto()
+    UNWRITTEN = auto()
+    ROW = auto()
+
+
+def _statement(session: _Session, *, is_sealed: bool) -> Statement:
+    """Return the statement for a push that ends such a session."""
+    place = _place(session, is_sealed=is_sealed).cte("place")
+    made = {
+        "id": _text("id"),
+        "account_id": _text("account_id"),
+        "digest": _text("digest"),
+        "size": _number("size"),
+        "stored_size": _number("stored_size"),
+        "encoding": _text("encoding"),
+        "stored_id": _text("stored_id"),
+        "is_inline": bindparam("is_inline", type_=Boolean()),
+        "checksum": _text("checksum"),
+        "is_current": literal_column("true"),
+        "state": literal_column("'live'"),
+        "created_at": _number("now"),
+        "verified_at": _number("now"),
+    }
+    kept = (
+        insert(blob_objects)
+        .from_select(list(made), select(*made.values()).select_from(place))
+        .on_conflict_do_nothing(
+            index_elements=["account_id", "digest"], index_where=text("is_current")
+        )
+        .returning(blob_objects.c.id)
+        .cte("kept")
+    )
+    wrap = {
+        "object_id": kept.c.id,
+        "kms_key_id": _text("kms_key_id"),
+        "account_id": _text("account_id"),
+        "wrapped_data_key": bindparam("wrapped_data_key", type_=LargeBinary()),
+    }
+    wrapped = insert(blob_object_keys).from_select(list(wrap), select(*wrap.values()))
+    body = {"stored_id": _text("stored_id"), "body": bindparam("body", type_=LargeBinary())}
+    stored = insert(inline_bytes).from_select(list(body), select(*body.values()).select_from(kept))
+    link = {
+        "repository_id": _text("repository_id"),
+        "digest": _text("digest"),
+        "account_id": _text("account_id"),
+        "object_id": kept.c.id,
+        "size": _number("size"),
+        "manifest_refs": literal_column("0"),
+        "touched_at": _number("now"),
+        "kms_key_id": _text("kms_key_id") if is_sealed else literal_column("NULL"),
+    }
+    others: list[CTE] = [stored.cte("stored"), *([wrapped.cte("wrapped")] if is_sealed else [])]
+    if session is not _Session.NONE:
+        ended = insert(ended_uploads).from_select(["id"], _gone(session, kept))
+        others.append(ended.cte("ended"))
+    return Statement(
+        insert(repository_blobs).from_select(list(link), select(*link.values())).add_cte(*others),
+        is_whole=True,
+    )
+
+
+def _place(session: _Session, *, is_sealed: bool) -> Select[Any]:
+    """Return a query that finds a place without the link, and the session, which are locked."""
+    holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(_l.object_id.is_(None))
+    if session is _Session.UNWRITTEN:
+        return holding.where(IS_UNWRITTEN)
+    if session is _Session.ROW:
+        locked = select(uploads.c.id).where(*FENCED).with_for_update().cte("locked")
+        return holding.join(locked, literal_column("true"))
+    return holding
+
+
+def _gone(session: _Session, kept: CTE) -> Select[Any]:
+    """Return a query of the id of the session, if the object was `kept`; delete its row."""
+    if session is _Session.UNWRITTEN:
+        return select(_text("upload_id")).select_from(kept)
+    is_kept = exists(select(kept.c.id))
+    gone = uploads.delete().where(*FENCED, is_kept).returning(uploads.c.id).cte("gone")
+    return select(gone.c.id)
+
+
+_PLAIN: Final = _statement(_Session.NONE, is_sealed=False)
+_PLAIN_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=False)
+_PLAIN_ROW: Final = _statement(_Session.ROW, is_sealed=False)
+_SEALED: Final = _statement(_Session.NONE, is_sealed=True)
+_SEALED_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=True)
+_SEALED_ROW: Final = _statement(_Session.ROW, is_sealed=True)
+
+
+def add_new_blob(
+    tx: Connection,
+    place: Place,
+    made: NewObject,
+    body: bytes,
+    wrap: UploadWrap | None,
+    ending: Ending | None,
+    now: int,
+) -> bool:
+    """Insert all rows of an inline blob in a place whose KMS key is enabled, and end a session.
+
+    Return False, and change nothing, if it is not a new one, or place or session are not as they
+    were. `wrap` is under the place's KMS key. Only as the first of a change, and if
+    `tx.joins_changes`; the whole change is made then.
+    """
+    parameters = place_parameters(place) | made._asdict() | {"body": body, "now": now}
+    if wrap is not None:
+        parameters["wrapped_data_key"] = wrap.wrapped_data_key
+    if ending is None:
+        statement = _PLAIN if wrap is None else _SEALED
+    elif ending.lease is None:
+        parameters["upload_id"] = ending.upload_id
+        statement = _PLAIN_UNWRITTEN if wrap is None else _SEALED_UNWRITTEN
+    else:
+        parameters |= ending.lease._asdict()
+        statement = _PLAIN_ROW if wrap is None else _SEALED_ROW
+    return tx.execute(statement, **parameters) == 1

@@ -1,0 +1,126 @@
+"""Groups of settings that parts of the registry take: limits, delays, and rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.clock import MICROSECONDS
+from registry.setting_texts import SettingsError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MOST_INLINE_BYTES: Final = 16 * 1024
+"""Most bytes of a blob in the database, whatever the setting."""
+MOST_PORT: Final = 65535
+_MOST_SECONDS: Final = 100 * 366 * 24 * 3600
+"""A hundred years: a moment that much later is still a number of the database."""
+_RANGES: Final = {
+    "port": (0, MOST_PORT),
+    "s3_port": (0, MOST_PORT),
+    "workers": (1, 1000),
+    "scrub_every_seconds": (3600, _MOST_SECONDS),
+    "inline_max_bytes": (0, MOST_INLINE_BYTES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of uploads and touches. Sizes in bytes, times in seconds."""
+
+    max_blob_bytes: int = 100 * 1024**3
+    upload_idle_seconds: int = 24 * 3600
+    max_open_uploads: int = 5000
+    """Maximum of open upload sessions of an account."""
+    max_open_uploads_per_repository: int = 1000
+    max_bucket_bytes: int = 1024**4
+    """Maximum of the bytes that an account has in buckets."""
+    inline_max_bytes: int = MOST_INLINE_BYTES
+    """Size up to which a blob is kept in the database, and not in a file; 0: none is."""
+    kept_answers_bytes: int = 32 * 1024**2
+    """Memory of a worker for answers that it gives again; 0: none is kept."""
+    touch_after_seconds: int = 12 * 3600
+    """Age of a link's last use from which a HEAD refreshes it."""
+
+    @property
+    def upload_idle(self) -> int:
+        """Return the idle time of an upload session in microseconds."""
+        return self.upload_idle_seconds * MICROSECONDS
+
+    @property
+    def touch_after(self) -> int:
+        """Return the age of a link's last use from which a HEAD refreshes it, in microseconds."""
+        return self.touch_after_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Delays before each step of the collector, in seconds.
+
+    The collector is safe with all of them at 0, since foreign keys and locks protect what is in
+    use. The delays give clients time to use a blob they have found, and operators time to recover.
+    """
+
+    gc_grace_seconds: int = 24 * 3600
+    """Time that an unreferenced blob stays in its repository after its last use."""
+    gc_condemned_seconds: int = 900
+    """Time that an unlinked object is kept for another push of the same bytes."""
+    gc_quarantine_seconds: int = 3600
+    """Time for which the bytes of a swept object can be recovered."""
+    gc_orphan_seconds: int = 7 * 24 * 3600
+    """Time after which stored files without a row are deleted."""
+
+    @property
+    def grace(self) -> int:
+        """Return `gc_grace_seconds` in microseconds."""
+        return self.gc_grace_seconds * MICROSECONDS
+
+    @property
+    def condemned(self) -> int:
+        """Return `gc_condemned_seconds` in microseconds."""
+        return self.gc_condemned_seconds * MICROSECONDS
+
+    @property
+    def orphan(self) -> int:
+        """Return `gc_orphan_seconds` in microseconds."""
+        return self.gc_orphan_seconds * MICROSECONDS
+
+    @property
+    def quarantine(self) -> int:
+        """Return `gc_quarantine_seconds` in microseconds."""
+        return self.gc_quarantine_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbing:
+    """How the scrub in the background reads stored bytes, to find damaged ones."""
+
+    scrub_every_seconds: int = 30 * 24 * 3600
+    """Time within which the bytes of every blob and manifest are read once."""
+    scrub_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+    @property
+    def every(self) -> int:
+        """Return `scrub_every_seconds` in microseconds."""
+        return self.scrub_every_seconds * MICROSECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSealing:
+    """How the run in the background seals blobs that were stored plain."""
+
+    seal_rate_bytes: int = 32 * 1024**2
+    """Bytes that it may read per second; 0 turns it off."""
+
+
+def check_numbers(settings: DataclassInstance) -> None:
+    """Raise SettingsError for a number that is out of its range."""
+    for item in fields(settings):
+        value, name = getattr(settings, item.name), item.name
+        if not isinstance(value, int):
+            continue
+        least, most = _RANGES.get(name, (0, _MOST_SECONDS if name.endswith("_seconds") else 2**53))
+        if not least <= value <= most:
+            raise SettingsError(f"{name} is a number from {least} to {most}, not {value}")

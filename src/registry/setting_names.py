@@ -1,0 +1,104 @@
+"""The settings by their names, as variables of the environment and files give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from registry.acme_settings import AcmeSettings
+from registry.certificate_settings import CertificateSettings
+from registry.setting_groups import Delays, Limits, PlainSealing, Scrubbing
+from registry.setting_texts import PREFIX, SettingsError
+from registry.settings import Settings
+
+CLIENT_VARIABLES: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "ACCESS_KEY_ID",
+        "CREDENTIALS",
+        "INSECURE_HTTP",
+        "REGISTRY",
+        "SECRET_ACCESS_KEY",
+        "SECRET_ACCESS_KEY_FILE",
+    )
+)
+"""Variables of the commands that call a registry; a server ignores them."""
+_GROUPS: Final = {
+    "acme": AcmeSettings,
+    "certificates": CertificateSettings,
+    "limits": Limits,
+    "delays": Delays,
+    "scrubbing": Scrubbing,
+    "plain_sealing": PlainSealing,
+}
+_GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
+NUMBERS: Final = frozenset(
+    {
+        *("port", "s3_port", "workers", "audit_seconds"),
+        *(item.name for group in _GROUPS.values() for item in fields(group) if item.type == "int"),
+    }
+)
+"""The settings that are whole numbers; all others are text."""
+LISTS: Final = frozenset(
+    {
+        *("allowed_hosts", "trusted_proxies", "cors_origins"),
+        *("oidc_internal_origins", "upstream_allowed", "webhook_allowed", "mirrors", "tls_acme"),
+        *("certificate_grants", "dns_name_servers"),
+    }
+)
+"""The settings that are lists, separated by commas."""
+NAMES: Final = (
+    *(item.name for item in fields(Settings) if item.name not in _GROUPS),
+    *_GROUP_OF,
+)
+"""Every setting, those of the groups too."""
+
+
+def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings:
+    """Return `defaults` with the values of the ``ENTREPOT_*`` variables.
+
+    Raises:
+        SettingsError: a variable is not a setting, or a value is not a whole number.
+
+    """
+    values: dict[str, str | int] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in NAMES:
+            alike = similar_name(name)
+            meant = f"; did you mean {PREFIX}{alike.upper()}?" if alike else ""
+            raise SettingsError(f"{variable} is not a setting{meant or '; the README lists them'}")
+        values[name] = _number(variable, text) if name in NUMBERS else text
+    return with_values(defaults, values)
+
+
+def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
+    """Return `defaults` with these values, by `NAMES`; numbers are numbers, all else is text."""
+    top: dict[str, Any] = {
+        name: Path(str(value)) if name == "data" else value
+        for name, value in values.items()
+        if name not in _GROUP_OF
+    }
+    for group in _GROUPS:
+        own: dict[str, Any] = {
+            name: value for name, value in values.items() if _GROUP_OF.get(name) == group
+        }
+        top[group] = replace(getattr(defaults, group), **own)
+    return replace(defaults, **top)
+
+
+def similar_name(name: str) -> str:
+    """Return the setting whose name is most like this one, or an empty string if none is."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
+
+    return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
+
+
+def _number(variable: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise SettingsError(f"{variable} must be a whole number, not {text!r}")
+    return int(text)

@@ -1,0 +1,228 @@
+"""``entrepot serve --tls-acme``: Pebble signs, strict and forgetful, while clients download."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.clients.images import noise
+from tests.databases import planted
+from tests.entrepot import initialized, told
+from tests.interrupts import interruptible
+from tests.live import LiveRegistry, start_registry
+from tests.pebble import Pebble, challenge_server, pebble
+from tests.postgresql import free_port
+
+NAME: Final = "registry.example"
+BLOB_BYTES: Final = 4 << 20
+pytestmark = [pytest.mark.client("pebble"), pytest.mark.client("pebble-challtestsrv")]
+
+
+@pytest.fixture(scope="module")
+def resolver() -> Iterator[str]:
+    with challenge_server() as address:
+        yield address
+
+
+@contextmanager
+def served(
+    folder: Path, authority: Pebble, port: int, *options: str, names: str = NAME
+) -> Iterator[LiveRegistry]:
+    (folder / "shown").write_text(initialized(planted(folder / "data")))
+    words = (
+        *("--tls-acme", names, "--tls-acme-terms", "agree", "--tls-acme-email", "ops@example.com"),
+        *("--tls-acme-directory", authority.directory, "--tls-acme-roots", str(authority.roots)),
+    )
+    with interruptible():
+        registry = start_registry(
+            folder / "data", "--port", str(port), *words, *options, command="serve"
+        )
+    try:
+        yield registry
+    finally:
+        assert registry.stop() == 0, registry.log
+
+
+class ByName(httpx.HTTPTransport):
+    """Names the server in each handshake, though its address is that of this machine."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.extensions = {**request.extensions, "sni_hostname": NAME}
+        return super().handle_request(request)
+
+
+class Named(httpx.Client):
+    """A client of the registry at its name."""
+
+    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+        super().__init__(
+            transport=ByName(verify=trust),
+            base_url=f"https://127.0.0.1:{port}",
+            headers={"Host": NAME},
+            timeout=60,
+        )
+
+    def sign_in(self, shown: str) -> dict[str, str]:
+        """Return what authorizes pushes and pulls; `shown` is what ``init`` shows."""
+        key = told("access key id", shown), told("secret access key", shown)
+        form = {"grant_type": "client_credentials"}
+        token = self.post("/v1/oauth/token", data=form, auth=key).json()["access_token"]
+        login = self.post(
+            "/v1/authorization-token", headers={"Authorization": f"Bearer {token}"}
+        ).json()
+        found = self.get(
+            "/v2/token",
+            params={"service": NAME, "scope": "repository:acme/app:pull,push"},
+            auth=(login["username"], login["password"]),
+        )
+        return {"Authorization": f"Bearer {found.json()['token']}"}
+
+    def push(self, blob: bytes, bearer: dict[str, str]) -> str:
+        """Push a blob; return its path."""
+        digest = f"sha256:{hashlib.sha256(blob).hexdigest()}"
+        begun = self.post("/v2/acme/app/blobs/uploads/", headers=bearer)
+        place = httpx.URL(begun.headers["location"]).raw_path.decode()
+        joint = "&" if "?" in place else "?"
+        ended = self.put(f"{place}{joint}digest={digest}", content=blob, headers=bearer)
+        assert ended.status_code == 201, ended.text
+        return f"/v2/acme/app/blobs/{digest}"
+
+    @staticmethod
+    def serial(answer: httpx.Response) -> int:
+        """Return the serial number of the certificate that an answer came under."""
+        sock = answer.extensions["network_stream"].get_extra_info("ssl_object")
+        return int(sock.getpeercert()["serialNumber"], 16)
+
+
+def handshake(port: int, trust: ssl.SSLContext, name: str = NAME) -> int | None:
+    """Return the serial number of what is served, or None if `trust` refuses it."""
+    with socket.create_connection(("127.0.0.1", port), 30) as plain:
+        try:
+            with trust.wrap_socket(plain, server_hostname=name) as sock:
+                found = sock.getpeercert() or {}
+                return int(str(found["serialNumber"]), 16)
+        except ssl.SSLCertVerificationError:
+            return None
+
+
+def wait_for(condition: Callable[[], object], registry: LiveRegistry, seconds: float = 60) -> None:
+    waiter = threading.Event()
+    for _ in range(int(seconds * 50)):
+        if condition():
+            return
+        waiter.wait(0.02)
+    raise AssertionError(registry.log)
+
+
+def test_a_certificate_is_ordered_and_renewed_while_clients_download(
+    tmp_path: Path, resolver: str
+) -> None:
+    """No connection is dropped, and every download ends whole."""
+    port = free_port()
+    with (
+        pebble(tmp_path, resolver, tls_port=port, life=30) as authority,
+        served(tmp_path, authority, port, "--workers", "2") as registry,
+    ):
+        trust = ssl.create_default_context(cafile=authority.trust(tmp_path / "roots.pem"))
+        wait_for(lambda: handshake(port, trust), registry)
+        assert f"There is no certificate of {NAME} yet" in registry.log
+        assert "tls-alpn-01" in registry.log
+        blob = noise(BLOB_BYTES, "blob")
+        with Named(port, trust) as client:
+            bearer = client.sign_in((tmp_path / "shown").read_text())
+            place = client.push(blob, bearer)
+        done, failed, seen = [0], list[Exception](), set[int]()
+        ends = threading.Event()
+
+        def download(*, again: bool) -> None:
+            """Download on one connection, or each time on a new one."""
+            client = Named(port, trust)
+            try:
+                while not ends.wait(0.1):
+                    answer = client.get(place, headers=bearer)
+                    assert answer.content == blob, answer
+                    done[0] += 1
+                    if again:
+                        seen.add(client.serial(answer))
+                        client.close()
+                        client = Named(port, trust)
+            except Exception as error:  # noqa: BLE001 - any is a dropped connection
+                failed.append(error)
+            finally:
+                client.close()
+
+        threads = [
+            threading.Thread(target=download, kwargs={"again": number % 2 == 0})
+            for number in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: len(seen) >= 2 or failed, registry)
+        finally:
+            ends.set()
+            for thread in threads:
+                thread.join()
+        assert not failed, failed
+        assert done[0] > 8
+        folder = next((tmp_path / "data" / "tls-acme").iterdir())
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        for file in folder.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+        assert not (folder / "proofs").exists()
+    assert "PRIVATE KEY" not in registry.log
+
+
+def test_two_names_are_proved_by_plain_http_which_sends_clients_to_https(
+    tmp_path: Path, resolver: str
+) -> None:
+    port, http = free_port(), free_port()
+    with (
+        pebble(tmp_path, resolver, http_port=http) as authority,
+        served(
+            *(tmp_path, authority, port, "--tls-acme-http", f"127.0.0.1:{http}"),
+            names=f"{NAME},www.{NAME}",
+        ) as registry,
+    ):
+        trust = ssl.create_default_context(cafile=authority.trust(tmp_path / "roots.pem"))
+        wait_for(lambda: handshake(port, trust), registry)
+        assert handshake(port, trust, f"www.{NAME}")
+        with closing(socket.create_connection(("127.0.0.1", http), 30)) as sock:
+            sock.sendall(b"GET /v2/?n=1 HTTP/1.1\r\nHost: a\r\n\r\n")
+            answer = sock.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 308")
+        assert f"location: https://{NAME}/v2/?n=1\r\n".encode() in answer.lower()
+
+
+def test_an_authority_that_cannot_reach_the_server_is_told_of_with_what_to_do(
+    tmp_path: Path, resolver: str
+) -> None:
+    port, metrics = free_port(), free_port()
+    with (
+        pebble(tmp_path, resolver, tls_port=free_port()) as authority,
+        served(tmp_path, authority, port, "--metrics", f"127.0.0.1:{metrics}") as registry,
+    ):
+        wait_for(lambda: "signed no certificate" in registry.log, registry)
+        assert re.search(r"must reach port 443 of registry\.example", registry.log)
+        assert "it is asked again in 2 minutes" in registry.log
+        assert "clients refuse what is served until then" in registry.log
+        failed = 'entrepot_tls_orders_total{outcome="failed"} 1.0'
+        wait_for(lambda: failed in _metrics(metrics), registry)
+        assert "entrepot_tls_certificate_expiry_seconds 0.0" in _metrics(metrics)
+
+
+def _metrics(port: int) -> str:
+    with closing(socket.create_connection(("127.0.0.1", port), 30)) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: sock.recv(65536), b"")).decode()

@@ -1,0 +1,145 @@
+"""A worker to be killed: ``python -m tests.fault.certificate_worker URL PLACE``.
+
+It works on certificates, with the authority of the install. At a place of that name it says so, and
+waits for death; without a name it only works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Concatenate, Final
+
+from cloudcore.certificate.embedded import EmbeddedAuthority
+from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.certificate.grants import Grants, parse_grants
+from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.resolving import DnsResolver
+from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.sealing import PrivateKeys
+from cloudcore.certificate.services import Proofs
+from cloudcore.clock import system_clock, uuid7
+from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.opening import open_database
+from cloudcore.jobs import queue
+from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.keyring import Keyring
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.kms.vault import Vault
+from registry.certificates import PlatformKeys
+from tests.dying import PassingDatabase
+
+PACE: Final = JobPace(lease_seconds=0.5, poll_seconds=0.02)
+KEYRING: Final = Keyring(bytes(32))
+PROVIDERS: Final = Providers(EmbeddedProvider(KEYRING))
+PROOFS: Final = Proofs(Grants(parse_grants(["acme.test=*"])), "", checks_dns=False)
+LEASE: Final = "lease"
+ASKED: Final = "the authority is asked"
+DONE: Final = "the authority has done it"
+END: Final = "end of certificate.work"
+PLACES: Final = (LEASE, ASKED, DONE, END)
+"""Before the job is taken; before and after what the authority does; before it is recorded."""
+
+
+class Silence:
+    """Tells nobody."""
+
+    def publish(self, tx: Connection, certificate: Certificate, event_type: str, now: int) -> None:
+        """Tell nobody."""
+
+
+class Death:
+    """The place at which the process waits to be killed."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._is_dying = False
+
+    async def come_to(self, place: str) -> None:
+        """Wait for death, if this is the place, or it was reached."""
+        if place and place == self._place and not self._is_dying:
+            self._is_dying = True
+            sys.stdout.write("waiting\n")
+            sys.stdout.flush()
+        if self._is_dying:
+            await asyncio.Event().wait()
+
+
+class DyingDatabase(PassingDatabase):
+    """A database before one of whose writes the process waits to be killed."""
+
+    def __init__(self, database: Database, death: Death) -> None:
+        super().__init__(database)
+        self._death = death
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        await self._death.come_to(_name_of(change))
+        return await super().write(change, *args, **kwargs)
+
+    async def write_relaxed(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        await self._death.come_to(_name_of(change))
+        return await super().write_relaxed(change, *args, **kwargs)
+
+
+class DyingAuthority(EmbeddedAuthority):
+    """The authority of the install; the process may die before and after what it does."""
+
+    death = Death("")
+
+    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: PublishTxt) -> Chain:
+        await self.death.come_to(ASKED)
+        issued = await super().issue(csr_der, domains, txt)
+        await self.death.come_to(DONE)
+        return issued
+
+    async def revoke(self, certificate_der: bytes, reason: str | None) -> None:
+        await self.death.come_to(ASKED)
+        await super().revoke(certificate_der, reason)
+        await self.death.come_to(DONE)
+
+
+def _name_of(change: Callable[..., object]) -> str:
+    if isinstance(change, partial) and change.func.__name__ == "_commit":
+        return f"end of {change.args[0].kind}"
+    return LEASE if change == queue.lease else ""
+
+
+def private_keys(database: Database) -> PrivateKeys:
+    """Return what seals the keys of certificates."""
+    vault = Vault(database, PROVIDERS, system_clock)
+    return PrivateKeys(KEYRING, PlatformKeys(database, vault))
+
+
+def worker(database: Database, place: str = "") -> JobWorker:
+    """Return a worker that waits for death at a place; at none, it works."""
+    death = Death(place)
+    dying = DyingDatabase(database, death)
+    authority = DyingAuthority(dying, system_clock, uuid7, KEYRING, "http://registry.test")
+    authority.death = death
+    needs = CertificateNeeds(
+        database=dying,
+        clock=system_clock,
+        private_keys=private_keys(database),
+        embedded=authority,
+        issuers=Issuers(authority),
+        resolver=DnsResolver(),
+        proofs=PROOFS,
+        events=Silence(),
+    )
+    return JobWorker(dying, CERTIFICATE.job_kinds(needs), pace=PACE)
+
+
+async def main(url: str, place: str) -> None:
+    """Work until killed."""
+    await worker(open_database(url), place).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

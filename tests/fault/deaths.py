@@ -1,0 +1,45 @@
+"""Calls at which the process that makes them kills itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from tests.databases import program, program_environment
+
+
+def die(*_arguments: object, **_options: object) -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(number: int, call: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+    """Return `call`, which kills this process before, or after, it is made the `number`-th time."""
+    left = number
+
+    def counted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        nonlocal left
+        left -= 1
+        if left == 0 and not after:
+            die()
+        result = call(*arguments, **options)
+        if left == 0:
+            die()
+        return result
+
+    return counted
+
+
+def let_die(module: str, *arguments: str) -> None:
+    """Run a module of the tests as a process, which must kill itself."""
+    ended = subprocess.run(
+        program(module, *arguments),
+        env=program_environment(),
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr

@@ -1,0 +1,130 @@
+"""Workers killed at each step of an issue and of a revocation: nothing is half there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from cloudcore.certificate import authority_rows, issue_rows, rows, services
+from cloudcore.certificate.keys import public_der
+from cloudcore.certificate.rows import Certificate
+from cloudcore.clock import system_clock, uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.kms.making import KeyMaker
+from tests.databases import on_both_databases, program, program_environment
+from tests.fault.certificate_worker import (
+    PLACES,
+    PROOFS,
+    PROVIDERS,
+    Silence,
+    private_keys,
+    worker,
+)
+from tests.jobs import running, until
+from tests.kms_world import ACME, add_account
+
+
+def requested(name: str) -> Certificate:
+    """Return a new certificate that has nothing yet."""
+    now = system_clock()
+    return Certificate(
+        id=uuid7(now),
+        account_id=ACME,
+        region="local",
+        name=name,
+        domains=("www.acme.test",),
+        status="issuing",
+        source="acme",
+        issuer="embedded",
+        key_algorithm="ecdsa-p256",
+        challenges=(),
+        certificate_pem=None,
+        chain_pem=None,
+        fingerprint=None,
+        private_key=None,
+        kms_key_id=None,
+        issued_at=None,
+        expires_at=None,
+        renew_at=None,
+        warned_days=None,
+        revocation_asked_at=None,
+        is_recheck_asked=False,
+        tags={},
+        faults=(),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+async def be_killed(url: str, place: str) -> None:
+    """Start a worker, and kill it when it has come to a place."""
+    process = await asyncio.create_subprocess_exec(
+        *program("tests.fault.certificate_worker", url, place),
+        env=program_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"waiting\n"
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@on_both_databases
+@pytest.mark.timeout(180)
+async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_half_revocation(
+    database: Database, metadata_url: str
+) -> None:
+    # What SQLite shows of the steps, PostgreSQL would show again; of the ends it is its own.
+    places = PLACES if metadata_url.startswith("sqlite") else PLACES[-2:]
+    await database.write(add_account, ACME)
+    await KeyMaker(PROVIDERS, "local", uuid7).add_missing_platform_keys(database, 0)
+
+    async def show(made: Certificate) -> Certificate:
+        found = await database.read(rows.find_certificate, ACME, made.id)
+        assert found is not None
+        return found
+
+    async def reach(made: Certificate, status: str) -> Certificate:
+        async def is_there() -> bool:
+            return (await show(made)).status == status
+
+        async with running(worker(database)):
+            await until(is_there)
+        return await show(made)
+
+    def revoked(tx: Connection) -> list[int]:
+        return [
+            entry.serial_number
+            for each in authority_rows.list_authorities(tx)
+            for entry in x509.load_der_x509_crl(each.revocation_list)
+        ]
+
+    serials = []
+    for place in places:
+        made = await database.write(
+            services.request_certificate, requested(uuid7().rpartition("-")[2]), PROOFS
+        )
+        await be_killed(metadata_url, place)
+        half = await show(made)
+        assert (half.status, half.certificate_pem, half.private_key) == ("issuing", None, None)
+        issued = await reach(made, "active")
+        assert issued.certificate_pem is not None
+        assert issued.private_key is not None
+        leaf = x509.load_pem_x509_certificate(issued.certificate_pem.encode())
+        key = load_pem_private_key(await private_keys(database).open(issued), None)
+        assert public_der(key.public_key()) == public_der(leaf.public_key())
+        # What can be revoked is what is kept: a certificate that died with its key serves nobody.
+        assert len(await database.read(issue_rows.list_issues, ACME, made.id, 0)) == 1
+
+        now = system_clock()
+        await database.write(services.revoke_certificate, issued, now, Silence())
+        await be_killed(metadata_url, place)
+        assert (await show(made)).status == "active"
+        await reach(made, "revoked")
+        serials.append(leaf.serial_number)
+        assert await database.read(revoked) == serials  # each once

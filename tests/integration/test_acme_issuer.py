@@ -1,0 +1,208 @@
+"""Certificates of an ACME authority: Pebble, strict and forgetful, which reads our own zone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from cloudcore.acme.conversing import Directory
+from cloudcore.certificate import issue_rows, rows
+from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
+from cloudcore.certificate.issuer import Issuers, Refused, Unreachable
+from cloudcore.certificate.keys import new_private_key, signing_request
+from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.work import Texts
+from cloudcore.certificate.zone_answers import Answerer, Zone
+from cloudcore.certificate.zone_server import serving_zone
+from cloudcore.clock import MICROSECONDS
+from registry.certificate_settings import CertificateSettings
+from tests.chasing_resolver import ChasingResolver, chasing_resolver
+from tests.integration.certificates_world import ZONE, World, open_world
+from tests.integration.served_world import open_served
+from tests.pebble import Pebble, pebble
+
+pytestmark = pytest.mark.client("pebble")
+APEX: Final = "cust.example"
+WILD: Final = f"*.{APEX}"
+MANY: Final = 25
+RECORD: Final = f"_acme-challenge.{APEX}."
+
+
+@dataclass
+class AcmeWorld(World):
+    """An install whose certificates come from Pebble."""
+
+    authority_process: Pebble
+    resolver: ChasingResolver
+
+    async def found(self, made: dict[str, Any]) -> Certificate:
+        """Return the row of a record."""
+        place = self.served.acme.account_id, made["id"]
+        found = await self.served.database.read(rows.find_certificate, *place)
+        assert found is not None
+        return found
+
+    @property
+    def issuer(self) -> AcmeIssuer:
+        directory = Directory(
+            self.authority_process.directory, "SETTING", str(self.authority_process.roots)
+        )
+        keyring = self.served.keyring
+        return AcmeIssuer(directory, account_key(keyring, directory.url), "ops@example.com")
+
+    @property
+    def needs(self) -> CertificateNeeds:
+        needs = self.served.certificates
+        proofs = replace(needs.proofs, checks_dns=True)
+        return replace(needs, issuers=Issuers(self.issuer, (needs.embedded,)), proofs=proofs)
+
+    async def prepared(self, name: str, *domains: str) -> dict[str, Any]:
+        """Ask for a certificate, and set the CNAMEs as the owner of the domains does."""
+        made = await self.request(name, *domains)
+        for each in made["challenges"]:
+            self.names.cnames[each["cname_record_name"]] = each["expected_cname"]
+        return made
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[AcmeWorld]:
+    async with acme_world(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def acme_world(folder: Path, *, reuses: int = 50) -> AsyncIterator[AcmeWorld]:
+    async with open_world(folder / "data", "") as world:
+
+        async def find(name: str) -> Sequence[str]:
+            return await world.served.database.read(issue_rows.txt_values, name)
+
+        zone = Zone(ZONE, ("ns.example",))
+        async with (
+            serving_zone(Answerer(zone, find), "127.0.0.1", 0) as port,
+            chasing_resolver(ZONE, port, world.names.cnames) as (resolver, address),
+        ):
+            with pebble(folder, address, reuses=reuses) as process:
+                yield AcmeWorld(world.served, world.names, world.authority, process, resolver)
+
+
+async def test_wildcard_and_apex_are_proved_by_two_values_at_once_and_revoked(
+    world: AcmeWorld,
+) -> None:
+    """C2, C1."""
+    made = await world.prepared("web", WILD, APEX)
+    assert {each["cname_record_name"] for each in made["challenges"]} == {RECORD}
+    await world.work()
+    found = await world.show(made)
+    assert found["status"] == "active", found
+    certificate = x509.load_pem_x509_certificate(found["certificate_pem"].encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert set(names.value.get_values_for_type(x509.DNSName)) == {WILD, APEX}
+    assert certificate.issuer.rfc4514_string().startswith("CN=Pebble Intermediate")
+    assert found["chain_pem"]
+    assert world.resolver.asked.count(RECORD) >= 2
+    target = made["challenges"][0]["expected_cname"]
+    assert await world.served.database.read(issue_rows.txt_values, target) == []
+
+    asked = await world.ask("POST", f"/{made['id']}/revoke")
+    assert asked.status_code == 202
+    await world.work()
+    assert (await world.show(made))["status"] == "revoked"
+    # The authority says that it is: which is what was wanted.
+    await world.issuer.revoke(certificate.public_bytes(Encoding.DER), "superseded")
+
+
+async def test_many_domains_are_proved_by_udp_as_each_has_a_name_of_its_own(
+    world: AcmeWorld,
+) -> None:
+    """More values than some seven at one name do not fit into what the authority reads."""
+    domains = [f"d{number}.{APEX}" for number in range(MANY)]
+    made = await world.prepared("many", *domains)
+    assert len({each["expected_cname"] for each in made["challenges"]}) == MANY
+    await world.work()
+    found = await world.show(made)
+    assert found["status"] == "active", found
+    assert found["domains"] == domains
+
+
+async def test_a_record_that_leads_nowhere_is_told_for_its_domain(world: AcmeWorld) -> None:
+    made = await world.request("web", APEX, "other.example")
+    challenges = {each["domain"]: each for each in made["challenges"]}
+    world.names.cnames[RECORD] = challenges[APEX]["expected_cname"]
+    certificate = await world.found(made)
+    csr = signing_request(new_private_key("ecdsa-p256"), certificate.domains)
+    texts = Texts(world.served.database, certificate)
+    with pytest.raises(Refused) as raised:
+        await world.issuer.issue(csr, certificate.domains, texts)
+    assert raised.value.code == "CNAME_MISSING"
+    assert [(each.domain, each.code) for each in raised.value.domains] == [
+        ("other.example", "CNAME_MISSING")
+    ]
+    target = challenges[APEX]["expected_cname"]
+    assert await world.served.database.read(issue_rows.txt_values, target) == []
+
+
+async def test_what_another_account_has_proved_is_no_proof_for_this_one(tmp_path: Path) -> None:
+    """The authority knows one account for all of ours, and here asks for no proof twice."""
+    async with acme_world(tmp_path, reuses=100) as world:
+        served, path = world.served, "/v1/certificates"
+        before = await world.prepared("before", APEX)
+        await world.work()
+        first = await world.found(before)
+        assert first.status == "active"
+        assert first.renew_at is not None
+
+        # The domain is another account's from now on.
+        body, token = {"name": "web", "domains": [APEX]}, served.globex.program_token
+        made = (await served.ask("POST", path, body, token=token)).json()["certificate"]
+        world.names.cnames[RECORD] = made["challenges"][0]["expected_cname"]
+        later = await world.request("later", APEX)
+        asked = world.resolver.asked.count(RECORD)
+        await world.work()
+        theirs = await served.ask("GET", f"{path}/{made['id']}", token=token)
+        assert theirs.json()["certificate"]["status"] == "active"
+        assert world.resolver.asked.count(RECORD) == asked  # so it would sign for anybody
+
+        refused = await world.found(later)
+        assert refused.status == "pending_validation"
+        assert [(each.subject, each.code) for each in refused.faults] == [(APEX, "CNAME_MISMATCH")]
+        await world.work(after=(first.renew_at - served.clock()) / MICROSECONDS + 1)
+        renewed = await world.found(before)
+        assert renewed.fingerprint == first.fingerprint
+        assert {(each.subject, each.code) for each in renewed.faults} == {
+            (APEX, "CNAME_MISMATCH"),
+            ("", "RENEWAL_FAILED"),
+        }
+
+
+async def test_the_settings_name_the_authority(tmp_path: Path) -> None:
+    """What the install's own authority has issued is still revoked by it."""
+    directory = "https://ca.example.com/directory"
+    chosen = CertificateSettings(
+        certificate_acme_directory=directory, certificate_acme_terms="agree"
+    )
+    async with open_served(tmp_path / "data", certificate_zone=ZONE, certificates=chosen) as served:
+        issuers = served.certificates.issuers
+        assert issuers.current.name == "acme"
+        assert issuers.named("embedded") is served.certificates.embedded
+        assert served.certificates.proofs.checks_dns
+
+
+async def test_a_directory_out_of_reach_is_asked_again_later(tmp_path: Path) -> None:
+    async with open_world(tmp_path / "data", "") as world:
+        keyring = world.served.keyring
+        for url, words in (
+            ("https://127.0.0.1:9/dir", "Connect call failed|refused"),
+            ("https://nobody.invalid/dir", "cannot be resolved"),
+        ):
+            issuer = AcmeIssuer(Directory(url, "SETTING"), account_key(keyring, url))
+            with pytest.raises(Unreachable, match=words):
+                await issuer.revoke(b"0", None)

@@ -1,0 +1,112 @@
+"""Private keys of certificates: sealed under the platform key of their account."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import bindparam, select, update
+
+from cloudcore.certificate import rows
+from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.sealing import seal_key
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.errors import PlatformError
+from cloudcore.kms.rows import Key, find_platform_key
+from cloudcore.kms.tables import kms_key_versions as versions
+from cloudcore.kms.vault import MAX_AGE_SECONDS
+from tests.certificates import uploaded
+from tests.databases import on_both_databases
+from tests.integration.certificates_world import DAY, World
+
+_OF_KEY = versions.c.key_id == bindparam("of")
+_MATERIAL = Statement(select(versions.c.wrapped_material).where(_OF_KEY))
+_SET_MATERIAL = Statement(
+    update(versions).where(_OF_KEY).values(wrapped_material=bindparam("material"))
+)
+
+
+async def found(world: World, certificate_id: str) -> Certificate:
+    """Return the row of a certificate."""
+    account = world.served.acme.account_id
+    row = await world.served.database.read(rows.find_certificate, account, certificate_id)
+    assert row is not None
+    return row
+
+
+async def platform_key(world: World) -> Key:
+    """Return the platform key of acme."""
+    key = await world.served.database.read(find_platform_key, world.served.acme.account_id)
+    assert key is not None
+    return key
+
+
+async def set_material(world: World, key: Key, material: bytes) -> bytes:
+    """Replace the material of a key; return that before. Other material cannot be opened."""
+
+    def change(tx: Connection) -> bytes:
+        ((before,),) = tx.rows(_MATERIAL, of=key.id)
+        tx.execute(_SET_MATERIAL, of=key.id, material=material)
+        return bytes(before)
+
+    return await world.served.database.write(change)
+
+
+@on_both_databases
+async def test_keys_are_sealed_under_the_accounts_key_and_for_their_certificate_alone(
+    certified: World,
+) -> None:
+    keys, key = certified.served.certificates.private_keys, await platform_key(certified)
+    issued = await found(certified, (await certified.issued())["id"])
+    body = {"name": "up", **uploaded("up.example.com", certified.served.clock())}
+    made = (await certified.ask("POST", "/upload", body)).json()["certificate"]
+    upload = await found(certified, made["id"])
+    assert issued.kms_key_id == upload.kms_key_id == key.id
+    assert (await keys.open(upload)).decode() == body["private_key_pem"]
+    for moved in (
+        issued._replace(private_key=upload.private_key),
+        issued._replace(account_id=certified.served.globex.account_id),
+    ):
+        with pytest.raises(PlatformError):
+            await keys.open(moved)
+
+
+async def test_a_key_that_is_under_the_root_key_is_moved_by_the_renewal(certified: World) -> None:
+    served, keys = certified.served, certified.served.certificates.private_keys
+    made = await certified.issued()
+    issued = await found(certified, made["id"])
+    pem = await keys.open(issued)
+    before = issued._replace(private_key=seal_key(served.keyring, issued.id, pem), kms_key_id=None)
+    await served.database.write(rows.save_certificate, before)
+    assert await keys.open(await found(certified, made["id"])) == pem
+    await certified.work(after=61 * DAY)
+    renewed = await found(certified, made["id"])
+    assert renewed.kms_key_id == (await platform_key(certified)).id
+    assert await keys.open(renewed) != pem
+
+
+async def test_a_key_that_cannot_be_used_is_a_fault_and_no_authority_signs_meanwhile(
+    certified: World,
+) -> None:
+    renewed, key = await certified.issued("old", "old.acme.test"), await platform_key(certified)
+    material = await set_material(certified, key, b"of a provider that is away")
+    await certified.work(after=MAX_AGE_SECONDS + 1)
+    first = await certified.request("new", "new.acme.test")
+    await certified.work()
+    shown = await certified.show(first)
+    assert shown["status"] == "issuing"
+    assert [(each["code"], each["severity"]) for each in shown["faults"]] == [
+        ("KEY_UNUSABLE", "error")
+    ]
+    await certified.work(after=61 * DAY)
+    shown = await certified.show(renewed)
+    assert shown["status"] == "active"
+    assert [each["code"] for each in shown["faults"]] == ["RENEWAL_FAILED"]
+    assert "the KMS key: " in shown["faults"][0]["message"]
+    issued = certified.authority.issued
+    assert (issued.count(("old.acme.test",)), issued.count(("new.acme.test",))) == (1, 0)
+
+    await set_material(certified, key, material)
+    await certified.work(after=DAY)
+    for each in (first, renewed):
+        shown = await certified.show(each)
+        assert (shown["status"], shown["faults"]) == ("active", [])

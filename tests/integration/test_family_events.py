@@ -1,0 +1,242 @@
+"""Events of buckets, objects, queues, topics and keys: from a change to a queue that gets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection
+from cloudcore.events import Events
+from cloudcore.identity.names import iam_crn
+from cloudcore.kms.deletion import delete_due_keys
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.storage import objects
+from cloudcore.storage.buckets import find_bucket
+from registry.services.events import topics_asking
+from tests.databases import on_both_databases
+from tests.integration.s3_client import HOST, S3Client, client_of, texts
+from tests.integration.served_world import HOUR, open_served
+from tests.jobs import SWIFT, run_due
+
+BODY = b"some bytes"
+ALL = ("storage.*", "queue.*", "notifications.*", "kms.*")
+
+
+@dataclass
+class World:
+    """An install whose events come to a queue."""
+
+    s3: S3Client
+    queue_id: str = ""
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:  # noqa: ANN401
+        """Send a request to `/v1`; return its document."""
+        served, acme = self.s3.served, self.s3.served.acme
+        token = served.tokens.issue(
+            iam_crn(acme.account_id, "service-account", "program"),
+            uuid7(served.clock()),
+            served.clock() + HOUR,
+            account_id=acme.account_id,
+            access_key_id=acme.access_key_id,
+        )
+        answer = await served.ask(method, path, body, token=token, headers=headers)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    async def make(self, path: str, **fields: object) -> dict[str, Any]:
+        """Create something; return its record."""
+        (record,) = [v for v in (await self.ask("POST", path, fields)).values() if "id" in v]
+        found: dict[str, Any] = record
+        return found
+
+    async def listen(self, *types: str) -> None:
+        """Send events of these types to a queue."""
+        self.queue_id = (await self.make("/v1/queues", name="listener"))["id"]
+        topic = await self.make("/v1/topics", name="told")
+        path = f"/v1/topics/{topic['id']}/subscriptions"
+        await self.make(path, protocol="queue", endpoint=self.queue_id)
+        await self.make("/v1/event-rules", topic=topic["crn"], event_types=list(types))
+
+    async def told(self) -> list[dict[str, Any]]:
+        """Deliver what is to be told; return the events, in the order of their ids."""
+        served = self.s3.served
+        await run_due(
+            served.database,
+            list(NOTIFICATIONS.job_kinds(served.notifications)),
+            served.clock,
+            SWIFT,
+        )
+        path = f"/v1/queues/{self.queue_id}/messages"
+        found: list[dict[str, Any]] = []
+        while leased := (await self.ask("POST", f"{path}/lease", {"max_messages": 10}))["messages"]:
+            found += [json.loads(json.loads(each["body"])["message"]) for each in leased]
+            ids = [each["lease_id"] for each in leased]
+            await self.ask("POST", f"{path}/acknowledge", {"lease_ids": ids})
+        return sorted(found, key=lambda event: str(event["id"]))
+
+
+@asynccontextmanager
+async def open_world(data: Path, url: str) -> AsyncIterator[World]:
+    async with open_served(data, url, s3_host=HOST) as served:
+        yield World(client_of(served, served.acme))
+
+
+@pytest.fixture
+async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[World]:
+    async with open_world(tmp_path / "data", metadata_url) as made:
+        yield made
+
+
+def keys_of(events: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(event["type"].removeprefix("storage."), event["data"].get("key")) for event in events]
+
+
+@on_both_databases
+async def test_each_change_of_a_bucket_and_its_objects_is_told_once(world: World) -> None:
+    s3 = world.s3
+    await world.listen("storage.*")
+    await s3.done("PUT", "/one")
+    await s3.done("PUT", "/one/a%25b%01%C3%A9", BODY, content_type="text/plain")
+    await s3.done("PUT", "/one/copy", x_amz_copy_source="/one/a%25b%01%C3%A9")
+    await world.ask("PUT", "/v1/buckets/one/objects/v1", BODY)
+    (upload,) = texts(await s3.done("POST", "/one/parts?uploads"), "UploadId")
+    path = f"/one/parts?uploadId={upload}"
+    etag = (await s3.ask("PUT", f"{path}&partNumber=1", BODY)).headers["etag"]
+    part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+    listed = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>".encode()
+    for _ in range(2):
+        await s3.done("POST", path, listed)  # the second answers the same, and changes nothing
+    await s3.done("PUT", "/one/v1?tagging", b"<Tagging><TagSet></TagSet></Tagging>")
+    await world.ask("DELETE", "/v1/buckets/one/objects/v1")
+    await s3.done("DELETE", "/one/copy")
+    await s3.done("DELETE", "/one/copy")
+    wanted = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("parts", "none", "parts"))
+    await s3.done("POST", "/one?delete", f"<Delete>{wanted}</Delete>".encode())
+    await s3.done("DELETE", "/one/a%25b%01%C3%A9")
+    await s3.done("DELETE", "/one")
+    two = await world.make("/v1/buckets", name="two")
+    await world.ask("DELETE", "/v1/buckets/two")
+
+    told = await world.told()
+    odd = "a%b\x01é"
+    assert keys_of(told) == [
+        ("bucket.created", None),
+        ("object.created", odd),
+        ("object.created", "copy"),
+        ("object.created", "v1"),
+        ("object.created", "parts"),
+        ("object.deleted", "v1"),
+        ("object.deleted", "copy"),
+        ("object.deleted", "parts"),
+        ("object.deleted", odd),
+        ("bucket.deleted", None),
+        ("bucket.created", None),
+        ("bucket.deleted", None),
+    ]
+    bucket = told[0]["data"]["bucket"]
+    account = s3.served.acme.account_id
+    crn = f"crn:storage:local:{account}:bucket/one"
+    assert bucket == {"id": bucket["id"], "crn": crn, "name": "one"}
+    assert [each["data"]["bucket"] for each in told[:10]] == [bucket] * 10
+    other = {name: two[name] for name in ("id", "crn", "name")}
+    assert [each["data"]["bucket"] for each in told[10:]] == [other] * 2
+    principal = f"crn:iam::{account}:service-account/program"
+    source = {"crn": principal, "name": "program", "session_name": None}
+    assert [(each["data"]["principal"], each["data"]["source"]) for each in told] == [
+        (principal, source)
+    ] * len(told)
+    assert told[1]["data"] == {
+        "bucket": bucket,
+        "crn": f"{crn}/a%25b%01%C3%A9",
+        "key": odd,
+        "size": len(BODY),
+        "etag": md5(BODY).hexdigest(),
+        "content_type": "text/plain",
+        "principal": principal,
+        "source": source,
+    }
+
+
+@on_both_databases
+async def test_what_fails_changes_nothing_or_is_not_asked_for_is_not_told(world: World) -> None:
+    s3, database = world.s3, world.s3.served.database
+    await s3.done("PUT", "/one")
+    database.noted.clear()
+    await s3.done("PUT", "/one/key", BODY)
+    statements = [each.statement.sqlite for each in database.noted]
+    assert len([each for each in statements if "event_rules" in each]) == 1
+    assert not [each for each in statements if "INTO outbox" in each or "INTO jobs" in each]
+
+    await world.listen(*ALL)
+    assert await s3.code("PUT", "/one/key", BODY, if_none_match="*") == "PreconditionFailed"
+    assert await s3.code("DELETE", "/one/key", if_match='"other"') == "PreconditionFailed"
+    assert await s3.code("DELETE", "/one") == "BucketNotEmpty"
+    assert await s3.code("PUT", "/one") == "BucketAlreadyOwnedByYou"
+    bucket = await database.read(find_bucket, s3.served.acme.account_id, "local", "one")
+
+    def fail(tx: Connection) -> None:
+        assert objects.delete_object(tx, bucket, "key", 1, Events(topics_asking)) is not None
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.write(fail)
+    assert await world.told() == []
+
+
+async def test_changes_of_queues_topics_and_keys_are_told_once(world: World) -> None:
+    await world.listen(*ALL)
+    retried = {"Idempotency-Key": "one"}
+    made = [await world.ask("POST", "/v1/queues", {"name": "q"}, **retried) for _ in range(2)]
+    assert made[0] == made[1]
+    queue = made[0]["queue"]
+    await world.ask("POST", f"/v1/queues/{queue['id']}/messages", {"body": "hello"})
+    await world.ask("POST", f"/v1/queues/{queue['id']}/purge")
+    topic = await world.make("/v1/topics", name="t")
+    path = f"/v1/topics/{topic['id']}/subscriptions"
+    endpoint = {"protocol": "queue", "endpoint": queue["id"]}
+    for _ in range(2):
+        subscription = await world.make(path, **endpoint)
+    await world.ask("DELETE", f"{path}/{subscription['id']}")
+    await world.ask("DELETE", f"/v1/topics/{topic['id']}")
+    await world.ask("DELETE", f"/v1/queues/{queue['id']}")
+    key = await world.make("/v1/keys", name="k")
+    for act in ("rotate", "enable", "disable", "disable", "enable"):
+        world.s3.served.clock.advance(1)
+        await world.ask("POST", f"/v1/keys/{key['id']}/{act}")
+    await world.ask("DELETE", f"/v1/keys/{key['id']}")
+    await world.ask("POST", f"/v1/keys/{key['id']}/cancel-deletion")
+    await world.ask("DELETE", f"/v1/keys/{key['id']}?pending_window_days=7")
+    told = await world.told()
+    world.s3.served.clock.advance(7 * 24 * 3600)
+    await delete_due_keys(world.s3.served.kms)
+    (erased,) = await world.told()
+
+    def of(record: dict[str, Any]) -> dict[str, Any]:
+        return {name: record[name] for name in ("id", "crn", "name")}
+
+    assert [(event["type"], *list(event["data"].values())[:-2]) for event in [*told, erased]] == [
+        ("queue.queue.created", of(queue)),
+        ("queue.queue.purged", of(queue)),
+        ("notifications.topic.created", of(topic)),
+        ("notifications.subscription.created", of(topic), {"id": subscription["id"]}),
+        ("notifications.subscription.deleted", of(topic), {"id": subscription["id"]}),
+        ("notifications.topic.deleted", of(topic)),
+        ("queue.queue.deleted", of(queue)),
+        ("kms.key.created", of(key)),
+        ("kms.key.rotated", of(key)),
+        ("kms.key.disabled", of(key)),
+        ("kms.key.enabled", of(key)),
+        ("kms.key.deletion_scheduled", of(key)),
+        ("kms.key.deletion_cancelled", of(key)),
+        ("kms.key.deletion_scheduled", of(key)),
+        ("kms.key.deleted", of(key)),
+    ]
+    assert erased["data"]["principal"] is None

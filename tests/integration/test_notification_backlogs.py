@@ -1,0 +1,93 @@
+"""What waits is bounded: for an endpoint, for an account, and for a topic that is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudcore.notifications import delivering, topic_rows, topics
+from tests.databases import on_both_databases
+from tests.integration.notifications_world import World
+from tests.webhook_receiver import status
+
+
+@on_both_databases
+async def test_of_too_many_messages_for_an_endpoint_the_oldest_fail(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "MAX_BACKLOG", 3)
+    dead = await notified.queue("dead")
+    topic = await notified.topic()
+    kept = await notified.confirmed(topic, redrive_policy={"dead_letter_queue": dead})
+    lost = await notified.confirmed(topic, endpoint=f"{notified.hook.url}/other")
+    notified.hook.answer = lambda _got: status(503)
+    ids = []
+    for _ in range(5):
+        ids.append(await notified.publish(topic))
+        await notified.deliver()
+    assert {each["message_id"] for each, _ in await notified.queued(dead)} == set(ids[:2])
+    faults = {each["code"]: each for each in (await notified.show(topic, kept))["faults"]}
+    assert faults["BACKLOG_FULL"]["occurrences"] == 2
+    assert faults["BACKLOG_FULL"]["severity"] == "error"
+    assert "MESSAGE_DROPPED" not in faults
+    faults = {each["code"]: each for each in (await notified.show(topic, lost))["faults"]}
+    assert faults["MESSAGE_DROPPED"]["occurrences"] == 2
+    notified.hook.got.clear()
+    notified.hook.answer = lambda _got: status(204)
+    await notified.deliver(after=20)
+    got = sorted(each.envelope["message_id"] for each in notified.hook.got)
+    assert got == sorted(ids[2:] * 2)
+
+
+@on_both_databases
+async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await notified.topic()
+    await notified.confirmed(topic)
+    for name, most, quota in (
+        ("MAX_UNSORTED", 2, "published_messages"),
+        ("MAX_DELIVERIES", 2, "waiting_deliveries"),
+        ("MAX_DELIVERY_BYTES", 10, "waiting_bytes"),
+    ):
+        notified.hook.answer = lambda _got: status(503)
+        with monkeypatch.context() as limits:
+            limits.setattr(topics, name, most)
+            path, taken = f"/v1/topics/{topic['id']}/messages", 0
+            while (refused := await notified.ask("POST", path, {"message": "Größe"})).is_success:
+                taken += 1
+                notified.served.clock.now += 1_000_000  # each counts
+                if name != "MAX_UNSORTED":
+                    await notified.deliver()
+            assert 1 <= taken <= 2
+            assert refused.status_code == 403
+            assert refused.json()["error"]["code"] == "QUOTA_EXCEEDED"
+            assert refused.json()["error"]["params"]["quota"] == quota
+            notified.hook.answer = lambda _got: status(204)
+            await notified.deliver(after=20)
+            await notified.publish(topic)  # there is room again
+            await notified.deliver(after=1)
+
+
+@on_both_databases
+async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_dropped_and_counted(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_rows, "MAX_WAITING", 3)
+    topic = await notified.topic()
+    rule = {"topic": topic["crn"], "event_types": ["registry.repository.created"]}
+    made = await notified.ask("POST", "/v1/event-rules", rule)
+    assert made.status_code == 201, made.text
+    assert (await notified.ask("DELETE", f"/v1/topics/{topic['id']}")).status_code == 204
+    for number in range(5):  # none of these fails
+        answer = await notified.ask("POST", "/v1/repositories", {"name": f"r{number}"})
+        assert answer.status_code == 201, answer.text
+    await notified.deliver()
+    path = f"/v1/event-rules/{made.json()['event_rule']['id']}"
+    (fault,) = (await notified.ask("GET", path)).json()["event_rule"]["faults"]
+    assert (fault["code"], fault["occurrences"]) == ("TOPIC_MISSING", 5)
+    assert fault["details"] == {"waiting": "3", "dropped": "2"}
+    await notified.confirmed(await notified.topic())
+    notified.hook.got.clear()
+    await notified.deliver()
+    names = [each.envelope["attributes"]["repository"] for each in notified.hook.got]
+    assert sorted(names) == ["r2", "r3", "r4"]

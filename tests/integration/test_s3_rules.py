@@ -1,0 +1,539 @@
+"""The S3 endpoint in one process with ``/v1``: signatures, bodies, parts, lists and rights."""
+
+from __future__ import annotations
+
+import random
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from hashlib import md5, sha256
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cloudcore.storage.checksums import Algorithm, encode, new_checksum
+from tests.databases import on_both_databases
+from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
+from tests.integration.served_world import Served, open_served
+from tests.s3_negatives import negatives
+from tests.s3_signing import framed, with_header
+from tests.tenants import Statement, document
+
+MIB: Final = 1 << 20
+CRC: Final = "x-amz-checksum-crc32"
+SIGNED: Final = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+UNSIGNED_TRAILER: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+@pytest.fixture
+async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+    """Return a client whose account has a bucket ``bucket``."""
+    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
+        client = client_of(served, served.acme)
+        await client.done("PUT", "/bucket")
+        yield client
+
+
+def crc32(body: bytes) -> str:
+    checksum = new_checksum(Algorithm.CRC32)
+    checksum.update(body)
+    return encode(checksum.digest())
+
+
+def writes(served: Served) -> list[str]:
+    """Return what was written to the tables of storage since the list was cleared."""
+    noted = [each.statement.sqlite for each in served.database.noted]
+    return [each for each in noted if "storage_" in each and not each.startswith("SELECT")]
+
+
+async def v1(s3: S3Client, method: str, path: str, body: object = None, **more: Any) -> Any:  # noqa: ANN401
+    answer = await s3.served.ask(
+        method, path, body, token=more.pop("token", s3.served.acme.program_token), **more
+    )
+    assert answer.is_success, answer.text
+    return answer
+
+
+@on_both_databases
+async def test_s1_an_object_is_the_same_through_s3_and_v1(s3: S3Client) -> None:
+    for key in ("a%2Fb//c/", "%2Flead", "..%2Fx", "a%2Bb%2525%3F", "%C3%A9" * 100):
+        await s3.done("PUT", f"/bucket/{key}", b"through s3", x_amz_meta_a="b")
+        path = f"/v1/buckets/bucket/objects/{key.replace('//', '%2F%2F').replace('/', '%2F')}"
+        answer = await v1(s3, "GET", path)
+        assert (answer.content, answer.headers["x-amz-meta-a"]) == (b"through s3", "b")
+        await v1(s3, "PUT", path, b"through v1")
+        answer = await s3.ask("GET", f"/bucket/{key}")
+        assert answer.content == b"through v1"
+        assert answer.headers["etag"] == f'"{md5(b"through v1").hexdigest()}"'
+        await s3.done("DELETE", f"/bucket/{key}")
+        assert await s3.code("GET", f"/bucket/{key}") == "NoSuchKey"
+        await s3.done("DELETE", f"/bucket/{key}")
+
+
+async def test_a_bucket_may_be_named_in_the_host(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    request = s3.sign("GET", "/key")
+    assert (await s3.send(request)).status_code == 404  # the bucket ``key``
+    s3.host = f"bucket.{HOST}"
+    moved = with_header(request, "host", s3.host)
+    assert code_of(await s3.send(moved)) == "SignatureDoesNotMatch"
+
+
+async def test_g26_no_request_with_a_hole_writes_anything(s3: S3Client) -> None:
+    date, _ = s3.now()
+    holes = negatives(key_id=s3.key_id, secret=s3.secret, date=date, region="local")
+    assert len(holes) >= 50
+    s3.served.database.noted.clear()
+    for name, request in holes.items():
+        answer = await s3.send(request, b"evil")
+        assert answer.status_code in (400, 403, 404), name
+        assert code_of(answer)
+    lying = await s3.send(s3.sign("PUT", "/bucket/key", b"said"), b"evil")
+    assert code_of(lying) == "XAmzContentSHA256Mismatch"
+    body = framed([b"evil"], None, {CRC: crc32(b"evil")})
+    chunked = {"x_amz_decoded_content_length": "4", "x_amz_trailer": CRC}
+    forged = s3.sign("PUT", "/bucket/key", b"", SIGNED + "-TRAILER", **chunked)
+    assert code_of(await s3.send(forged, body)) == "IncompleteBody"  # an unsigned trailer
+    assert writes(s3.served) == []
+    assert await s3.code("GET", "/bucket/key") == "NoSuchKey"
+
+
+async def test_s8_all_forms_of_bodies_are_taken_without_framing(s3: S3Client) -> None:
+    content = bytes(range(256)) * 700
+    chunks = [content[:65536], content[65536:131072], content[131072:]]
+    length = {"x_amz_decoded_content_length": str(len(content)), "content_encoding": "aws-chunked"}
+    trailer = {**length, "x_amz_trailer": CRC}
+    date, scope = s3.now()
+    more = {"secret": s3.secret, "date": date, "scope": scope}
+    trailers = {CRC: crc32(content)}
+
+    async def put(payload: str, signs: bool, headers: dict[str, str], sent: Any) -> int:  # noqa: ANN401
+        request = s3.sign("PUT", "/bucket/body", b"", payload, **headers)
+        seed = dict(request.headers)[b"authorization"].decode()[-64:] if signs else None
+        return (await s3.send(request, framed(chunks, seed, sent, **more))).status_code
+
+    for payload, signs, headers, sent in (
+        (SIGNED, True, length, None),
+        (SIGNED + "-TRAILER", True, trailer, trailers),
+        (UNSIGNED_TRAILER, False, trailer, trailers),
+    ):
+        assert await put(payload, signs, headers, sent) == 200, payload
+        answer = await s3.ask("GET", "/bucket/body", x_amz_checksum_mode="ENABLED")
+        assert answer.content == content
+        assert "content-encoding" not in answer.headers
+        assert answer.headers.get(CRC) == (trailers[CRC] if sent else None)
+        await s3.done("DELETE", "/bucket/body")
+    assert await put(UNSIGNED_TRAILER, False, trailer, {CRC: crc32(b"other")}) == 400
+    short = {**length, "x_amz_decoded_content_length": str(len(content) + 1)}
+    assert await put(SIGNED, True, short, None) == 400
+    assert await s3.code("GET", "/bucket/body") == "NoSuchKey"
+    await s3.done("PUT", "/bucket/body", content, payload="UNSIGNED-PAYLOAD")
+    assert (await s3.ask("GET", "/bucket/body")).content == content
+
+
+async def test_promises_of_a_body_are_checked(s3: S3Client) -> None:
+    wrong, other = b64encode(md5(b"other").digest()).decode(), crc32(b"other")
+    tried: list[tuple[dict[str, str], str]] = [
+        ({"content_md5": wrong}, "BadDigest"),
+        ({"content_md5": "abc"}, "InvalidDigest"),
+        ({"x_amz_checksum_crc32": other}, "BadDigest"),
+        ({"x_amz_checksum_crc32": "!"}, "InvalidRequest"),
+        ({"x_amz_checksum_crc32": other, "x_amz_checksum_sha1": "A" * 28}, "InvalidRequest"),
+        ({"x_amz_trailer": CRC}, "InvalidRequest"),
+        ({"x_amz_sdk_checksum_algorithm": "MD4"}, "InvalidRequest"),
+        ({"x_amz_acl": "public-read"}, "AccessControlListNotSupported"),
+        ({"x_amz_grant_read": "id=1"}, "AccessControlListNotSupported"),
+        ({"x_amz_server_side_encryption_customer_key": "k"}, "NotImplemented"),
+        ({"x_amz_server_side_encryption": "aws:kms"}, "NotImplemented"),
+        ({"x_amz_object_lock_mode": "GOVERNANCE"}, "NotImplemented"),
+        ({"x_amz_storage_class": "COLD"}, "InvalidStorageClass"),
+        ({"x_amz_tagging": "a=1&a=2"}, "InvalidTag"),
+        ({"x_amz_meta_a": "b" * 9000}, "MetadataTooLarge"),
+        ({"x_amz_expected_bucket_owner": "somebody"}, "AccessDenied"),
+        ({"content_length": "5368709121"}, "EntityTooLarge"),
+        ({"if_none_match": "*", "if_modified_since": s3_date()}, "NotImplemented"),
+    ]
+    for headers, code in tried:
+        assert await s3.code("PUT", "/bucket/body", b"body", **headers) == code, headers
+    request = s3.sign("PUT", "/bucket/body", b"body")
+    without = with_header(request, "transfer-encoding", "chunked")
+    assert code_of(await s3.send(without, b"body")) == "MissingContentLength"
+    assert await s3.code("GET", "/bucket/body") == "NoSuchKey"
+
+
+def s3_date() -> str:
+    return "Fri, 24 May 2013 00:00:00 GMT"
+
+
+async def test_s6_metadata_of_other_alphabets_comes_back(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/key", b"", x_amz_meta_a="=?UTF-8?B?w6TDtsO8?=", x_amz_meta_b="b")
+    answer = await s3.ask("GET", "/bucket/key")
+    assert answer.headers["x-amz-meta-a"].lower() == "=?utf-8?b?w6tdtso8?="
+    shown = await v1(s3, "GET", "/v1/buckets/bucket/objects/key")
+    assert shown.headers["x-amz-meta-b"] == "b"
+    started = await s3.done("POST", "/bucket/parts?uploads", x_amz_meta_a="=?UTF-8?Q?=C3=A4?=")
+    (upload,) = texts(started, "UploadId")
+    listed = (await v1(s3, "GET", "/v1/buckets/bucket/multipart-uploads?limit=9")).json()
+    assert upload in str(listed)
+
+
+@on_both_databases
+async def test_s4_s5_parts_become_an_object(s3: S3Client) -> None:
+    (upload,) = texts(await s3.done("POST", "/bucket/parts?uploads"), "UploadId")
+    path = f"/bucket/parts?uploadId={upload}"
+    bodies = [b"1" * (5 * MIB), b"2" * 10]
+    etags = []
+    for number, body in enumerate((b"replaced", *bodies), 0):
+        answer = await s3.ask("PUT", f"{path}&partNumber={number or 1}", body)
+        etags.append(answer.headers["etag"])
+    for bad in ("0", "10001", "abc", "", "-1"):
+        assert await s3.code("PUT", f"{path}&partNumber={bad}", b"x") == "InvalidArgument"
+    other = f"/bucket/other?uploadId={upload}&partNumber=1"
+    assert await s3.code("PUT", other, b"x") == "NoSuchUpload"
+    unknown = "/bucket/parts?uploadId=abc&partNumber=1"
+    assert await s3.code("PUT", unknown, b"x") == "NoSuchUpload"
+    listed = await s3.done("GET", f"{path}&max-parts=1")
+    assert (texts(listed, "Size"), texts(listed, "IsTruncated")) == ([str(5 * MIB)], ["true"])
+
+    def completion(*parts: tuple[int, str]) -> bytes:
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+            for number, etag in parts
+        )
+        return f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+
+    one, two = (1, etags[1]), (2, etags[2])
+    for body, code in (
+        (completion(), "MalformedXML"),
+        (completion(two, one), "InvalidPartOrder"),
+        (completion((1, etags[0]), two), "InvalidPart"),
+        (completion(one, (3, etags[2])), "InvalidPart"),
+        (b"<", "MalformedXML"),
+    ):
+        assert await s3.code("POST", path, body) == code
+    done = await s3.done("POST", path, completion(one, two))
+    digests = b"".join(md5(body).digest() for body in bodies)
+    etag = f'"{md5(digests).hexdigest()}-2"'
+    assert texts(done, "ETag") == [etag]
+    assert texts(await s3.done("POST", path, completion(one, two)), "ETag") == [etag]
+    answer = await s3.ask("GET", "/bucket/parts", range=f"bytes={5 * MIB - 2}-{5 * MIB + 1}")
+    assert (answer.status_code, answer.content) == (206, b"1122")
+    assert await s3.code("DELETE", path) == "NoSuchUpload"
+    (upload,) = texts(await s3.done("POST", "/bucket/parts?uploads"), "UploadId")
+    small = f"/bucket/parts?uploadId={upload}"
+    tags = [
+        (n, (await s3.ask("PUT", f"{small}&partNumber={n}", b"x")).headers["etag"]) for n in (1, 2)
+    ]
+    assert await s3.code("POST", small, completion(*tags)) == "EntityTooSmall"
+    await s3.done("DELETE", small)
+    assert await s3.code("DELETE", small) == "NoSuchUpload"
+
+
+async def test_s10_ranges_and_conditions(s3: S3Client) -> None:
+    put = await s3.ask("PUT", "/bucket/ten", b"0123456789")
+    etag = put.headers["etag"]
+    for asked, status, content in (
+        ("bytes=2-4", 206, b"234"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=8-", 206, b"89"),
+        ("bytes=8-99", 206, b"89"),
+        ("bytes=0-1,3-4", 200, b"0123456789"),
+        ("bytes=4-2", 200, b"0123456789"),
+        ("lines=1-2", 200, b"0123456789"),
+    ):
+        answer = await s3.ask("GET", "/bucket/ten", range=asked)
+        assert (answer.status_code, answer.content) == (status, content), asked
+    for asked in ("bytes=10-", "bytes=-0"):
+        answer = await s3.ask("GET", "/bucket/ten", range=asked)
+        assert (answer.status_code, code_of(answer)) == (416, "InvalidRange")
+    head = await s3.ask("HEAD", "/bucket/ten")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "10")
+    missing = await s3.ask("HEAD", "/bucket/none")
+    assert (missing.status_code, missing.content) == (404, b"")
+    old, new = "Fri, 24 May 2013 00:00:00 GMT", "Fri, 24 May 2199 00:00:00 GMT"
+    for headers, status in (
+        ({"if_match": etag}, 200),
+        ({"if_match": '"other"'}, 412),
+        ({"if_none_match": etag}, 304),
+        ({"if_none_match": '"other"'}, 200),
+        ({"if_modified_since": new}, 304),
+        ({"if_modified_since": old}, 200),
+        ({"if_unmodified_since": old}, 412),
+        ({"if_unmodified_since": "nonsense"}, 200),
+    ):
+        answer = await s3.ask("GET", "/bucket/ten", b"", **headers)
+        assert answer.status_code == status, headers
+        if status == 304:
+            assert (answer.headers["etag"], answer.content) == (etag, b"")
+
+
+@on_both_databases
+async def test_s11_lists_in_the_order_of_bytes_count_groups(s3: S3Client) -> None:
+    for key in ("a", "a%2Fb", "a%2Fc", "b", "%C3%A9", "%F0%9F%98%80", "%EF%BF%BD"):
+        await s3.done("PUT", f"/bucket/{key}")
+    found = await s3.done("GET", "/bucket?list-type=2")
+    assert texts(found, "Key") == ["a", "a/b", "a/c", "b", "é", "�", "😀"]
+    page = await s3.done("GET", "/bucket?list-type=2&delimiter=%2F&max-keys=2")
+    assert (texts(page, "Key"), texts(page, "Prefix")) == (["a"], ["", "a/"])
+    (token,) = texts(page, "NextContinuationToken")
+    page = await s3.done("GET", f"/bucket?list-type=2&delimiter=/&continuation-token={token}")
+    assert (texts(page, "Key"), texts(page, "KeyCount")) == (["b", "é", "�", "😀"], ["4"])
+    page = await s3.done("GET", "/bucket?marker=a%2Fb&encoding-type=url&max-keys=3")
+    assert texts(page, "Key") == ["a/c", "b", "%C3%A9"]
+    page = await s3.done("GET", "/bucket?delimiter=%2F&max-keys=2")
+    assert texts(page, "NextMarker") == ["a/"]
+    none = await s3.done("GET", "/bucket?list-type=2&max-keys=0")
+    assert (texts(none, "IsTruncated"), texts(none, "Key")) == (["false"], [])
+    many = await s3.done("GET", "/bucket?max-keys=5000")
+    assert texts(many, "MaxKeys") == ["1000"]
+    for bad in (
+        "max-keys=x",
+        "max-keys=-1",
+        "encoding-type=x",
+        "list-type=2&continuation-token=%FF",
+    ):
+        assert await s3.code("GET", f"/bucket?{bad}") in ("InvalidArgument", "InvalidURI")
+    assert await s3.code("GET", "/bucket?list-type=2&continuation-token=_w") == "InvalidArgument"
+
+
+async def test_s12_names_of_buckets(s3: S3Client) -> None:
+    other = client_of(s3.served, s3.served.globex)
+    assert await other.code("PUT", "/bucket") == "BucketAlreadyExists"
+    assert await s3.code("PUT", "/bucket") == "BucketAlreadyOwnedByYou"
+    for name in ("ab", "Upper", "1.2.3.4", "a_b", "-ab", "ab-", "a" * 64):
+        assert await s3.code("PUT", f"/{name}") == "InvalidBucketName"
+    where = "<{0}><LocationConstraint>{{}}</LocationConstraint></{0}>"
+    where = where.format("CreateBucketConfiguration")
+    body = where.format("elsewhere").encode()
+    assert await s3.code("PUT", "/second", body) == "IllegalLocationConstraintException"
+    await s3.done("PUT", "/second", where.format("local").encode())
+    assert "second" in texts(await s3.done("GET", "/"), "Name")
+    for method, target in (("GET", ""), ("PUT", "/key"), ("GET", "/key"), ("DELETE", "")):
+        assert await other.code(method, f"/bucket{target}") == "NoSuchBucket"
+
+
+async def program(s3: S3Client, *statements: Statement) -> S3Client:
+    """Return a client of another program of acme, with these rights."""
+    made = (await v1(s3, "POST", "/v1/service-accounts", {"name": "other"})).json()
+    path = f"/v1/service-accounts/{made['service_account']['id']}/access-keys"
+    key = (await v1(s3, "POST", path, {})).json()["access_key"]
+    policy = {"name": "other", "document": document(*statements)}
+    made = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]
+    attached = {"service_account": "other"}
+    await v1(s3, "POST", f"/v1/policies/{made['id']}/attachments", attached)
+    return S3Client(s3.served, key["access_key_id"], key["secret_access_key"])
+
+
+async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/public/a", b"a")
+    await s3.done("PUT", "/bucket/private/a", b"a")
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
+    actions = ["storage:GetObject", "storage:DeleteObject"]
+    reader = await program(
+        s3, {"effect": "allow", "actions": actions, "resources": [f"{crn}/public/*"]}
+    )
+    assert (await reader.ask("GET", "/bucket/public/a")).content == b"a"
+    for method, target in (
+        ("GET", "/bucket/private/a"),
+        ("HEAD", "/bucket/public/a?acl"),
+        ("PUT", "/bucket/public/a"),
+        ("GET", "/bucket"),
+        ("GET", "/"),
+        ("GET", "/bucket/public/a?uploadId=1"),
+        ("PUT", "/other"),
+        ("DELETE", "/bucket"),
+        ("GET", "/none"),
+    ):
+        answer = await reader.ask(method, target)
+        assert answer.status_code in (400, 403), (method, target)
+        assert method == "HEAD" or code_of(answer) == "AccessDenied", (method, target)
+    copy = {"x_amz_copy_source": "/bucket/private/a"}
+    assert await reader.code("PUT", "/bucket/public/b", b"", **copy) == "AccessDenied"
+    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "private/a"))
+    done = await reader.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    assert (texts(done, "Key"), texts(done, "Code")) == (
+        ["private/a", "public/a"],
+        ["AccessDenied"],
+    )
+    assert (await s3.ask("GET", "/bucket/private/a")).content == b"a"
+    await v1(s3, "GET", "/v1/buckets/bucket/objects/private%2Fa")
+
+
+async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Client) -> None:
+    trust = document({"effect": "allow", "principals": [s3.served.acme.account_id]})
+    role = {"name": "writer", "trust_policy": trust}
+    made = (await v1(s3, "POST", "/v1/roles", role)).json()["role"]
+    everything: Statement = {"effect": "allow", "actions": ["storage:*"], "resources": ["*"]}
+    policy = {"name": "writes", "document": document(everything)}
+    policy_id = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]["id"]
+    await v1(s3, "POST", f"/v1/policies/{policy_id}/attachments", {"role": "writer"})
+    assumed = (await v1(s3, "POST", "/v1/assume-role", {"role": made["id"]})).json()
+    session = S3Client(
+        s3.served, assumed["access_key_id"], assumed["secret_access_key"], assumed["session_token"]
+    )
+    await session.done("PUT", "/bucket/key", b"by the role")
+    url = session.presign("GET", "/bucket/key")  # without its token
+    assert code_of(await s3.send(url)) == "InvalidToken"
+    without = S3Client(s3.served, session.key_id, session.secret)
+    assert await without.code("GET", "/bucket/key") == "InvalidToken"
+    borrowed = S3Client(s3.served, s3.key_id, s3.secret, session.token)
+    assert await borrowed.code("GET", "/bucket/key") == "InvalidToken"
+    path, token = "/v1/buckets/bucket/objects/key", assumed["access_token"]
+    assert (await v1(s3, "GET", path, token=token)).content == b"by the role"
+    form = f"token={session.token}".encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert (await s3.served.ask("POST", "/v1/oauth/revoke", form, headers=kind)).is_success
+    assert await session.code("GET", "/bucket/key") == "InvalidAccessKeyId"
+    assert (await s3.served.ask("GET", path, token=token)).status_code == 401
+
+
+async def test_keys_that_are_inactive_deleted_or_suspended_sign_nothing(s3: S3Client) -> None:
+    everything: Statement = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+    other = await program(s3, everything)
+    await other.done("GET", "/")
+    programs = (await v1(s3, "GET", "/v1/service-accounts?limit=200")).json()
+    (made,) = [each for each in programs["service_accounts"] if each["name"] == "other"]
+    path = f"/v1/service-accounts/{made['id']}"
+    (key,) = (await v1(s3, "GET", f"{path}/access-keys")).json()["access_keys"]
+    for at, off, on in (
+        (path, {"status": "suspended"}, {"status": "active"}),
+        (f"{path}/access-keys/{key['id']}", {"status": "inactive"}, {"status": "active"}),
+    ):
+        await v1(s3, "PATCH", at, off)
+        assert await other.code("GET", "/") == "InvalidAccessKeyId"
+        await v1(s3, "PATCH", at, on)
+        await other.done("GET", "/")
+    await v1(s3, "DELETE", f"{path}/access-keys/{key['id']}")
+    assert await other.code("GET", "/") == "InvalidAccessKeyId"
+    unknown = S3Client(s3.served, "AKNONE", s3.secret)
+    assert await unknown.code("GET", "/") == "InvalidAccessKeyId"
+
+
+async def test_a_bearer_token_is_no_signature(s3: S3Client) -> None:
+    bearer = f"Bearer {s3.served.acme.program_token}"
+    request = with_header(s3.sign("GET", "/bucket"), "authorization", bearer)
+    assert code_of(await s3.send(request)) == "InvalidRequest"
+    assert (await s3.served.ask("GET", "/v1/buckets", headers=signature(s3))).status_code == 401
+
+
+def signature(s3: S3Client) -> dict[str, str]:
+    headers = s3.sign("GET", "/v1/buckets").headers
+    return {name.decode(): value.decode() for name, value in headers if name != b"host"}
+
+
+async def test_a_change_of_a_bucket_is_in_the_audit_log(s3: S3Client) -> None:
+    await s3.done("PUT", "/second")
+    await s3.done("DELETE", "/second")
+    answer = await v1(s3, "GET", "/v1/audit-events?limit=2")
+    events = [(each["action"], each["outcome"]) for each in answer.json()["events"]]
+    assert events == [("storage:DeleteBucket", "succeeded"), ("storage:CreateBucket", "succeeded")]
+    # Uploads in parts are there too, as those of /v1; objects and parts are not.
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    ids = [texts(await s3.done("POST", "/bucket/key?uploads"), "UploadId")[0] for _ in range(2)]
+    part = f"/bucket/key?uploadId={ids[0]}"
+    etag = (await s3.ask("PUT", f"{part}&partNumber=1", b"x")).headers["etag"]
+    listed = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+    await s3.done(
+        "POST", part, f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+    )
+    await s3.done("DELETE", f"/bucket/key?uploadId={ids[1]}")
+    assert await s3.code("DELETE", f"/bucket/key?uploadId={ids[1]}") == "NoSuchUpload"
+    found = (await v1(s3, "GET", "/v1/audit-events?limit=4")).json()["events"]
+    assert [(each["action"], each["details"].get("upload_id")) for each in reversed(found)] == [
+        ("storage:PutObject", ids[0]),
+        ("storage:PutObject", ids[1]),
+        ("storage:PutObject", ids[0]),
+        ("storage:AbortMultipartUpload", ids[1]),
+    ]
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket/key"
+    assert all(each["resources"] == [crn] for each in found)
+
+
+async def test_a_presigned_request_ends(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    request = s3.presign("GET", "/bucket/key", 60)
+    assert (await s3.send(request)).content == b"bytes"
+    s3.served.clock.advance(61)
+    answer = await s3.send(request)
+    assert (answer.status_code, code_of(answer)) == (403, "AccessDenied")
+
+
+async def test_errors_are_documents_with_the_id_of_the_request(s3: S3Client) -> None:
+    answer = await s3.ask("GET", "/bucket/none")
+    assert answer.headers["content-type"] == "application/xml"
+    request_id = answer.headers["x-amz-request-id"]
+    body = answer.content.decode()
+    assert body.startswith('<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>NoSuchKey</Code>')
+    assert f"<Resource>/bucket/none</Resource><RequestId>{request_id}</RequestId>" in body
+    sha = sha256(b"").hexdigest()
+    assert sha not in body
+
+
+async def test_kms_failure_is_an_error_and_never_bytes(s3: S3Client) -> None:
+    key = (await v1(s3, "POST", "/v1/keys", {"name": "photos"})).json()["key"]
+    await v1(s3, "PATCH", "/v1/buckets/bucket", {"kms_key": "photos"})
+    await s3.done("PUT", "/bucket/sealed", b"secret bytes")
+    await v1(s3, "POST", f"/v1/keys/{key['id']}/disable")
+    for method, body in (("GET", b""), ("PUT", b"more")):
+        answer = await s3.ask(method, "/bucket/sealed", body)
+        assert (answer.status_code, code_of(answer)) == (400, "KMS.DisabledException")
+
+
+@on_both_databases
+async def test_no_signed_request_is_a_failure_of_the_server(s3: S3Client) -> None:
+    """Draw requests out of what S3 knows and what nobody should send; `send` refuses a 5xx."""
+    chance = random.Random(7)
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    paths = (
+        "/",
+        "/bucket",
+        "/bucket/key",
+        "/bucket/none",
+        "/none",
+        "/none/x",
+        "/bucket/%F0%9F%98%80",
+    )
+    words = (
+        "acl attributes cors delete location tagging uploads uploadId partNumber max-keys prefix"
+        " delimiter marker list-type continuation-token start-after encoding-type key-marker"
+        " upload-id-marker max-uploads max-parts part-number-marker versionId versions policy"
+        " response-content-type select restore"
+    )
+    names = words.split()
+    values = ("", "0", "1", "2", "-1", "10001", "url", "a%0Ab", "%FF", "%F0%9F%98%80", "x" * 2000)
+    headers = {
+        "range": ("bytes=0-1", "bytes=9-", "x"),
+        "if_match": ("*", '"a"', ""),
+        "if_none_match": ("*", "W/"),
+        "x_amz_copy_source": (
+            "/bucket/key",
+            "bucket",
+            "/none/k",
+            "%FF/%FF",
+            "bucket/key?versionId=1",
+        ),
+        "x_amz_copy_source_range": ("bytes=0-1", "bytes=0-99", "x", "bytes=1-0"),
+        "x_amz_metadata_directive": ("REPLACE", "x"),
+        "x_amz_checksum_algorithm": ("CRC32", "sha256", "x"),
+        "x_amz_checksum_type": ("COMPOSITE", "FULL_OBJECT", "x"),
+        "x_amz_object_attributes": ("ETag,ObjectParts", "x", ""),
+        "x_amz_mp_object_size": ("1", "x"),
+        "x_amz_meta_a": ("=?utf-7?Q?+2AA-?=", "=?x?", "ä"),
+        "origin": ("https://a.example", "null"),
+        "content_type": ("text/plain", ""),
+    }
+    bodies = (b"", b"<Delete/>", b"<Tagging><TagSet/></Tagging>", b"\xff", b"<a>" * 2000)
+    seen = set()
+    for _ in range(400):
+        query = "&".join(
+            f"{name}={chance.choice(values)}" for name in chance.sample(names, chance.randrange(4))
+        )
+        target = chance.choice(paths) + (f"?{query}" if query else "")
+        chosen = chance.sample(sorted(headers), chance.randrange(3))
+        given = {name: chance.choice(headers[name]) for name in chosen}
+        method = chance.choice(("GET", "GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"))
+        if (method, target.partition("?")[0]) == ("DELETE", "/bucket/key"):
+            continue
+        answer = await s3.ask(method, target, chance.choice(bodies), **given)
+        seen.add(answer.status_code)
+    assert {200, 204, 400, 403, 404, 405} <= seen

@@ -1,0 +1,121 @@
+"""What S3 clients send that must be taken for nothing else, or not at all."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.storage.s3.markup import NAMESPACE
+from tests.integration.s3_client import HOST, S3Client, client_of, code_of
+from tests.integration.served_world import open_served
+
+OTHER_CHANGES: Final = (
+    *("renameObject", "append", "annotation", "partNumber=1", "versionId=abc", "unheard-of"),
+    *("metadataTable", "session"),
+)
+HARD_TO_SHOW: Final = ("a\x85b", "a\u2028b", "a\u2029x: y", "\u2028", "é", "a =?b", " a", "=?x?=")
+RULE: Final = "<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
+BAD_RULES: Final = (
+    "<ExposeHeader>中</ExposeHeader>",
+    "<ExposeHeader>a, b: c</ExposeHeader>",
+    f"<ExposeHeader>{'x' * 129}</ExposeHeader>",
+    "<AllowedHeader>a*b*c</AllowedHeader>",
+    "<AllowedHeader>中</AllowedHeader>",
+    f"<AllowedOrigin>{'x' * 257}</AllowedOrigin>",
+    "<AllowedOrigin>http://a</AllowedOrigin>" * 100,
+    "<MaxAgeSeconds>999999999</MaxAgeSeconds>",
+    f"<ID>{'x' * 256}</ID>",
+    "<!-- long -->" * 6000,
+)
+
+
+@pytest.fixture
+async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+    """Return a client whose account has a bucket ``bucket``, with an object ``key``."""
+    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
+        client = client_of(served, served.acme)
+        await client.done("PUT", "/bucket")
+        await client.done("PUT", "/bucket/key", b"bytes")
+        yield client
+
+
+async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3Client) -> None:
+    for parameter in OTHER_CHANGES:
+        assert (await s3.ask("PUT", f"/bucket/key?{parameter}")).status_code == 400, parameter
+    for parameter in ("versionId=abc", "tagging&versionId=abc", "session"):
+        assert (await s3.ask("GET", f"/bucket/key?{parameter}")).status_code == 400, parameter
+    assert (await s3.ask("GET", "/bucket/key?versionId=null&x-id=GetObject")).content == b"bytes"
+    assert (await s3.ask("PUT", "/bucket/other?x-id=PutObject")).status_code == 200
+    assert code_of(await s3.ask("GET", "//bucket/key")) == "InvalidBucketName"
+    assert code_of(await s3.ask("GET", "/bucket?list-type=3")) == "InvalidArgument"
+    for token in ("", "!!!"):
+        answer = await s3.ask("GET", f"/bucket?list-type=2&continuation-token={token}")
+        assert code_of(answer) == "InvalidArgument"
+
+
+async def test_a_condition_or_a_lock_that_is_not_obeyed_is_refused(s3: S3Client) -> None:
+    for condition in ("<ETag>other</ETag>", "<Size>9</Size>", "<VersionId>1</VersionId>"):
+        body = f"<Delete><Object><Key>key</Key>{condition}</Object></Delete>".encode()
+        assert code_of(await s3.ask("POST", "/bucket?delete", body)) == "NotImplemented"
+    answer = await s3.ask("DELETE", "/bucket/key", x_amz_if_match_size="9")
+    assert code_of(answer) == "NotImplemented"
+    body = b"<Delete><Object><Key>key<x/>.txt</Key></Object></Delete>"
+    assert code_of(await s3.ask("POST", "/bucket?delete", body)) == "MalformedXML"
+    assert (await s3.ask("GET", "/bucket/key")).content == b"bytes"
+    answer = await s3.ask("PUT", "/locked", x_amz_bucket_object_lock_enabled="true")
+    assert code_of(answer) == "NotImplemented"
+
+
+async def test_s6_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> None:
+    for value in HARD_TO_SHOW:
+        sent = f"=?utf-8?b?{b64encode(value.encode()).decode()}?="
+        await s3.done("PUT", "/bucket/hard", b"", x_amz_meta_a=sent)
+        answer = await s3.ask("GET", "/bucket/hard")
+        assert answer.status_code == 200, value
+        shown = answer.headers["x-amz-meta-a"]
+        assert shown in (sent, value), value
+        await s3.done("PUT", "/bucket/again", b"", x_amz_meta_a=shown)
+        assert (await s3.ask("GET", "/bucket/again")).headers["x-amz-meta-a"] == shown
+    await s3.done("PUT", "/bucket/plain", b"", x_amz_meta_a="a =?b")
+    assert (await s3.ask("GET", "/bucket/plain")).headers["x-amz-meta-a"] == "a =?b"
+
+
+async def test_cors_rules_that_no_answer_can_show_are_refused(s3: S3Client) -> None:
+    for more in BAD_RULES:
+        document = f"<CORSConfiguration><CORSRule>{RULE}{more}</CORSRule></CORSConfiguration>"
+        answer = await s3.ask("PUT", "/bucket?cors", document.encode())
+        assert answer.status_code == 400, more[:40]
+    assert code_of(await s3.ask("GET", "/bucket?cors")) == "NoSuchCORSConfiguration"
+
+
+async def test_buckets_are_listed_by_prefix_and_in_pages(s3: S3Client) -> None:
+    for name in ("list-a", "list-b", "list-c"):
+        await s3.done("PUT", f"/{name}")
+
+    async def page(query: str) -> tuple[list[str | None], str | None]:
+        root = await s3.done("GET", f"/?{query}")
+        names = [each.text for each in root.iter(f"{{{NAMESPACE}}}Name")]
+        token = root.find(f"{{{NAMESPACE}}}ContinuationToken")
+        return names, None if token is None else token.text
+
+    names, token = await page("prefix=list-&max-buckets=2")
+    assert names == ["list-a", "list-b"]
+    rest = await page(f"prefix=list-&max-buckets=2&continuation-token={token}")
+    assert rest == (["list-c"], None)
+    assert await page("bucket-region=elsewhere") == ([], None)
+    assert len((await page(""))[0]) > 3
+    assert await s3.code("GET", "/?continuation-token=!") == "InvalidArgument"
+
+
+async def test_ranges_of_nothing(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/empty", b"")
+    await s3.done("PUT", "/bucket/few", b"12345")
+    answer = await s3.ask("GET", "/bucket/few", range="bytes=5-")
+    assert (answer.status_code, answer.headers["content-range"]) == (416, "bytes */5")
+    answer = await s3.ask("GET", "/bucket/empty?partNumber=1")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert "content-range" not in answer.headers

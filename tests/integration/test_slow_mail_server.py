@@ -1,0 +1,59 @@
+"""A mail server that does not answer is left after a while, which is counted for each message."""
+
+from __future__ import annotations
+
+import asyncio
+from email.message import EmailMessage
+
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from cloudcore.outbound.smarthosts import Smarthost
+from cloudcore.outbound.smtp import CONNECTIONS, SmtpClient, SmtpRefused
+
+SECONDS = 0.5
+
+
+class FirstHang:
+    """Never answers to the first messages, as many as a client sends at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.never = asyncio.Event()
+
+    async def handle_DATA(  # noqa: N802 - aiosmtpd's name
+        self, _server: SMTP, _session: Session, _envelope: Envelope
+    ) -> str:
+        """Take a message, or hang."""
+        self.count += 1
+        if self.count <= CONNECTIONS:
+            await self.never.wait()
+        return "250 taken"
+
+
+async def test_a_message_that_has_waited_for_others_has_all_its_time() -> None:
+    handler = FirstHang()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: SMTP(handler), "127.0.0.1", 0)
+    where = Smarthost("smtp", "127.0.0.1", server.sockets[0].getsockname()[1])
+    client = SmtpClient(where, seconds=SECONDS)
+    async with server:
+        began = loop.time()
+        answers = await asyncio.gather(
+            *(client.send(_message()) for _ in range(2 * CONNECTIONS)), return_exceptions=True
+        )
+        handler.never.set()
+    assert loop.time() - began > SECONDS  # longer than one message may take
+    refused = [each for each in answers if isinstance(each, SmtpRefused)]
+    assert len(refused) == CONNECTIONS
+    assert {(str(each), each.is_permanent) for each in refused} == {
+        ("the mail server cannot be reached: it took too long", False)
+    }
+    assert answers.count(None) == CONNECTIONS
+    client.close()
+
+
+def _message() -> EmailMessage:
+    made = EmailMessage()
+    made["From"], made["To"], made["Subject"] = "a@registry.test", "b@example.org", "hello"
+    made.set_content("hello")
+    return made

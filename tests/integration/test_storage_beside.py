@@ -1,0 +1,109 @@
+"""Requests for objects beside each other: whom they keep waiting, and what they read."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sqlalchemy import text
+
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
+from cloudcore.events import NO_EVENTS
+from cloudcore.storage import bucket_rows, objects, reading, storing
+from tests.databases import on_both_databases
+from tests.storage_world import MIB, StorageWorld, open_storage_world
+
+_SHARDS: Final = Statement(text("SELECT shard, objects FROM storage_counts ORDER BY shard"))
+
+
+@pytest.fixture
+async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
+    async with open_storage_world(database, tmp_path / "buckets") as world:
+        yield world
+
+
+def _shards(tx: Connection) -> dict[int, int]:
+    return {row[0]: row[1] for row in tx.rows(_SHARDS)}
+
+
+@on_both_databases
+async def test_a_batch_of_deletions_is_counted_in_one_row(world: StorageWorld) -> None:
+    # A batch that held the rows of several shards could wait for one that holds them another way.
+    bucket, keys = await world.make(), [f"key {number}" for number in range(40)]
+    for key in keys:
+        await world.put(bucket, key, b"four")
+    before = await world.database.read(_shards)
+    assert len(before) > 1
+    await world.database.write(objects.delete_objects, bucket, keys[:39], world.clock(), NO_EVENTS)
+    after = await world.database.read(_shards)
+    assert len([shard for shard in after if after[shard] != before[shard]]) == 1
+    assert await world.held(bucket) == (1, 4, 0)
+
+
+async def test_a_copy_keeps_no_thread_that_others_use(world: StorageWorld) -> None:
+    bucket = await world.make()
+    await world.put(bucket, "key", bytes(MIB))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
+    opened = await reading.open_object(world.needs, found)
+    began, may_end = threading.Event(), threading.Event()
+
+    def sink(_: memoryview) -> None:
+        began.set()
+        assert may_end.wait(30)
+
+    copying = asyncio.create_task(storing.copy_of(opened)(sink, lambda is_complete: is_complete))
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(began.wait, 20), 20)
+    finally:
+        may_end.set()
+        assert await copying
+        await opened.aclose()
+
+
+async def test_a_copy_in_slices_has_all_bytes(
+    world: StorageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "COPIED_AT_ONCE", 100_000)
+    bucket, data = await world.make(), bytes(range(256)) * 4096
+    await world.put(bucket, "key", data)
+    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
+    opened = await reading.open_object(world.needs, found)
+    facts = found.object.facts
+    await storing.store_object(
+        world.needs, NO_EVENTS, bucket, "copy", facts, storing.copy_of(opened)
+    )
+    await opened.aclose()
+    assert await world.get(bucket, "copy") == data
+
+
+@pytest.fixture
+def explained(sqlite_database: str) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        (bucket_rows._LIST, "ix_storage_buckets_account_id_region_name"),
+        (bucket_rows._HELD, "(account_id=? AND bucket_id=?)"),
+        (bucket_rows._HELD_EACH, "(account_id=? AND bucket_id=?)"),
+    ],
+)
+def test_buckets_of_an_account_are_found_without_those_of_others(
+    explained: sqlite3.Connection, statement: Statement, index: str
+) -> None:
+    given = dict.fromkeys(
+        ("account_id", "region", "name", "after", "limit", "bucket_id", "ids"), "0"
+    )
+    plan = explained.execute(f"EXPLAIN QUERY PLAN {statement.sqlite}", given).fetchall()
+    assert index in " ".join(row[3] for row in plan)

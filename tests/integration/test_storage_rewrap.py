@@ -1,0 +1,205 @@
+"""What is stored in a bucket moves to its new key, and a deleted key shreds what it alone opens."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final, TypeVar
+
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection, Database
+from cloudcore.events import NO_EVENTS
+from cloudcore.jobs.kinds import Done, StepFailed
+from cloudcore.jobs.queue import Job, find_job
+from cloudcore.jobs.runs import Run, find_run
+from cloudcore.storage import buckets, piece_keys, rewrapping
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.chores import shred_deleted_keys
+from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
+from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.storing import store_object, store_part
+from registry.gc.piece_marks import all_pieces
+from tests.databases import on_both_databases
+from tests.jobs import job_ids
+from tests.storage_world import ACME, StorageWorld, body_of, open_storage_world
+
+T = TypeVar("T")
+
+LARGE: Final = b"0123456789" * 10_000
+
+
+@pytest.fixture
+async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
+    async with open_storage_world(database, tmp_path) as world:
+        yield world
+
+
+async def bind(world: StorageWorld, bucket: Bucket, key_id: str | None) -> tuple[Bucket, Run]:
+    """Bind a bucket to a key, as its route does."""
+
+    def change(tx: Connection) -> tuple[Bucket, Run]:
+        changed = buckets.update_bucket(tx, bucket, tags=None, key=(key_id,))
+        return changed, rewrapping.start_rewrap(
+            tx, changed, uuid7(), started_by="me", started_by_source=None, now=world.clock()
+        )
+
+    return await world.database.write(change)
+
+
+async def the_job(world: StorageWorld) -> Job:
+    job = await world.database.read(find_job, (await world.database.read(job_ids))[-1])
+    assert job is not None
+    return job
+
+
+async def end(world: StorageWorld, run: Run) -> Run:
+    """Take the steps of a run."""
+    job, cursor, is_over = await the_job(world), None, False
+    while not is_over:
+        outcome = await rewrapping.run_step(world.needs, run, job._replace(cursor=cursor))
+        assert outcome.change is not None
+        await world.database.write(outcome.change)
+        found = await world.database.read(find_run, rewrapping.KIND, run.scope_id, run.id)
+        assert found is not None
+        run = found
+        is_over = isinstance(outcome, Done)
+        cursor = None if isinstance(outcome, Done) else outcome.cursor
+    return run
+
+
+async def under(world: StorageWorld, key_id: str) -> tuple[int, int, int]:
+    return tuple(await world.database.read(piece_keys.count_under, ACME, key_id, 1000))  # type: ignore[return-value]
+
+
+@on_both_databases
+async def test_all_that_is_stored_moves_to_the_key_and_survives_the_deletion_of_the_other(
+    world: StorageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrapping, "PORTION", 2)
+    first, second = await world.kms.make("first"), await world.kms.make("second")
+    bucket = await world.make(kms_key_id=first.id)
+    other = await world.make("other", kms_key_id=first.id)
+    for name in ("a", "b", "c"):
+        await world.put(bucket, name, LARGE)
+    await world.put(bucket, "few", b"few")
+    upload = await world.begin(bucket, "parts")
+    parts = [await world.part(bucket, upload, number, b"x") for number in (1, 2, 3)]
+    await world.put(other, "stays", LARGE)
+    assert await under(world, first.id) == (8, 4 * len(LARGE) + 6, 5)
+    bound, run = await bind(world, bucket, second.id)
+    ended = await end(world, run)
+    assert (ended.done, ended.counts["moved"]) == (7, 7)
+    assert await under(world, first.id) == (1, len(LARGE), 1)
+    assert await world.database.read(piece_keys.bound_buckets, ACME, first.id, 9) == (
+        1,
+        [(other.id, "other")],
+    )
+    await world.kms.delete(first)
+    await shred_deleted_keys(world.needs)
+    for name in ("a", "b", "c"):
+        assert await world.get(bound, name) == LARGE
+    await world.complete(bound, upload, parts[0])
+    assert await world.get(bound, "parts") == b"x"
+    with pytest.raises(KmsKeyDeleted):
+        await world.get(other, "stays")
+
+
+@on_both_databases
+async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
+    world: StorageWorld,
+) -> None:
+    key = await world.kms.make("key")
+    bucket = await world.make(kms_key_id=key.id)
+    await world.put(bucket, "large", LARGE)
+    await world.put(bucket, "few", b"few")
+    kept = await world.put(await world.make("other"), "kept", LARGE)
+    await shred_deleted_keys(world.needs)
+    assert len(await world.files()) == 2, "nothing is shredded while the key is there"
+    await world.kms.delete(key)
+    await shred_deleted_keys(world.needs)
+    assert list(await world.files()) == [kept.id]
+    assert [row.id async for row in all_pieces(world.database)] == [kept.id]
+    for name in ("large", "few"):
+        with pytest.raises(KmsKeyDeleted):
+            await world.get(bucket, name)
+        await world.delete(bucket, name)
+    bound, run = await bind(world, bucket, None)
+    await world.put(bound, "large", LARGE)
+    assert (await end(world, run)).counts["moved"] == 0
+    assert await world.get(bound, "large") == LARGE
+
+
+async def test_pieces_of_a_closed_key_stay(world: StorageWorld) -> None:
+    first, second = await world.kms.make("first"), await world.kms.make("second")
+    bucket = await world.make(kms_key_id=first.id)
+    await world.put(bucket, "key", LARGE)
+    await world.kms.disable(first)
+    bound, run = await bind(world, bucket, second.id)
+    assert (await end(world, run)).counts == {
+        "moved": 0,
+        "plain": 0,
+        "key_disabled": 1,
+        "key_deleted": 0,
+        "unreadable": 0,
+    }
+    with pytest.raises(KmsKeyDisabled):
+        await world.get(bound, "key")
+
+
+async def test_a_key_that_is_bound_meanwhile_is_the_one_to_move_to(world: StorageWorld) -> None:
+    first, second = await world.kms.make("first"), await world.kms.make("second")
+    bucket = await world.make()
+    await world.put(bucket, "key", LARGE)
+    bound, run = await bind(world, bucket, first.id)
+    step = await rewrapping.run_step(world.needs, run, await the_job(world))
+    assert not isinstance(step, Done)
+    assert step.change is not None
+    bound, again = await bind(world, bound, second.id)
+    assert again.id == run.id, "one run at a time"
+    with pytest.raises(StepFailed) as failure:
+        await world.database.write(step.change)
+    assert not failure.value.is_permanent
+    assert (await end(world, run)).counts["moved"] == 1
+    assert (await under(world, second.id))[0] == 1
+    await world.kms.disable(second)
+    with pytest.raises(StepFailed) as failure:
+        await rewrapping.run_step(world.needs, run, await the_job(world))
+    assert failure.value.is_permanent
+
+
+@on_both_databases
+@pytest.mark.parametrize("is_part", [False, True])
+async def test_what_is_sent_while_its_bucket_moves_to_another_key_is_stored_under_that(
+    world: StorageWorld, is_part: bool
+) -> None:
+    first, second = await world.kms.make("first"), await world.kms.make("second")
+    bucket = await world.make(kms_key_id=first.id)
+    upload = await world.begin(bucket, "parts")
+    inner = body_of(LARGE)
+
+    async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
+        _, run = await bind(world, bucket, second.id)
+        await end(world, run)
+        return await inner(sink, finish)
+
+    if is_part:
+        piece = await store_part(world.needs, bucket, upload.id, 1, body)
+        made = await world.complete(bucket, upload, piece)
+    else:
+        made = await store_object(world.needs, NO_EVENTS, bucket, "one", Facts(), body)
+    assert await under(world, first.id) == (0, 0, 0)
+    await world.kms.delete(first)
+    await shred_deleted_keys(world.needs)
+    assert await world.get(bucket, made.key) == LARGE
+
+
+def test_to_find_what_deleted_keys_sealed_reads_no_other_piece(sqlite_database: str) -> None:
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as connection:
+        for each in (piece_keys._CLOSED_KEY, piece_keys._LIST_CLOSED):
+            text = f"EXPLAIN QUERY PLAN {each.sqlite}"
+            plan = [row[3] for row in connection.execute(text, {"limit": 1, "kms_key_id": ""})]
+            assert not [detail for detail in plan if detail.startswith("SCAN storage_")], plan

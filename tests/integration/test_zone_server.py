@@ -1,0 +1,186 @@
+"""The name server of the zone on its sockets: what dig sees, and what it does not put up with."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import dns.asyncquery
+import dns.message
+import dns.rcode
+import pytest
+import uvloop
+
+from cloudcore.certificate import zone_server
+from cloudcore.certificate.zone_answers import Answerer, Zone
+from cloudcore.certificate.zone_server import serving_zone
+from cloudcore.errors import Unavailable
+from tests.tools import require_tool
+
+ZONE: Final = "cloud.example.com"
+TARGET: Final = f"1.0198c2f0-1111-7222-8333-444455556666.acme.{ZONE}."
+
+
+class Texts:
+    """The database of a test."""
+
+    def __init__(self) -> None:
+        self.values = ["one", "two"]
+        self.fails = False
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.asked = 0
+
+    async def find(self, _name: str) -> Sequence[str]:
+        self.asked += 1
+        await self.goes_on.wait()
+        if self.fails:
+            raise Unavailable("the database is away")
+        return self.values
+
+
+@asynccontextmanager
+async def served(texts: Texts) -> AsyncIterator[int]:
+    answerer = Answerer(Zone(ZONE, ("ns1.example.net",)), texts.find)
+    async with serving_zone(answerer, "127.0.0.1", 0) as port:
+        yield port
+
+
+async def dig(port: int, *words: str) -> str:
+    child = await asyncio.create_subprocess_exec(
+        *(require_tool("dig"), "@127.0.0.1", "-p", str(port), "+tries=1", "+time=5", *words),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    shown, _ = await child.communicate()
+    return shown.decode()
+
+
+@pytest.mark.client("dig")
+async def test_dig_reads_the_zone_over_udp_and_tcp() -> None:
+    async with served(Texts()) as port:
+        for way in ("+notcp", "+tcp"):
+            assert set((await dig(port, way, "+short", TARGET, "TXT")).split()) == {
+                '"one"',
+                '"two"',
+            }
+        shown = await dig(port, TARGET, "TXT")
+        assert "status: NOERROR" in shown
+        assert "flags: qr aa rd;" in shown
+        assert "WARNING: recursion requested but not available" in shown
+        assert "ns1.example.net. hostmaster.cloud.example.com." in await dig(port, ZONE, "SOA")
+        assert await dig(port, "+short", ZONE, "NS") == "ns1.example.net.\n"
+        assert "status: NXDOMAIN" in await dig(port, f"www.{ZONE}")
+        assert "status: REFUSED" in await dig(port, "www.example.org")
+        assert "status: NXDOMAIN" in await dig(port, "+dnssec", "+bufsize=4096", f"a.b.{ZONE}")
+
+
+async def test_several_processes_can_share_the_port() -> None:
+    answerer = Answerer(Zone(ZONE, ("ns1.example.net",)), Texts().find)
+    async with served(Texts()) as port, serving_zone(answerer, "127.0.0.1", port) as same:
+        assert same == port
+
+
+async def test_queries_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zone_server, "MOST_AT_ONCE", 3)
+    texts = Texts()
+    texts.goes_on.clear()
+    query = dns.message.make_query(TARGET, "TXT")
+    async with served(texts) as port:
+        asked = [
+            asyncio.create_task(dns.asyncquery.udp(query, "127.0.0.1", 1, port)) for _ in range(6)
+        ]
+        ended, waiting = await asyncio.wait(asked, timeout=0.3)
+        assert texts.asked == 3
+        texts.goes_on.set()
+        found = await asyncio.gather(*waiting, *ended, return_exceptions=True)
+        assert sum(isinstance(each, dns.message.Message) for each in found) == 3
+
+
+async def test_while_the_database_is_away_nothing_is_said() -> None:
+    texts = Texts()
+    texts.fails = True
+    async with served(texts) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        query = dns.message.make_query(TARGET, "TXT").to_wire()
+        writer.write(len(query).to_bytes(2) + query)
+        assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"\xff\xff", b"\x00\x05hello", b"\x00\x00"])
+async def test_a_connection_that_sends_no_query_is_closed(sent: bytes) -> None:
+    async with served(Texts()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_one_connection_has_several_queries_and_idle_ones_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zone_server, "_IDLE_SECONDS", 0.2)
+    async with served(Texts()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        query = dns.message.make_query(TARGET, "TXT").to_wire()
+        writer.write((len(query).to_bytes(2) + query) * 3)
+        whole = await reader.read()
+        size = int.from_bytes(whole[:2])
+        assert len(whole) == 3 * (size + 2)
+        writer.close()
+
+
+async def test_one_source_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zone_server, "MOST_OF_ONE", 1)
+    async with served(Texts()) as port:
+        _, first = await asyncio.open_connection("127.0.0.1", port)
+        reader, second = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(5):  # an idle one would end later
+            assert await reader.read() == b""
+        query = dns.message.make_query(TARGET, "TXT")
+        other = await dns.asyncquery.tcp(query, "127.0.0.1", 5, port, "127.0.0.2")
+        assert other.answer
+        first.close()
+        second.close()
+        # The place of a connection that has ended is free again.
+        while True:
+            try:
+                await dns.asyncquery.tcp(query, "127.0.0.1", 5, port)
+                break
+            except EOFError:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_connection_that_was_reset_before_it_is_taken_is_no_error(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def connect() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        async with served(Texts()) as port:
+            for _ in range(5):  # within one turn of the loop: none is taken yet
+                with socket.create_connection(("127.0.0.1", port)) as client:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            answer = await dns.asyncquery.tcp(
+                dns.message.make_query(TARGET, "TXT"), "127.0.0.1", 5, port
+            )
+            assert answer.answer
+            assert errors == []
+
+    run(connect())
+
+
+async def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zone_server, "MOST_CONNECTIONS", 1)
+    async with served(Texts()) as port:
+        _, first = await asyncio.open_connection("127.0.0.1", port)
+        reader, second = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        first.close()
+        second.close()

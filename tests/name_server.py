@@ -1,0 +1,60 @@
+"""A name server of a test, on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+
+@dataclass
+class NameServer(asyncio.DatagramProtocol):
+    """Answers with CNAME records; any other name does not exist."""
+
+    cnames: dict[str, str] = field(default_factory=dict)
+    """Both names end in a dot."""
+    fails: bool = False
+    asked: list[str] = field(default_factory=list)
+    address: str = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note where it listens."""
+        self._transport = cast("asyncio.DatagramTransport", transport)
+        host, port = transport.get_extra_info("sockname")
+        self.address = f"{host}:{port}"
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """Answer a query."""
+        query = dns.message.from_wire(data)
+        name = query.question[0].name
+        self.asked.append(name.to_text())
+        answer = dns.message.make_response(query)
+        answer.flags |= dns.flags.RA
+        target = self.cnames.get(name.to_text())
+        if self.fails:
+            answer.set_rcode(dns.rcode.SERVFAIL)
+        elif target is None:
+            answer.set_rcode(dns.rcode.NXDOMAIN)
+        else:
+            found = dns.rrset.from_text(name, 60, "IN", "CNAME", target)
+            answer.answer.append(found)
+        self._transport.sendto(answer.to_wire(), addr)
+
+
+@asynccontextmanager
+async def name_server() -> AsyncIterator[NameServer]:
+    """Run a name server."""
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(NameServer, local_addr=("127.0.0.1", 0))
+    try:
+        yield server
+    finally:
+        transport.close()

@@ -1,0 +1,217 @@
+"""Buckets over a database and a folder, without a server: two accounts and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Database
+from cloudcore.events import NO_EVENTS
+from cloudcore.storage import buckets, listing, multipart, objects, reading, storing, upload_rows
+from cloudcore.storage.bucket_rows import Bucket, Held
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
+from cloudcore.storage.listing import Listing
+from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.storing import Terms
+from cloudcore.storage.upload_rows import Upload
+from registry.blobstore.filesystem import FilesystemStore
+from registry.bucket_bytes import Sealing, StoreOfBuckets
+from registry.bucket_keys import KeysOfBuckets
+from registry.bucket_orphans import BucketOrphans
+from registry.keys import DataKeys
+from tests.inprocess import ManualClock
+from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
+
+T = TypeVar("T")
+
+REGION: Final = "local"
+INLINE_BYTES: Final = 1000
+MIB: Final = 1 << 20
+
+
+def body_of(*parts: bytes, is_complete: bool = True) -> storing.Body:
+    """Return bytes as the body of a request that comes in parts."""
+
+    async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
+        for part in parts:
+            sink(memoryview(part))
+        return finish(is_complete)
+
+    return body
+
+
+@dataclass
+class StorageWorld:
+    """Two accounts, ``acme`` and ``globex``, and what is done with their buckets."""
+
+    database: Database
+    store: FilesystemStore
+    needs: StorageNeeds
+    clock: ManualClock
+    kms: KmsWorld
+
+    async def make(self, name: str = "photos", account_id: str = ACME, **fields: str) -> Bucket:
+        """Create a bucket."""
+        bucket = Bucket(uuid7(self.clock()), account_id, REGION, name, None, None, {}, self.clock())
+        made = bucket._replace(**fields)  # type: ignore[arg-type] # of texts
+        return await self.database.write(buckets.create_bucket, made)
+
+    async def put(
+        self,
+        bucket: Bucket,
+        key: str,
+        data: bytes = b"some bytes",
+        *,
+        facts: Facts = Facts(),  # noqa: B008 - immutable
+        terms: Terms = Terms(),  # noqa: B008
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> StoredObject:
+        """Store an object."""
+        body = body_of(*(data[at : at + 65536] for at in range(0, len(data), 65536)))
+        return await storing.store_object(
+            self.needs, self.needs.events, bucket, key, facts, body, terms, conditions
+        )
+
+    async def get(
+        self, bucket: Bucket, key: str, start: int | None = None, stop: int | None = None
+    ) -> bytes:
+        """Return the bytes of an object, or of a range, read in both ways."""
+
+        def ranged(size: int) -> tuple[int, int] | None:
+            return None if start is None else (start, size if stop is None else stop)
+
+        found = await reading.find_object(self.needs, bucket, key, ranged=ranged)
+        async with aclosing(await reading.open_object(self.needs, found)) as opened:
+            whole = b"".join(bytes(view) for view in opened.chunks())
+            assert b"".join([part async for part in opened.stream()]) == whole
+            assert opened.length == len(whole)
+            return whole
+
+    async def delete(self, bucket: Bucket, key: str) -> StoredObject | None:
+        """Delete an object."""
+        return await self.database.write(
+            objects.delete_object, bucket, key, self.clock(), self.needs.events
+        )
+
+    async def page(
+        self,
+        bucket: Bucket,
+        prefix: str = "",
+        delimiter: str = "",
+        after: str = "",
+        limit: int = 1000,
+    ) -> Listing:
+        """Return a page of objects."""
+        return await self.database.read(listing.list_page, bucket, prefix, delimiter, after, limit)
+
+    async def begin(self, bucket: Bucket, key: str, **fields: object) -> Upload:
+        """Begin a multipart upload."""
+        upload = Upload(
+            uuid7(self.clock()),
+            bucket.id,
+            bucket.account_id,
+            key,
+            Facts(),
+            None,
+            None,
+            self.clock(),
+        )
+        made = upload._replace(**fields)  # type: ignore[arg-type]
+        return await self.database.write(multipart.create_upload, made)
+
+    async def part(
+        self, bucket: Bucket, upload: Upload, number: int, data: bytes, **terms: object
+    ) -> Piece:
+        """Store a part."""
+        asked = Terms(**terms)  # type: ignore[arg-type]
+        return await storing.store_part(self.needs, bucket, upload.id, number, body_of(data), asked)
+
+    async def complete(
+        self, bucket: Bucket, upload: Upload, *parts: Piece | GivenPart, **asked: object
+    ) -> StoredObject:
+        """Complete an upload with parts."""
+        given = [
+            each if isinstance(each, GivenPart) else GivenPart(each.number, each.md5)
+            for each in parts
+        ]
+        completion = Completion(upload.id, given, uuid7())._replace(**asked)  # type: ignore[arg-type]
+        return await self.database.write(
+            multipart.complete_upload,
+            bucket,
+            completion,
+            self.clock(),
+            self.needs.events,
+        )
+
+    async def abort(self, bucket: Bucket, upload: Upload) -> None:
+        """Abort an upload."""
+        await self.database.write(multipart.abort_upload, bucket, upload.id, self.clock())
+
+    async def uploads(self, bucket: Bucket) -> list[str]:
+        """Return the ids of open uploads."""
+        found = await self.database.read(
+            upload_rows.list_uploads, bucket.account_id, bucket.id, buckets.EVERY_KEY, (b"", ""), 99
+        )
+        return [each.id for each in found]
+
+    async def held(self, bucket: Bucket) -> Held:
+        """Return what a bucket holds."""
+        return await self.database.read(buckets.held, bucket)
+
+    async def files(self) -> dict[str, int]:
+        """Return what the store has: ids and sizes."""
+        return {each.object_id: each.stored_size async for each in self.store.list_objects()}
+
+    async def tags(self, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
+        """Replace the tags of an object."""
+        return await self.database.write(objects.put_tags, bucket, key, tags)
+
+
+@asynccontextmanager
+async def open_storage_world(
+    database: Database, folder: Path, *, seals: bool = True
+) -> AsyncIterator[StorageWorld]:
+    """Open a world over an empty database."""
+    kms = await make_kms_world(database)
+    await kms.maker.add_missing_platform_keys(database, kms.clock())
+    store = FilesystemStore(folder)
+    try:
+        yield storage_world(database, store, kms, seals=seals)
+    finally:
+        store.close()
+
+
+def storage_world(
+    database: Database, store: FilesystemStore, kms: KmsWorld, *, seals: bool = True
+) -> StorageWorld:
+    """Return the world of a database that has its accounts and their keys."""
+    clock = kms.clock
+
+    async def may_judge() -> bool:
+        return True
+
+    needs = StorageNeeds(
+        database=database,
+        clock=clock,
+        new_id=uuid7,
+        bytes=StoreOfBuckets(
+            store,
+            Sealing(DataKeys(kms.vault), seals, INLINE_BYTES),
+            BucketOrphans(store, clock, 7 * 24 * 3600 * 1_000_000, may_judge),
+            lambda: uuid7(clock()),
+        ),
+        keys=KeysOfBuckets(REGION),
+        events=NO_EVENTS,
+        account_bytes=100 * MIB,
+    )
+    return StorageWorld(database, store, needs, clock, kms)
+
+
+__all__ = ["ACME", "GLOBEX", "StorageWorld", "body_of", "open_storage_world"]

@@ -1,0 +1,55 @@
+"""The settings of a certificate that is ordered, and the URLs that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from registry.setting_names import with_values
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+
+ACME = {"tls_acme": "registry.example.com", "tls_acme_terms": "agree"}
+
+
+def made(**values: str | int) -> Settings:
+    """Return settings with these values."""
+    return with_values(Settings(Path("/data")), values)
+
+
+def test_the_names_are_those_that_clients_use() -> None:
+    settings = made(**ACME, port=443, host="0.0.0.0")
+    settings.check_has_url()
+    assert settings.url == "https://registry.example.com"
+    assert made(**ACME).url == "https://registry.example.com"  # a container publishes its 5000
+    assert made(**ACME, public_url="https://a.example.com").url == "https://a.example.com"
+    two = made(**ACME | {"tls_acme": "One.example.com, two.example.com,"}, port=443)
+    assert two.hosts == ("one.example.com", "two.example.com")
+
+
+def test_certificate_and_account_lie_beside_the_root_key() -> None:
+    settings = made(**ACME, root_key_file="/keys/root.key")
+    assert settings.tls_files is not None
+    assert settings.tls_files.certificate == settings.tls_files.key
+    assert settings.tls_files.key.is_relative_to("/keys/tls-acme")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"tls_acme_terms": ""}, "termsOfService in https://acme-v02"),
+        ({"tls_acme": "*.example.com"}, "no wildcards"),
+        ({"tls_acme": "203.0.113.7"}, "no addresses"),
+        ({"tls_acme": "registry"}, "no single words"),
+        ({"tls_acme": "../x.example.com"}, "is no full name of a host"),
+        ({"tls_acme_directory": "http://ca.example.com"}, "a URL of https://"),
+        ({"tls_acme_email": "nobody"}, "tls_acme_email is an address"),
+        ({"tls_acme_http": "80"}, "an address is HOST:PORT"),
+        ({"tls_certificate": "a", "tls_key": "b"}, "exclude each other"),
+        ({"public_url": "http://registry.example.com"}, "set https://registry"),
+    ],
+)
+def test_what_cannot_be_is_refused(values: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        made(**{**ACME, **values})

@@ -1,0 +1,195 @@
+"""When a server orders its certificate, and what it says while it has none."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cloudcore.acme.key_files import write_private
+from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable
+from cloudcore.own_certificate.files import load_account_key, prepare
+from cloudcore.own_certificate.pauses import FIRST_DELAY, MOST_DELAY
+from cloudcore.own_certificate.places import own_certificate, own_folder, pause_file
+from cloudcore.own_certificate.renewing import OwnCertificate, Subject
+from cloudcore.serving.tls_files import TlsNotYetValidError
+from tests.certificates import DAY, self_signed
+from tests.databases import program_environment
+
+NAME: Final = "registry.example.com"
+DIRECTORY: Final = "https://ca.example.com/directory"
+
+
+class Ended(BaseException):
+    """A test has seen enough."""
+
+
+class Authority:
+    """Signs what is ordered, with a clock that a test moves by sleeping."""
+
+    def __init__(
+        self, folder: Path, *outcomes: Exception | None, now: float = 1_800_000_000.0
+    ) -> None:
+        self.folder = folder
+        prepare(folder, NAME, now)
+        self.subject = Subject((NAME,), own_certificate(folder), DIRECTORY, "port 443")
+        self.outcomes = list(outcomes)
+        self.now = now
+        self.ordered_at: list[float] = []
+        self.life = 90 * DAY
+        self.counted = Counter[str]()
+        self.own = OwnCertificate(
+            *(self.subject, self.order), clock=lambda: self.now, sleep=self.sleep, spread=lambda: 0
+        )
+
+    async def order(self) -> None:
+        self.ordered_at.append(self.now)
+        if not self.outcomes:
+            raise Ended
+        outcome = self.outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        self.sign()
+
+    def sign(self) -> None:
+        made = self.folder / "made"
+        made.mkdir(exist_ok=True)
+        begins = timedelta(seconds=self.now) - timedelta(seconds=_real_now())
+        certificate, key = self_signed(made, NAME, begins=begins, ends=begins + self.life)
+        write_private(self.subject.files.certificate, key.read_bytes() + certificate.read_bytes())
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def count(self, key: str, amount: int) -> None:
+        self.counted[key] += amount
+
+    def run(self) -> list[float]:
+        """Run until the outcomes are used up; return the seconds between the orders."""
+        with pytest.raises(Ended):
+            asyncio.run(self.own.keep(self.count))
+        return [after - before for before, after in pairwise(self.ordered_at)]
+
+
+def _real_now() -> float:
+    return time.time()
+
+
+def test_it_is_renewed_at_a_third_of_its_life(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, None, None)
+    assert authority.own.is_due
+    assert authority.run() == [pytest.approx(60 * 86400, abs=5)] * 2
+    assert authority.counted == {"tls.order.succeeded": 2}
+    assert prepare(tmp_path, NAME, authority.now)
+
+
+def test_an_authority_that_fails_is_asked_ever_more_seldom_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = AcmeRefused("caa", "CAA record for registry.example.com prevents issuance")
+    authority = Authority(tmp_path, *[refused] * 10)
+    delays = authority.run()
+    assert delays[:3] == pytest.approx([FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY])
+    assert delays[-1] == pytest.approx(MOST_DELAY)
+    assert sum(delay < 3600 for delay in delays) <= 5
+    assert authority.counted == {"tls.order.failed": 10}
+    assert "allows other authorities only; add this one" in caplog.text
+    assert "clients refuse what is served until then" in caplog.text
+
+
+def test_a_restart_does_not_end_the_pause_but_other_names_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = AcmeUnreachable("no answer")
+    begun = Authority(tmp_path, *[refused] * 3)
+    begun.run()  # three have failed; the fourth ends it
+    failed_at, file = begun.ordered_at[2], pause_file(begun.subject.files)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    restarted = Authority(tmp_path, refused, now=failed_at + 60)
+    assert restarted.run() == pytest.approx([8 * FIRST_DELAY])
+    assert restarted.ordered_at[0] == pytest.approx(failed_at + 4 * FIRST_DELAY)
+    assert f"in 7 min (failed so far: 3); to order it now, delete {file}" in caplog.text
+
+    other = Authority(tmp_path, now=failed_at + 60)
+    other.own._subject = other.subject._replace(names=(f"www.{NAME}",))
+    other.run()
+    assert other.ordered_at == [failed_at + 60]
+    for content in (b"", b"{", b'["x", -1, 0]', b'["x"]'):
+        file.write_bytes(content)
+        other = Authority(tmp_path, now=failed_at)
+        other.run()
+        assert other.ordered_at == [failed_at]
+    issued = Authority(tmp_path, refused, None, now=failed_at)
+    issued.run()
+    assert not file.exists()
+
+
+def test_after_a_failed_renewal_the_certificate_before_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path, None, AcmeUnreachable("no answer"))
+    authority.run()
+    assert "the one before stays, for 720 hours" in caplog.text
+    assert prepare(tmp_path, NAME, authority.now)
+
+
+def test_a_clock_that_is_wrong_orders_no_second_certificate_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path, None, None)
+    authority.life = timedelta(seconds=0)
+    assert authority.run() == pytest.approx([FIRST_DELAY, 2 * FIRST_DELAY])
+    assert "is the clock of this machine right?" in caplog.text
+
+
+def test_a_clock_that_is_behind_at_the_start_costs_no_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, now=_real_now())
+    authority.sign()
+    before = authority.subject.files.certificate.read_bytes()
+    with pytest.raises(TlsNotYetValidError, match="set this machine's clock"):
+        prepare(tmp_path, NAME, 0.0)
+    assert authority.subject.files.certificate.read_bytes() == before
+
+
+def test_a_certificate_of_other_names_is_served_until_there_is_one_of_these(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, now=_real_now())
+    authority.sign()
+    assert not authority.own.is_due
+    other = authority.subject._replace(names=(NAME, f"www.{NAME}"))
+    assert OwnCertificate(other, authority.order, clock=lambda: authority.now).is_due
+    assert prepare(tmp_path, NAME, authority.now)
+
+
+def test_each_directory_has_its_own_folder_and_account(tmp_path: Path) -> None:
+    one, two = own_folder(tmp_path, DIRECTORY), own_folder(tmp_path, f"{DIRECTORY}-test")
+    assert one != two
+    prepare(one, NAME, _real_now())
+    key = load_account_key(one)
+    assert load_account_key(one).private_numbers() == key.private_numbers()
+    for file in ("account.pem", own_certificate(one).certificate.name):
+        assert (one / file).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_does_not_load_what_talks_to_authorities() -> None:
+    """It would hold 11 MiB for ever, for an order each second month."""
+    code = (
+        "import sys, registry.cli.serve, registry.cli.own_certificate, registry.certificates\n"
+        "print({'acme', 'josepy', 'requests', 'dnslib', 'dns'} & set(sys.modules))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        env=program_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert shown.stdout == "set()\n"

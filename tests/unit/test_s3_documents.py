@@ -1,0 +1,224 @@
+"""Documents of the S3 endpoint, in and out, and how requests are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudcore.storage.cors import CorsRule, find_rule, preflight_headers
+from cloudcore.storage.s3 import documents, markup
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
+
+NAMESPACE = f' xmlns="{markup.NAMESPACE}"'
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff")))
+def test_every_text_is_read_back(value: str) -> None:
+    root = fromstring(markup.document("A", [markup.text("B", value)]))
+    assert (root[0].text or "") == value
+
+
+def test_control_characters_are_references() -> None:
+    assert markup.escape("a\x01\r\n\x7f<&>") == "a&#x1;&#xd;\n&#x7f;&lt;&amp;&gt;"
+
+
+@pytest.mark.parametrize("namespace", ["", NAMESPACE])
+def test_documents_are_read_with_and_without_the_namespace(namespace: str) -> None:
+    body = (
+        f"<Delete{namespace}><Object><Key>a&amp;b</Key></Object><Object><Key> c </Key></Object>"
+        "<Quiet>true</Quiet></Delete>"
+    )
+    assert documents.read_deletion(body.encode()) == (["a&b", " c "], True)
+
+
+def test_a_completion_names_parts_with_checksums() -> None:
+    body = (
+        b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>&quot;ab&quot;</ETag>"
+        b"<ChecksumCRC32>AAAAAA==</ChecksumCRC32></Part></CompleteMultipartUpload>"
+    )
+    assert documents.read_completion(body) == [(1, "ab", {"CRC32": "AAAAAA=="})]
+
+
+def test_rules_of_cors_are_read() -> None:
+    body = (
+        b"<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET"
+        b"</AllowedMethod><MaxAgeSeconds>30</MaxAgeSeconds></CORSRule></CORSConfiguration>"
+    )
+    assert documents.read_cors(body) == [(["*"], ["GET"], [], [], 30, None)]
+
+
+_BOMB = b'<!DOCTYPE a [<!ENTITY x "xxxx">]><Delete><Object><Key>&x;</Key></Object></Delete>'
+_FILE = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><Delete>&x;</Delete>'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<",
+        b"<Delete></Delete>",
+        b"<Other><Object><Key>a</Key></Object></Other>",
+        b"<Delete><Object></Object></Delete>",
+        b"<Delete><Object><Key>a</Key><Key>b</Key></Object></Delete>",
+        b"<Delete>" + b"<Object><Key>a</Key></Object>" * 1001 + b"</Delete>",
+        b"\xff\xfe<Delete/>",
+        b'<?xml version="1.0" encoding="none"?><Delete/>',
+        _BOMB,
+        _FILE,
+    ],
+    ids=range(11),
+)
+def test_a_malformed_document_is_refused(body: bytes) -> None:
+    with pytest.raises(S3Error) as caught:
+        documents.read_deletion(body)
+    assert caught.value.code == "MalformedXML"
+
+
+@pytest.mark.parametrize("number", ["", "-1", "1.5", "x", "9" * 40, "٣"])
+def test_a_part_has_a_number(number: str) -> None:
+    body = (
+        f"<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber><ETag>a</ETag></Part>"
+        "</CompleteMultipartUpload>"
+    )
+    with pytest.raises(S3Error, match="XML"):
+        documents.read_completion(body.encode())
+
+
+def _read(method: str, target: str, host: str = "s3.example", **headers: str) -> S3Request:
+    path, _, query = target.partition("?")
+    raw = [(b"host", host.encode())]
+    raw += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return read_request(method, path.encode(), query.encode(), raw, "s3.example")
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/b/a%2Fb", "a/b"),
+        ("/b//a//b/", "/a//b/"),
+        ("/b/../x", "../x"),
+        ("/b/a+b", "a+b"),
+        ("/b/a%2525", "a%25"),
+        ("/b/a%3Fb", "a?b"),
+        ("/b/%E1%88%B4", "\u1234"),
+    ],
+)
+def test_s1_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
+    assert _read("GET", path).key == key
+    assert _read("GET", path[2:], host="b.s3.example:9000") == _read("GET", path)._replace(
+        headers={"host": "b.s3.example:9000"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "operation"),
+    [
+        ("GET", "/", "ListBuckets"),
+        ("GET", "/b", "ListObjects"),
+        ("GET", "/b/?list-type=2&prefix=a", "ListObjectsV2"),
+        ("GET", "/b?location", "GetBucketLocation"),
+        ("POST", "/b?delete=", "DeleteObjects"),
+        ("PUT", "/b/k", "PutObject"),
+        ("PUT", "/b/k?partNumber=1&uploadId=u", "UploadPart"),
+        ("POST", "/b/k?uploads", "CreateMultipartUpload"),
+        ("GET", "/b/k?tagging", "GetObjectTagging"),
+        ("DELETE", "/b/k?uploadId=u", "AbortMultipartUpload"),
+    ],
+)
+def test_an_operation_is_found_by_method_and_query(
+    method: str, target: str, operation: str
+) -> None:
+    assert _read(method, target).operation == operation
+
+
+def test_a_copy_is_told_by_its_header() -> None:
+    assert _read("PUT", "/b/k", x_amz_copy_source="/a/b").operation == "CopyObject"
+    assert read_copy_source("/a/b%2Fc%20d") == ("a", "b/c d")
+    assert read_copy_source("a/b?versionId=null") == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "code"),
+    [
+        ("PATCH", "/b/k", "MethodNotAllowed"),
+        ("DELETE", "/", "MethodNotAllowed"),
+        ("GET", "/b/k?tagging&acl", "InvalidArgument"),
+        ("PUT", "/b/k?retention", "NotImplemented"),
+        ("GET", "/b?versions", "NotImplemented"),
+        ("GET", "/b/%FF", "InvalidURI"),
+        ("GET", "/b/a%00", "InvalidURI"),
+        ("GET", f"/b/{'a' * 1025}", "KeyTooLongError"),
+        ("GET", "/b?prefix=a&prefix=b", "InvalidArgument"),
+        ("GET", "/b?" + "&".join(f"x{n}" for n in range(101)), "InvalidArgument"),
+    ],
+)
+def test_a_request_is_refused(method: str, target: str, code: str) -> None:
+    with pytest.raises(S3Error) as caught:
+        assert _read(method, target).operation
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("source", ["", "/", "bucket", "/bucket/", "b/k?versionId=1", "b/%FF"])
+def test_a_copy_source_is_refused(source: str) -> None:
+    with pytest.raises(S3Error):
+        read_copy_source(source)
+
+
+RULES = [
+    CorsRule(["https://*.example"], ["PUT"], ["x-*", "Content-Type"], ["etag"], 60),
+    CorsRule(["*"], ["GET"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "headers", "rule"),
+    [
+        ("https://a.example", "PUT", ["content-type", "x-amz-date"], 0),
+        ("https://a.example", "PUT", ["authorization"], None),
+        ("http://a.example", "PUT", [], None),
+        ("https://.example", "PUT", [], 0),
+        ("https://a.example.net", "PUT", [], None),
+        ("https://other", "GET", [], 1),
+        ("https://other", "DELETE", [], None),
+    ],
+)
+def test_the_first_rule_that_allows_all_is_applied(
+    origin: str, method: str, headers: list[str], rule: int | None
+) -> None:
+    assert find_rule(RULES, origin, method, headers) == (None if rule is None else RULES[rule])
+
+
+def test_a_preflight_is_told_what_it_may() -> None:
+    found = dict(preflight_headers(RULES[0], "https://a.example", ["x-a"]))
+    assert found["access-control-allow-origin"] == "https://a.example"
+    assert found["access-control-allow-methods"] == "PUT"
+    assert found["access-control-allow-headers"] == "x-a"
+    assert found["access-control-max-age"] == "60"
+    assert found["access-control-expose-headers"] == "etag"
+
+
+_DOCUMENTS: list[Callable[[bytes], object]] = [
+    documents.read_deletion,
+    documents.read_completion,
+    documents.read_tags,
+    documents.read_cors,
+    documents.read_location,
+]
+
+
+@pytest.mark.parametrize("read", _DOCUMENTS, ids=lambda read: read.__name__)
+@given(
+    body=st.one_of(
+        st.binary(max_size=60),
+        st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")),
+    )
+)
+def test_no_body_ends_in_another_error(read: Callable[[bytes], object], body: bytes) -> None:
+    with suppress(S3Error):
+        read(body)
