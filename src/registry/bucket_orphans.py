@@ -2,7 +2,7 @@
 
 As with blobs (`registry.gc.orphans`): bytes that can be held and have no row are orphans, are set
 aside, and deleted when they have been aside for days. Nothing is done under a database that is
-older than the blobs, nor if too many bytes seem to be nobody's.
+older than the blobs. If too many bytes seem to be nobody's, that and the rest of the turn is left.
 """
 
 from __future__ import annotations
@@ -49,37 +49,36 @@ class BucketOrphans:
             if not is_alone or not await self._may_judge():
                 return 0
             await self._tend(owned)
-            partitions = self._store.partitions()
-            now = self._clock()
-            moved = await self._scan([STAGED], owned, 0)
-            if self._is_first:
-                moved += await self._scan(partitions, owned, now - RECENT)
-                self._is_first = False
-            place = now // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
-            return moved + await self._scan([partitions[place]], owned, 0)
+            moved = 0
+            for places, since in self._due():
+                found = await self._find(places, owned, since)
+                if not found.is_credible:
+                    _log.error(
+                        "%d of %d stored pieces of buckets belong to no row; none is set aside. Is"
+                        " this the database of these bytes?",
+                        len(found.orphans),
+                        found.files,
+                    )
+                    return moved
+                moved += await self._set_aside(found.orphans, owned)
+            self._is_first = False
+            return moved
 
-    async def _scan(self, places: Sequence[str], owned: Owned, since: int) -> int:
-        """Set aside the orphans of some places that were begun `since`; return how many."""
+    def _due(self) -> list[tuple[Sequence[str], int]]:
+        """Return the places to scan in this turn, and since when what is there was begun."""
+        partitions, now = self._store.partitions(), self._clock()
+        place = now // (EVERY_SECONDS * MICROSECONDS) % len(partitions)
+        recent = [(partitions, now - RECENT)] if self._is_first else []
+        return [([STAGED], 0), *recent, ([partitions[place]], 0)]
+
+    async def _find(self, places: Sequence[str], owned: Owned, since: int) -> Found:
+        """Return what some places hold that was begun `since`."""
         files, orphans = 0, []
         for place in places:
             listed = [each async for each in self._ids(place) if begun_at(each) >= since]
             files += len(listed)
             orphans += await self._without_rows(listed, owned)
-        found = Found(files, files - len(orphans), orphans)
-        if not found.is_credible:
-            _log.error(
-                "%d of %d stored pieces of buckets belong to no row; none is set aside. Is this"
-                " the database of these bytes?",
-                len(orphans),
-                files,
-            )
-            return 0
-        moved = 0
-        for object_id in orphans:
-            moved += await self._set_aside(object_id, owned)
-        if moved:
-            _log.warning("set aside %d stored pieces of buckets that belonged to no row", moved)
-        return moved
+        return Found(files, files - len(orphans), orphans)
 
     async def _without_rows(self, listed: Sequence[str], owned: Owned) -> list[str]:
         settled = [each for each in listed if begun_at(each) + SETTLED <= self._clock()]
@@ -90,7 +89,16 @@ class BucketOrphans:
             found += [each for each in batch if each not in known]
         return found
 
-    async def _set_aside(self, object_id: str, owned: Owned) -> bool:
+    async def _set_aside(self, orphans: Sequence[str], owned: Owned) -> int:
+        """Set orphans aside; return how many still were some."""
+        moved = 0
+        for object_id in orphans:
+            moved += await self._set_one_aside(object_id, owned)
+        if moved:
+            _log.warning("set aside %d stored pieces of buckets that belonged to no row", moved)
+        return moved
+
+    async def _set_one_aside(self, object_id: str, owned: Owned) -> bool:
         """Hold an orphan and set it aside, unless it has a row."""
         try:
             held = await self._store.resume(object_id)
