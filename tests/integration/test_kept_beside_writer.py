@@ -30,6 +30,8 @@ BASE: Final = "/v2/dev/app"
 BLOBS: Final = (b"one", b"another")
 CHANGES: Final = 60
 READERS: Final = 3
+ANSWERS: Final = 12
+"""Answers that readers get, on average, between two changes, however fast the disk is."""
 
 
 def image(number: int) -> bytes:
@@ -73,6 +75,7 @@ class History:
     begun: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     true: list[dict[tuple[str, str], Answer]] = field(default_factory=list)
+    answers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     async def change(self, writer: Client, *request: object) -> None:
         """Make a change, and see what is true then."""
@@ -108,6 +111,8 @@ async def write(history: History, writer: Client, rng: random.Random) -> None:
             ("POST", uploads, data),
         )
         await history.change(writer, *rng.choices(requests, (6, 2, 1, 2))[0])
+        for _ in range(ANSWERS):
+            await history.answers.acquire()
 
 
 async def read(
@@ -119,6 +124,7 @@ async def read(
         chosen = rng.choice(READS)
         begun = next(history.moments)
         answer = await reader.ask(*chosen)
+        history.answers.release()
         found.append(Asked(chosen, begun, plain(answer), next(history.moments)))
     return found
 
