@@ -73,6 +73,8 @@ class Answer:
     body: bytes | Sequence[Piece] = b""
     raw: bytes | None = None
     """Sent instead of all the above; then the connection is closed."""
+    late: bytes = b""
+    """Sent once the next request has come by the same connection, before the answer to it."""
 
 
 Script = Callable[[Asked], Answer | None]
@@ -330,11 +332,14 @@ def scripted_upstream(
 async def _serve(
     served: ScriptedUpstream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
+    late = b""
     while True:
         asked = await _read(reader)
         if asked is None:
             return
+        writer.write(late)
         answer = served.answer(asked)
+        late = answer.late
         if answer.raw is not None:
             writer.write(answer.raw)
             await writer.drain()

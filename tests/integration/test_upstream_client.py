@@ -325,6 +325,56 @@ async def test_a_kept_connection_that_was_closed_is_replaced(asked: Asking) -> N
     assert served.connections == 2
 
 
+NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+
+async def test_what_came_while_a_connection_was_idle_is_not_the_next_answer(asked: Asking) -> None:
+    served = asked.upstream
+    more, end = threading.Event(), threading.Event()
+    body = (LAYER, more, NOT_FOUND, end)
+    told = iter([Answer(200, {"Content-Length": str(len(LAYER))}, body)])
+    served.script = lambda _asked: next(told, None)
+    assert (await blob(asked))[2] == LAYER
+    more.set()
+    while end not in served.held:
+        pass  # this loop reads nothing meanwhile: the bytes wait in the socket
+    end.set()
+    assert (await blob(asked))[2] == LAYER
+    assert served.connections == 2
+    assert len(served.asked) == 2
+
+
+@pytest.mark.parametrize("late", [b"more", b"\0", b"\r\nmore\r\n\r\n"])
+async def test_a_question_is_asked_anew_if_its_answer_begins_with_other_bytes(
+    asked: Asking, late: bytes
+) -> None:
+    served = asked.upstream
+    told = iter([Answer(200, {}, LAYER, late=late)])
+    served.script = lambda _asked: next(told, None)
+    assert (await blob(asked))[2] == LAYER
+    assert (await blob(asked))[2] == LAYER
+    assert served.connections == 2
+
+
+async def test_a_question_is_asked_anew_but_once(asked: Asking) -> None:
+    served = asked.upstream
+    await blob(asked)
+    served.script = lambda _asked: Answer(raw=b"more" + NOT_FOUND)
+    with pytest.raises(UpstreamBroken, match="not HTTP"):
+        await blob(asked)
+    assert served.connections == 2
+    assert len(served.asked) == 3
+
+
+async def test_a_question_whose_answer_has_begun_is_not_asked_anew(asked: Asking) -> None:
+    served = asked.upstream
+    await blob(asked)
+    served.script = lambda _asked: Answer(raw=NOT_FOUND[:20])
+    with pytest.raises(UpstreamUnreachable):
+        await blob(asked)
+    assert len(served.asked) == 2
+
+
 # --- addresses
 
 
@@ -390,8 +440,10 @@ async def test_the_certificate_is_that_of_the_name(certificate: tuple[Path, Path
         names = ("hub.internal", "other.internal")
         allowed = Allowed("X", tuple(f"https://{name}:{port}" for name in names))
         http = HttpClient(allowed, resolve=resolve, tls=trusting)
-        async with http.request("GET", f"https://hub.internal:{port}/v2/") as answer:
-            assert await answer.read(100) == b"{}"
+        for _ in range(3):
+            async with http.request("GET", f"https://hub.internal:{port}/v2/") as answer:
+                assert await answer.read(100) == b"{}"
+        assert inside.connections == 1
         with pytest.raises(Unreachable, match="TLS failed: Hostname mismatch") as refused:
             async with http.request("GET", f"https://other.internal:{port}/v2/"):
                 pass
@@ -401,7 +453,7 @@ async def test_the_certificate_is_that_of_the_name(certificate: tuple[Path, Path
         with pytest.raises(Unreachable, match=r"TLS failed: self.signed"):
             async with doubting.request("GET", f"https://hub.internal:{port}/v2/"):
                 pass
-        assert len(inside.asked) == 1
+        assert len(inside.asked) == 3
 
 
 async def test_nobody_listens_and_a_name_is_unknown() -> None:

@@ -76,8 +76,11 @@ def always(answer: Answer) -> Made:
 def longer(_asked: Asked, answer: Answer) -> Answer:
     body = truth(answer)
     headers = {**answer.headers, "Content-Length": str(len(body))}
-    # At once: what comes after the next request was sent would be taken for its answer.
     return Answer(answer.status, headers, (body + b"more",))
+
+
+def longer_later(_asked: Asked, answer: Answer) -> Answer:
+    return Answer(answer.status, answer.headers, answer.body, late=b"more")
 
 
 def held(_asked: Asked, answer: Answer) -> Answer:
@@ -144,6 +147,7 @@ FAULTS: Final = {
         lambda _asked, answer: changed(answer, {}, truth(answer)[:-1]), None, UpstreamBroken
     ),
     "a longer body than its length": Fault(longer, None, None),
+    "a longer body, whose rest comes later": Fault(longer_later, None, None),
     "two lengths": Fault(
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"),
         *(UpstreamBroken, UpstreamBroken, UpstreamBroken),

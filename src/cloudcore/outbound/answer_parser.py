@@ -21,6 +21,7 @@ _WHOLE_PIECE: Final = 64 * 1024
 _CONTINUED: Final = range(100, 200)
 _BODILESS: Final = frozenset({204, 304})
 _LENGTH_DIGITS: Final = 18
+_OPENING: Final = b"HTTP/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class AnswerParser:
         self.fed = 0
         """Bytes that came, of head and body."""
         self._to_head = to_head
+        self._first = b""
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[str, str]] = []
         self._head_bytes = 0
@@ -71,11 +73,17 @@ class AnswerParser:
         self._pieces: deque[bytes] = deque()
         self._ends_with_connection = False
 
+    @property
+    def has_begun(self) -> bool:
+        """Return True if bytes came, and the first ones may be those of an answer."""
+        return bool(self._first) and _OPENING.startswith(self._first)
+
     def feed(self, data: bytes) -> None:
         """Parse some bytes; what is wrong with them is in `failure`."""
         if self.is_done or self.failure is not None:  # nobody asked for more
             self.keeps_alive = False
             return
+        self._first += data[: len(_OPENING) - len(self._first)]
         self.fed += len(data)
         try:
             self._parser.feed_data(data)

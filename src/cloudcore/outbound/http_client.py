@@ -23,7 +23,7 @@ from cloudcore.outbound.destinations import (
     check_url,
     literal_address,
 )
-from cloudcore.outbound.failures import BadAnswer, Stage, Unreachable
+from cloudcore.outbound.failures import BadAnswer, RequestFailed, Stage, Unreachable
 from cloudcore.outbound.http_connection import HttpConnection
 from cloudcore.outbound.idle_connections import IdleConnections
 from cloudcore.outbound.names import Resolve, resolve
@@ -177,8 +177,8 @@ class HttpClient:
         if kept is not None:
             try:
                 return kept, await self._head(kept, method, request)
-            except Unreachable:
-                # A kept connection may have been closed by the host just now; it is asked anew.
+            except RequestFailed:
+                # The host may have closed it just now, or have sent more than its last answer.
                 if kept.has_begun_answer:
                     raise
         connection = await self._connect(destination)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import Final, cast
 
 from cloudcore.outbound.answer_parser import AnswerParser, Head
@@ -23,15 +24,18 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return True if another request can be sent: the last answer is over, and was the last."""
+        """Return True if another request can be sent: the last answer is over, and was the last.
+
+        Nothing has come since, or is about to be read: it would be taken for the next answer.
+        """
         answer = self._answer
         is_over = answer is not None and answer.is_done and answer.keeps_alive
-        return self._is_open and is_over and not self._is_paused
+        return self._is_open and is_over and not self._is_paused and not self._has_unread()
 
     @property
     def has_begun_answer(self) -> bool:
-        """Return True if a byte of the answer to the last request has come."""
-        return self._answer is not None and self._answer.fed > 0
+        """Return True if the answer to the last request has begun."""
+        return self._answer is not None and self._answer.has_begun
 
     def send(self, method: str, request: bytes) -> None:
         """Send a request, head and body."""
@@ -86,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
         answer = self._answer
-        if answer is None or self._transport is None:  # nobody has asked
+        if answer is None or answer.is_done or self._transport is None:  # nobody has asked
             self.abort()
             return
         answer.feed(data)
@@ -103,6 +107,15 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is not None:
             self._answer.end(is_error=error is not None)
         self._wake()
+
+    def _has_unread(self) -> bool:
+        """Return True if the socket has bytes, or its end, that the event loop has not read."""
+        assert self._transport is not None
+        if self._transport.is_closing():
+            return True
+        socket = select.poll()
+        socket.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(socket.poll(0))
 
     def _current(self) -> AnswerParser:
         assert self._answer is not None
