@@ -1,4 +1,4 @@
-"""A TCP proxy before PostgreSQL that hides from a client what became of a COMMIT."""
+"""A TCP proxy before PostgreSQL that hides from a client what became of a COMMIT or a statement."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from contextlib import contextmanager, suppress
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-COMMIT: Final = b"Q\x00\x00\x00\x0bCOMMIT\x00"
-"""The message of the protocol that `cloudcore.db.postgresql` ends a change with."""
+COMMIT: Final = b"COMMIT\0"
+"""What `cloudcore.db.postgresql` ends a change with that is more than one statement.
+
+With the byte that ends it, as BEGIN has the words READ COMMITTED.
+"""
 
 Fate = Literal["answer lost", "delayed", "client dies"]
 
 
 class CommitProxy:
-    """Passes connections on to a server; the next COMMIT after `arm` meets a fate.
+    """Passes connections on to a server; the next statement of a text after `arm` meets a fate.
 
-    ``answer lost``: the server commits, and its answer is dropped with the connection. ``delayed``:
-    the client's connection breaks at once, while the server gets the COMMIT only at `let_go`; at
+    ``answer lost``: the server runs it, and its answer is dropped with the connection. ``delayed``:
+    the client's connection breaks at once, while the server gets the statement only at `let_go`; at
     `forget` it loses the connection instead, and rolls the change back. ``client dies``: so, too,
     and the client is cut off for good, as if its process had died.
     """
@@ -32,27 +35,36 @@ class CommitProxy:
         port = self._listener.getsockname()[1]
         self.url = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{port}"))
         self._lock = threading.Lock()
-        self._fate: Fate | None = None
+        self._fates: list[Fate] = []
+        self._text = COMMIT
         self._sockets: list[socket.socket] = []
-        self._delayed: socket.socket | None = None
+        self._delayed: list[tuple[socket.socket, bytes]] = []
         self.struck = threading.Event()
-        """Set when a COMMIT has met its fate."""
+        """Set when a statement has met its fate."""
+        self.answered = threading.Event()
+        """Set when the server has answered a statement that met its fate."""
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, fate: Fate) -> None:
-        """Let the next COMMIT meet a fate."""
+    def arm(self, *fates: Fate, text: bytes = COMMIT) -> None:
+        """Let the next statement with a text in it meet a fate; of several, each the next one."""
         with self._lock:
-            self._fate = fate
+            self._fates, self._text = list(fates), text
+
+    @property
+    def is_armed(self) -> bool:
+        """Return True if a fate is left that no statement has met."""
+        return bool(self._fates)
 
     def let_go(self) -> None:
-        """Pass the delayed COMMIT on to the server."""
-        assert self._delayed is not None
-        self._delayed.sendall(COMMIT)
+        """Pass the delayed statement on to the server."""
+        ((server, data),) = self._delayed
+        server.sendall(data)
 
     def forget(self) -> None:
-        """Break the server's connection of the delayed COMMIT."""
-        assert self._delayed is not None
-        _break(self._delayed)
+        """Break the server's connections of the delayed statements."""
+        assert self._delayed
+        for server, _ in self._delayed:
+            _break(server)
 
     def close(self) -> None:
         """Break every connection."""
@@ -77,13 +89,14 @@ class CommitProxy:
 
     def _send(self, client: socket.socket, server: socket.socket, is_mute: threading.Event) -> None:
         """Pass on what the client sends."""
+        prepared: dict[bytes, bytes] = {}
         with suppress(OSError):
             while data := client.recv(1 << 16):
-                fate = self._fate_of(data)
+                fate = self._fate_of(_statement(data, prepared))
                 if fate is not None:
                     is_mute.set()
                 if fate in ("delayed", "client dies"):
-                    self._delayed = server
+                    self._delayed.append((server, data))
                     _break(client)
                     if fate == "client dies":
                         self._cut_off()
@@ -102,23 +115,22 @@ class CommitProxy:
                 if is_mute.is_set():
                     _break(client)
                     self.struck.set()
+                    self.answered.set()
                     return
                 client.sendall(data)
         _break(client)
 
     def _cut_off(self) -> None:
-        """Break all connections but that of the delayed COMMIT, and take no new ones."""
+        """Break all connections but those of delayed statements, and take no new ones."""
+        delayed = [server for server, _ in self._delayed]
         with self._lock:
             for each in (self._listener, *self._sockets):
-                if each is not self._delayed:
+                if each not in delayed:
                     _break(each)
 
-    def _fate_of(self, data: bytes) -> Fate | None:
-        if data != COMMIT:
-            return None
+    def _fate_of(self, statement: bytes) -> Fate | None:
         with self._lock:
-            fate, self._fate = self._fate, None
-        return fate
+            return self._fates.pop(0) if self._fates and self._text in statement else None
 
 
 @contextmanager
@@ -129,6 +141,24 @@ def commit_proxy(url: str) -> Iterator[CommitProxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+def _statement(data: bytes, prepared: dict[bytes, bytes]) -> bytes:
+    """Return the text of the statement that a message runs, or nothing.
+
+    Note in `prepared` which one it prepares, by name. psycopg sends each message by itself, and
+    waits for its answer; those of the tests come in one piece.
+    """
+    kind, rest = data[:1], data[5:]
+    if kind == b"Q":
+        return rest
+    if kind == b"P":
+        name, text, _ = rest.split(b"\0", 2)
+        prepared[name] = text
+    if kind == b"B":
+        _portal, name, _ = rest.split(b"\0", 2)
+        return prepared.get(name, b"")
+    return b""
 
 
 def _break(end: socket.socket) -> None:

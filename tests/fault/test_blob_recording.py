@@ -146,6 +146,39 @@ def test_a_change_of_unknown_outcome_is_tried_again(
     play(sqlite_database, scenario)
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_the_end_of_a_small_session_of_unknown_outcome_is_tried_again(
+    sqlite_database: str, *, is_kept: bool
+) -> None:
+    async def scenario(site: Site) -> None:
+        client = site.registry.client
+        location = (await client.request("POST", UPLOADS)).headers["location"]
+        assert (await client.request("PATCH", location, DATA)).status == 202
+        site.database.failures = [Failure(OutcomeUnknown("lost"), is_kept)]
+        assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 201
+        assert not site.database.failures
+        assert (await client.request("GET", f"/v2/dev/app/blobs/{SHA256}")).body == DATA
+        assert (await client.request("GET", location)).codes == ["BLOB_UPLOAD_UNKNOWN"]
+
+    play(sqlite_database, scenario, Limits())
+
+
+def test_a_small_session_that_another_request_has_meanwhile_is_busy(sqlite_database: str) -> None:
+    async def scenario(site: Site) -> None:
+        async def append() -> None:
+            assert (await client.request("PATCH", location, b" and more")).status == 202
+
+        client = site.registry.client
+        location = (await client.request("POST", UPLOADS)).headers["location"]
+        assert (await client.request("PATCH", location, DATA)).status == 202
+        site.database.failures = [Failure(OutcomeUnknown("lost"), then=append)]
+        assert (await client.request("PUT", f"{location}?digest={SHA256}")).status == 409
+        whole = digest_of(DATA + b" and more")
+        assert (await client.request("PUT", f"{location}?digest={whole}")).status == 201
+
+    play(sqlite_database, scenario, Limits())
+
+
 def test_bytes_that_a_row_may_own_stay_when_the_repository_goes(sqlite_database: str) -> None:
     async def scenario(site: Site) -> None:
         async def delete() -> None:

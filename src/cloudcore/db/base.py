@@ -62,7 +62,8 @@ class ConstraintViolated(Exception):
 class OutcomeUnknown(Unavailable):
     """The connection broke during the commit: the change may be committed, now or later, or not.
 
-    Until the database has decided, the rows that it changed are locked.
+    Until the database has decided, the rows that it changed are locked; but a change of one
+    statement (`Statement`) may have locked none yet.
     """
 
 

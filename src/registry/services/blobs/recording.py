@@ -129,8 +129,8 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
 
     Raises:
         UploadLeaseLost: another holder has the lease, or the session has ended. The bytes stay.
-        OutcomeUnknown: without a lease, the rows may be written or not, also by a second try. With
-            one, they are not; but those of inline bytes may be.
+        OutcomeUnknown: the rows may be written or not, also by a second try. Those of bytes in the
+            store that have a lease are not.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
         NameUnknown: the repository was deleted meanwhile.
@@ -184,14 +184,15 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
                 made={**looked.made, **await _wrap_for_others(ctx, new, error)}
             )
         except OutcomeUnknown as error:
-            if lease is not None:
+            is_last = lost is not None
+            if lease is not None and (is_last or new.stored.body is None):
                 return await _find_recorded(ctx, new, lease, looked.seen, error)
-            if lost is not None:
+            if is_last:
                 raise
             lost = error  # all that it writes may be written twice, but the end of a session
         except _REFUSALS as error:
             if lost is not None:
-                return await _after_loss(ctx, new, looked.seen, lost, error)
+                return await _after_loss(ctx, new, lease, looked.seen, lost, error)
             raise
         else:
             return kept if lost is None else kept._replace(is_certain=False)
@@ -200,6 +201,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
 async def _after_loss(
     ctx: ServiceContext,
     new: NewBytes,
+    lease: Lease | None,
     seen: SeenBytes | None,
     lost: OutcomeUnknown,
     refusal: Exception,
@@ -208,9 +210,12 @@ async def _after_loss(
 
     Raises:
         OutcomeUnknown: that is not known; the first try may have written the object's row.
+        UploadLeaseLost: another request has the session.
 
     """
     if isinstance(refusal, UploadLeaseLost):
+        if lease is not None:
+            return await _find_recorded(ctx, new, lease, seen, lost)
         return await _find_linked(ctx, new, seen, lost)
     raise lost from None
 
