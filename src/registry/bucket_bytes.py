@@ -59,7 +59,7 @@ class _Writing(NamedTuple):
 
 class _Reading(NamedTuple):
     keys: LookedAt | None
-    """None: no piece is sealed."""
+    """None if no piece is sealed."""
 
 
 class StoreOfBuckets(BucketBytes):

@@ -79,7 +79,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first, and where to look on; None: there are no more."""
+    """Matching events, newest first, and where to look on, or None if there are no more."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None

@@ -74,7 +74,7 @@ class Seen(NamedTuple):
 
     domain: str
     code: FaultCode | None
-    """None: it leads to us."""
+    """None if it leads to us."""
     message: str = ""
 
 

@@ -32,7 +32,7 @@ class Caller(NamedTuple):
     crn: str
     """CRN of the service account or user; for a role session, of the role."""
     account_id: str | None
-    """Id of its account; of a person: of the personal organization. None: it is of no account."""
+    """Id of its account; of a person: of the personal organization. None if it is of no account."""
 
 
 class Question(NamedTuple):

@@ -35,7 +35,7 @@ class NewMessage(NamedTuple):
     attributes: Mapping[str, str]
     size: int
     delay_seconds: int | None = None
-    """None: as the queue says."""
+    """None if the queue decides."""
 
 
 class LeaseTerms(NamedTuple):
@@ -43,7 +43,7 @@ class LeaseTerms(NamedTuple):
 
     max_messages: int
     lease_seconds: int | None
-    """None: as the queue says."""
+    """None if the queue decides."""
     token: str
 
 

@@ -57,7 +57,7 @@ class Keep(NamedTuple):
     until: int
     """By the clock, in microseconds."""
     proof: Proof | None = None
-    """None: it depends on nothing but the request."""
+    """None if it depends on nothing but the request."""
     noted: Callable[[], None] | None = None
     """Called each time that it is given again."""
 

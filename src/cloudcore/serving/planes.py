@@ -29,7 +29,7 @@ class Plane(NamedTuple):
     prefixes: tuple[bytes, ...] = ()
     """First segments of its raw paths, such as ``b"/v2"``; empty: every path."""
     port: int | None = None
-    """The port of this machine that is the plane's own, whatever the path; None: it has none."""
+    """The port of this machine that is the plane's own, whatever the path, or None."""
     hosts: tuple[bytes, ...] = ()
     """Host names in lower case; one with a leading dot is a domain and all its subdomains.
     Empty: every host."""

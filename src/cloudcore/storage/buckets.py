@@ -60,7 +60,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 def update_bucket(
     tx: Connection, bucket: Bucket, *, tags: Mapping[str, str] | None, key: tuple[str | None] | None
 ) -> Bucket:
-    """Replace the tags of a bucket, or bind it to another KMS key, or both; None: as before.
+    """Replace the tags of a bucket, or bind it to another KMS key, or both; None keeps what it has.
 
     A key applies to what is stored from now on, and `rewrapping` moves the rest. The bucket is
     locked until `tx` ends.

@@ -14,7 +14,7 @@ Outcome = Literal["send", "not_modified"]
 
 
 class Conditions(NamedTuple):
-    """The conditions of a request; None: not given. ETags are without quotes."""
+    """The conditions of a request; None if not given. ETags are without quotes."""
 
     if_match: tuple[str, ...] | None = None
     """``*`` is any object."""

@@ -52,7 +52,7 @@ class Cursor(msgspec.Struct, frozen=True):
 class _Batch(NamedTuple):
     at: Cursor
     next: Cursor | None
-    """None: it is the last one."""
+    """None if it is the last one."""
     looked_at: int
     pieces: Sequence[SealedPiece]
     """Those that are under other keys."""

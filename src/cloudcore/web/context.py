@@ -175,7 +175,7 @@ class RequestContext:
         """This attempt's claim on the record of its ``Idempotency-Key``."""
         self.is_committed = False
         self.event_owner: str | None = None
-        """The account or organization whose audit log has the change; None: the resource's."""
+        """The account or organization whose audit log has the change; by default the resource's."""
         self.asked: tuple[str, str] | None = None
         """The last pair of action and resource that `authorize` was asked for."""
         self._user_agent = user_agent

@@ -46,7 +46,7 @@ class ColdFile(BlockingObject):
         return self._file.closes_slowly
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: ``sendfile`` would read through the page cache."""
+        """Return None, as ``sendfile`` would read through the page cache."""
         checked_range(start, stop, self.length)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:

@@ -151,7 +151,7 @@ class InlineObject(OpenObject):
         return len(self._data)
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: it is in no file."""
+        """Return None, as it is in no file."""
         checked_range(start, stop, len(self._data))
 
     def in_memory(self, start: int = 0, stop: int | None = None) -> bytes:
@@ -189,7 +189,7 @@ class _Body(StoredBytes):
         return len(self._body)
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: they are in no file."""
+        """Return None, as they are in no file."""
         checked_range(start, stop, len(self._body))
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:

@@ -275,7 +275,7 @@ class MemoryObject(StoredBytes):
         return False
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: there is no file."""
+        """Return None, as there is no file."""
         checked_range(start, stop, self.length)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:

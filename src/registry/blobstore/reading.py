@@ -146,7 +146,7 @@ class GrowingObject(OpenObject):
         return self._length
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
-        """Return None: ``sendfile`` does not wait for bytes."""
+        """Return None, as ``sendfile`` does not wait for bytes."""
         return None
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002

@@ -74,7 +74,7 @@ class SealedObject(BlockingObject):
         return self._stored.closes_slowly
 
     def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: what is stored are other bytes."""
+        """Return None, as the stored bytes are others."""
         checked_range(start, stop, self._length)
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:

@@ -172,7 +172,7 @@ class StagedFile(BlockingStaged):
 
     @classmethod
     def take_up_cached(cls, folders: Folders, shared: Shared, upload_id: str) -> StagedFile | None:
-        """Open and lock the file in ``uploads``, or return None: then call `take_up`.
+        """Open and lock the file in ``uploads``, or return None if `take_up` must be called.
 
         None if that might wait for the disk, or the file has two names or is an object.
         """

@@ -56,7 +56,7 @@ def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
 
 
 def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
-    """Return the wanted platforms as ``os/architecture[/variant]``; None: all of them.
+    """Return the wanted platforms as ``os/architecture[/variant]``, or None for all.
 
     Without one, Linux on the architecture of this machine.
 

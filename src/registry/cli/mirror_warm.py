@@ -124,7 +124,7 @@ class _Puller:
         }
 
     def pull(self, platforms: frozenset[str] | None) -> None:
-        """Pull the image for these platforms; None: for all."""
+        """Pull the image for these platforms, or for all if None."""
         top = self._manifest(self._image.reference)
         manifests = [top, *self._below(top, platforms)]
         if top.get("manifests") and all("manifests" in each for each in manifests):

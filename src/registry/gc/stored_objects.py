@@ -28,7 +28,7 @@ class ObjectState(NamedTuple):
     problem: str | None = None
     """What is wrong; None if nothing is."""
     damage: str | None = None
-    """The mark to set, or None: the bytes may be whole, or are already marked."""
+    """The mark to set, or None if the bytes may be whole or are already marked."""
     read_bytes: int = 0
     is_verified: bool = False
     """True if all bytes were read and have the right hash."""

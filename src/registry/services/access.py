@@ -41,7 +41,7 @@ class Rights(Protocol):
 
     @property
     def client(self) -> AuditClient | None:
-        """Return the request that changes are recorded with; None: they are not recorded."""
+        """Return the request that changes are recorded with, or None if they are not recorded."""
         ...
 
     async def may_create(self, name: Name) -> bool:

@@ -63,7 +63,7 @@ class ServiceContext:
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
     upstream: Upstream | None = None
-    """Asks upstream registries; None: nothing is fetched, and what is cached is served."""
+    """Asks upstream registries. Without it nothing is fetched, and what is cached is served."""
     cache_credential: OpenCredential = no_credential
     """Opens the credential of a rule of the pull-through cache."""
     manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)

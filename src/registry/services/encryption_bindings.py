@@ -35,7 +35,7 @@ class EffectiveBinding(NamedTuple):
     id: str | None
     """None for the platform key, which nobody has bound."""
     key: BoundKey | None
-    """None: the account has no keys, so its blobs are not encrypted."""
+    """None if the account has no keys, so its blobs are not encrypted."""
     created_at: int | None
     is_changed: bool = False
     """True if the request has made this binding."""

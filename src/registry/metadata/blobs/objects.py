@@ -57,7 +57,7 @@ class Link(NamedTuple):
     """The object's mark of damage (`registry.metadata.blobs.damage`), or None."""
     encoding: str
     wrapped_data_key: bytes | None
-    """None: the object is plain, or the wrap was erased with its KMS key."""
+    """None if the object is plain, or the wrap was erased with its KMS key."""
     key_state: KeyState | None
     """Of the KMS key."""
     body: bytes | None = None

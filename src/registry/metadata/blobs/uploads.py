@@ -84,7 +84,7 @@ class FoundUpload(NamedTuple):
     has_expired: bool
     """It has a row, which has expired."""
     upload: Upload | None
-    """None: it has no row, or an expired one."""
+    """None if it has no row, or an expired one."""
 
 
 class UploadWrap(NamedTuple):
@@ -99,7 +99,7 @@ class Lease(NamedTuple):
 
     upload_id: str
     holder: str | None
-    """None: nobody holds it; a change in one transaction was prepared for it as it was seen."""
+    """None if nobody holds it: a change in one transaction was prepared for it as it was seen."""
     token: int
 
 
@@ -121,7 +121,7 @@ class Ending(NamedTuple):
 
     upload_id: str
     lease: Lease | None
-    """None: it has no row."""
+    """None if it has no row."""
     valid_until: int
     """When its id expires, or a moment that has passed."""
 

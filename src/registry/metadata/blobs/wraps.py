@@ -36,7 +36,7 @@ class Wrap(NamedTuple):
 
     kms_key_id: str
     wrapped_data_key: bytes | None
-    """None: erased with the KMS key."""
+    """None if it was erased with the KMS key."""
     key_state: KeyState
 
 

@@ -82,7 +82,7 @@ class SessionRow(NamedTuple):
 
 
 class ManifestBody(NamedTuple):
-    """A manifest, its bytes (None: lost), and the number of its edges."""
+    """A manifest, its bytes (None if lost), and the number of its edges."""
 
     id: str
     repository: str

@@ -22,7 +22,7 @@ class Pin(NamedTuple):
     name: str
     repository_id: str
     expires_at: int | None
-    """None: it never expires."""
+    """None if it never expires."""
     created_by: str
     """CRN."""
     created_at: int

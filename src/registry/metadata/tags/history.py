@@ -38,9 +38,9 @@ class TagEvent(NamedTuple):
     action: str
     """``created``, ``moved``, ``deleted`` or ``restored``."""
     digest: str | None
-    """Digest it points to after the change; None: it was deleted."""
+    """Digest it points to after the change, or None if it was deleted."""
     previous_digest: str | None
-    """Digest it pointed to before the change; None: there was no such tag."""
+    """Digest it pointed to before the change, or None if there was no such tag."""
     principal: str
     """CRN; empty for a client that was not signed in."""
     occurred_at: int

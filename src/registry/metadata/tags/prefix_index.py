@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
     digest: str
     image_id: str | None
-    """None: unknown, since an older release wrote the event."""
+    """None if it is unknown, since an older release wrote the event."""
     has_tag: bool
     """True if the image has a tag with the prefix now."""
 

@@ -112,7 +112,7 @@ def look_at_blobs(
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
-    """Return until when a blob may be answered for by `look_at_blob` alone; None: without limit."""
+    """Return until when `look_at_blob` alone may answer for a blob, or None without a limit."""
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
         ends.append(found.link.touched_at + _touch_after(ctx))

@@ -41,7 +41,7 @@ def find_unwritten(
 ) -> tuple[Session, UploadKeys] | None:
     """Return a session that has no row and may get one, and the keys to seal its bytes with.
 
-    None says nothing: look at each.
+    Return None if that is not so, or not known: look at each.
     """
     session = unwritten_session(ctx, place_of(known.place), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:

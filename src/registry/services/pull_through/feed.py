@@ -32,7 +32,7 @@ class Feed:
         self.size: int | None = None
         """Of the blob. None until it is known, and if readers must wait for the end."""
         self.stage: Stage | None = None
-        """Where what is not in memory is staged; None: it is all in memory."""
+        """Where what is not in memory is staged, or None if all is in memory."""
         self.is_right = False
         """True once the digest is known to be right: then the blob is stored."""
         self.failure: Exception | None = None

@@ -37,11 +37,11 @@ class FeedReader(OpenObject):
 
     @property
     def length(self) -> int | None:
-        """Return None: it grows."""
+        """Return None, as it grows."""
         return None
 
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:  # noqa: ARG002
-        """Return None: ``sendfile`` does not wait for bytes."""
+        """Return None, as ``sendfile`` does not wait for bytes."""
         return None
 
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002

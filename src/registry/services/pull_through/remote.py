@@ -19,7 +19,7 @@ _DOCKER_HUB: Final = frozenset(
 
 
 def no_credential(_rule: CacheRule) -> Credential | None:
-    """Return None: upstreams are asked without a credential."""
+    """Return None, as upstreams are asked without a credential."""
     return None
 
 
