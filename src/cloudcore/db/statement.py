@@ -17,13 +17,14 @@ from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 import msgspec
-from sqlalchemy import ClauseElement, Dialect, String, column, literal_column
+from sqlalchemy import BigInteger, ClauseElement, Dialect, String, column, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql.base import PGCompiler
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FromClause, Select, bindparam, select
 from sqlalchemy.sql.functions import GenericFunction
+from sqlalchemy.types import TypeEngine
 
 
 class _PostgresqlCompiler(PGCompiler):
@@ -194,10 +195,48 @@ def listed(parameter: str) -> Select[tuple[str]]:
     return select(table.c.value)
 
 
+class _Unseen(GenericFunction[Any]):
+    """A parameter whose value PostgreSQL's planner does not see."""
+
+    name = "entrepot_unseen"
+    inherit_cache = True
+
+
+@compiles(_Unseen, "sqlite")
+def _unseen_sqlite(element: _Unseen, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
+    return str(compiler.process(element.clauses, **kwargs))
+
+
+@compiles(_Unseen, "postgresql")
+def _unseen_postgresql(element: _Unseen, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
+    return f"(SELECT {compiler.process(element.clauses, **kwargs)})"
+
+
+def unseen(parameter: str, kind: TypeEngine[Any]) -> Any:  # noqa: ANN401 - like a column
+    """Return a parameter of type `kind` whose value PostgreSQL does not plan with.
+
+    PostgreSQL plans the first five executions for their values, then once for any value, and keeps
+    that plan unless it looks dearer than the first ones, with the cost of making them. For a page
+    of a long list it does: it is reckoned with a tenth of the list, for want of a limit. So each
+    execution would be planned, which takes longer than reading the page. With the limit, the range
+    and the owner of the list unseen, all the plans look the same, and the one is kept.
+    """
+    return _Unseen(bindparam(parameter, type_=kind))
+
+
 def page(query: Select[Any]) -> Select[Any]:
     """Limit `query` to ``:limit`` rows."""
+    return _limited(query, bindparam("limit"))
+
+
+def page_planned_once(query: Select[Any]) -> Select[Any]:
+    """Limit `query` to ``:limit`` rows; its conditions should be `unseen` too."""
+    return _limited(query, unseen("limit", BigInteger()))
+
+
+def _limited(query: Select[Any], limit: Any) -> Select[Any]:  # noqa: ANN401
     # Without an explicit offset, the SQLite dialect binds one as an unnamed parameter.
-    return query.limit(bindparam("limit")).offset(literal_column("0"))
+    return query.limit(limit).offset(literal_column("0"))
 
 
 def text_list(values: Sequence[str]) -> str:

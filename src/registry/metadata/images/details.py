@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import manifest_bodies, manifests, tags
 
@@ -61,19 +61,19 @@ class ManifestDocument(NamedTuple):
 
 def _images() -> Select[Any]:
     return select(*(_m[name] for name in ImageRow._fields[:-1])).where(
-        _m.repository_id == bindparam("repository_id")
+        _m.repository_id == unseen("repository_id", _m.repository_id.type)
     )
 
 
 def _newest() -> Select[Any]:
-    return _images().where(_m.id < bindparam("before")).order_by(_m.id.desc())
+    return _images().where(_m.id < unseen("before", _m.id.type)).order_by(_m.id.desc())
 
 
 _IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both repeat the partial index's condition
 _IS_UNTAGGED: Final = _m.tag_count == literal_column("0")
-_LIST_ANY: Final = Statement(page(_newest()))
-_LIST_TAGGED: Final = Statement(page(_newest().where(_IS_TAGGED)))
-_LIST_UNTAGGED: Final = Statement(page(_newest().where(_IS_UNTAGGED)))
+_LIST_ANY: Final = Statement(page_planned_once(_newest()))
+_LIST_TAGGED: Final = Statement(page_planned_once(_newest().where(_IS_TAGGED)))
+_LIST_UNTAGGED: Final = Statement(page_planned_once(_newest().where(_IS_UNTAGGED)))
 _LIST: Final = {
     TagStatus.ANY: _LIST_ANY,
     TagStatus.TAGGED: _LIST_TAGGED,
@@ -105,7 +105,7 @@ _about = (
         _m.artifact_type == bindparam("artifact_type"),
     ),
 )
-_REFERRERS: Final = Statement(page(_newest().where(*_about)))
+_REFERRERS: Final = Statement(page_planned_once(_newest().where(*_about)))
 _COUNT_REFERRERS: Final = Statement(
     select(func.count()).where(_m.repository_id == bindparam("repository_id"), *_about)
 )

@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import event_rules
 from registry.metadata.repositories.folders import add_to_folders
@@ -163,7 +163,7 @@ _REVISION: Final = Statement(
     )
 )
 _LIST: Final = Statement(
-    page(
+    page_planned_once(
         select(_r.name)
         .where(
             # No join: PostgreSQL would sort all the names behind it.
@@ -172,7 +172,7 @@ _LIST: Final = Statement(
             .where(accounts.c.handle == bindparam("handle"))
             .scalar_subquery(),
             _r.deleted_at.is_(None),
-            _r.name > bindparam("after"),
+            _r.name > unseen("after", _r.name.type),
         )
         .order_by(_r.name)
     )

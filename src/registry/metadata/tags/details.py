@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page_planned_once, unseen
 from registry.metadata.tables import manifests, tags
 
 _t = tags.c
@@ -30,13 +30,16 @@ def _columns() -> Select[Any]:
     return (
         select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
         .join(manifests, manifests.c.id == _t.manifest_id)
-        .where(_t.repository_id == bindparam("repository_id"))
+        .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
     )
 
 
-_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
+_in_range = (
+    _t.name >= unseen("first", _t.name.type),
+    _t.name <= unseen("last", _t.name.type),
+)
 _FIND: Final = Statement(_columns().where(_t.name == bindparam("name")))
-_LIST: Final = Statement(page(_columns().where(*_in_range).order_by(_t.name)))
+_LIST: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
 
 
 def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:

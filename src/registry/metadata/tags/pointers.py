@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
 from registry.metadata.repositories.live import find_repository
@@ -77,7 +77,7 @@ _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
 _LIST: Final = Statement(
-    page(
+    page_planned_once(
         select(_t.name)
         .where(
             # No join: PostgreSQL would sort all the tags behind it.
@@ -90,7 +90,7 @@ _LIST: Final = Statement(
                 repositories.c.deleted_at.is_(None),
             )
             .scalar_subquery(),
-            _t.name > bindparam("after"),
+            _t.name > unseen("after", _t.name.type),
         )
         .order_by(_t.name)
     )
