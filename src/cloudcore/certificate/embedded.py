@@ -135,13 +135,14 @@ class EmbeddedAuthority:
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""
-        found = await self._current("issuing")
+        listed = await self._database.read(authority_rows.list_authorities)
+        found = self._current("issuing", listed)
         if found is not None:
             return found
-        root = await self._current("root") or await self._made("root", self._new_root)
-        return await self._made("issuing", lambda made_id: self._new_issuing(root, made_id))
+        root = self._current("root", listed) or await self._made("root", listed, self._new_root)
+        return await self._made("issuing", listed, lambda made_id: self._new_issuing(root, made_id))
 
-    async def _current(self, role: Role) -> Authority | None:
+    def _current(self, role: Role, listed: Sequence[Authority]) -> Authority | None:
         """Return the newest authority if it lives longer than what it issues now.
 
         One that has not begun was made while a clock was ahead, or the clock is behind now: one
@@ -150,20 +151,24 @@ class EmbeddedAuthority:
         now = self._clock()
         below = LEAF_LIFE if role == "issuing" else ISSUING_LIFE
         least = now + int(below.total_seconds()) * MICROSECONDS
-        listed = await self._database.read(authority_rows.list_authorities)
         fit = [each for each in listed if each.role == role and each.expires_at > least]
         begun = [each for each in fit if _begins_at(each) <= now]
         return next(reversed(begun or fit), None)
 
-    async def _made(self, role: Role, make: Callable[[str], Signer]) -> Authority:
-        """Add an authority, unless another process does so at once; return the one that is."""
-        before = await self._database.read(authority_rows.newest_authority, role)
+    async def _made(
+        self, role: Role, listed: Sequence[Authority], make: Callable[[str], Signer]
+    ) -> Authority:
+        """Add an authority after those that are `listed`; return the one that is there then.
+
+        All who found the same one missing add the same generation, so only one of them does.
+        """
+        before = [each.generation for each in listed if each.role == role]
         made_id, now = self._new_id(), self._clock()
         signer = make(made_id)
         made = Authority(
             id=made_id,
             role=role,
-            generation=1 if before is None else before.generation + 1,
+            generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
             private_key=seal_key(self._keyring, made_id, private_pem(signer.key)),
             revocation_list=revocation_list(signer, (), 1, now),
