@@ -135,7 +135,8 @@ def test_a_certificate_is_ordered_and_renewed_while_clients_download(
         served(tmp_path, authority, port, "--workers", "2") as registry,
     ):
         trust = ssl.create_default_context(cafile=authority.trust(tmp_path / "roots.pem"))
-        wait_for(lambda: handshake(port, trust), registry)
+        wait_for(lambda: registry.log.count("to new connections") >= 2, registry)  # of each worker
+        assert handshake(port, trust)
         assert f"There is no certificate of {NAME} yet" in registry.log
         assert "tls-alpn-01" in registry.log
         blob = noise(BLOB_BYTES, "blob")

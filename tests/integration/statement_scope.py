@@ -24,7 +24,7 @@ from sqlalchemy.sql.selectable import Join, ScalarSelect, Select
 import cloudcore
 import registry
 from cloudcore.db.schema import metadata
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, _Unseen
 
 ROOTS: Final = (cloudcore, registry)
 SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
@@ -155,6 +155,8 @@ class Scopes:
         if not isinstance(left, Column) or left.table is None:
             return
         place = self._occurrence(left)
+        if isinstance(right, _Unseen):
+            (right,) = right.clauses
         if isinstance(right, BindParameter):
             self._bound.setdefault(place, set()).add(right.key)
         elif isinstance(right, Column) and right.table is not None:

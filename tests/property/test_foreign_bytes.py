@@ -32,6 +32,8 @@ QUARTER: Final = SIZE // 4
 SECONDS_PER_BYTE: Final = 4e-6
 MEASURABLE: Final = 0.02
 """Seconds under which growth is not told from noise."""
+ROUNDS: Final = (4, 40)
+"""How often growth is measured: at least, and at most while it looks quadratic."""
 METHODS: Final = {"fullmatch", "match", "search", "findall", "finditer", "split", "sub"}
 
 
@@ -53,8 +55,12 @@ def check(read: Callable[[Any], object], make: Callable[[int], Any], what: str) 
         assert taken < most, f"{what}: {taken} s for {size} bytes"
     if taken > MEASURABLE:
         smaller = make(QUARTER)
-        quarter = min(seconds(partial(read, smaller)) for _ in range(5))
-        taken = min(taken, *(seconds(partial(read, given)) for _ in range(4)))
+        quarter = seconds(partial(read, smaller))
+        for count in range(ROUNDS[1]):  # in turn, as a busy machine makes either slow for a while
+            if count >= ROUNDS[0] and taken < 10 * quarter:
+                break
+            quarter = min(quarter, seconds(partial(read, smaller)))
+            taken = min(taken, seconds(partial(read, given)))
         assert taken < 10 * quarter, f"{what}: {quarter} s, then {taken} s for four times as much"
 
 
