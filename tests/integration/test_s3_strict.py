@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from cloudcore.storage.s3.markup import NAMESPACE
+from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of
 from tests.integration.served_world import open_served
 
@@ -55,6 +56,17 @@ async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3
     for token in ("", "!!!"):
         answer = await s3.ask("GET", f"/bucket?list-type=2&continuation-token={token}")
         assert code_of(answer) == "InvalidArgument"
+
+
+@on_both_databases
+async def test_a_null_character_is_refused_wherever_it_is_encoded(s3: S3Client) -> None:
+    """PostgreSQL's text has none, so it must not reach a statement."""
+    for source in ("b%00/key", "bucket/k%00", "%00/%00"):
+        assert await s3.code("PUT", "/bucket/copy", x_amz_copy_source=source) == "InvalidArgument"
+    for null in ("AA", "YQBi"):  # "\0" and "a\0b"
+        for target in ("/?", "/bucket?list-type=2&"):
+            code = await s3.code("GET", f"{target}continuation-token={null}")
+            assert code == "InvalidArgument", target
 
 
 async def test_a_condition_or_a_lock_that_is_not_obeyed_is_refused(s3: S3Client) -> None:

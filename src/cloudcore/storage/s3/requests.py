@@ -183,13 +183,16 @@ def read_copy_source(value: str) -> tuple[str, str]:
     """Return bucket and key of an ``x-amz-copy-source``.
 
     Raises:
-        S3Error: it names none, or a version.
+        S3Error: it names none, or a version, or has a null character.
 
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):
         raise S3Error("NotImplemented", "Objects have no versions here.")
-    bucket, _, key = _decode(path.encode("latin-1")).removeprefix("/").partition("/")
+    source = _decode(path.encode("latin-1"))
+    if "\0" in source:
+        raise S3Error("InvalidArgument", "Copy Source holds a null character.")
+    bucket, _, key = source.removeprefix("/").partition("/")
     if not bucket or not key:
         raise S3Error("InvalidArgument", "Copy Source must mention the source bucket and key")
     return bucket, key
