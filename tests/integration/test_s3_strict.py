@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
+from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from cloudcore.storage.s3.markup import NAMESPACE
 from tests.databases import on_both_databases
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of
+from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
 from tests.integration.served_world import open_served
 
 OTHER_CHANGES: Final = (
@@ -94,6 +95,39 @@ async def test_s6_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> N
         assert (await s3.ask("GET", "/bucket/again")).headers["x-amz-meta-a"] == shown
     await s3.done("PUT", "/bucket/plain", b"", x_amz_meta_a="a =?b")
     assert (await s3.ask("GET", "/bucket/plain")).headers["x-amz-meta-a"] == "a =?b"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind"), [("CRC32", "FULL_OBJECT"), ("CRC64NVME", ""), ("SHA256", "COMPOSITE")]
+)
+async def test_a_checksum_at_the_completion_is_that_of_the_object(
+    s3: S3Client, algorithm: str, kind: str
+) -> None:
+    """Not of the document in its body, as in requests that send an object."""
+    bodies = [b"1" * (5 << 20), b"2"]
+    parts = [new_checksum(Algorithm(algorithm)) for _ in bodies]
+    whole = new_checksum(Algorithm(algorithm))
+    for part, body in zip(parts, bodies, strict=True):
+        part.update(body)
+        whole.update(part.digest() if kind == "COMPOSITE" else body)
+    checksum = encode(whole.digest()) + ("-2" if kind == "COMPOSITE" else "")
+    begun = await s3.done(
+        *("POST", "/bucket/parts?uploads"),
+        x_amz_checksum_algorithm=algorithm,
+        x_amz_checksum_type=kind,
+    )
+    (upload,) = texts(begun, "UploadId")
+    path = f"/bucket/parts?uploadId={upload}"
+    listed = ""
+    for number, body in enumerate(bodies, 1):
+        etag = (await s3.ask("PUT", f"{path}&partNumber={number}", body)).headers["etag"]
+        listed += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+    document = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+    header = f"x_amz_checksum_{algorithm.lower()}"
+    other = b64encode(bytes(len(whole.digest()))).decode()
+    assert await s3.code("POST", path, document, **{header: other}) == "BadDigest"
+    done = await s3.done("POST", path, document, **{header: checksum})
+    assert texts(done, f"Checksum{algorithm}") == [checksum]
 
 
 async def test_cors_rules_that_no_answer_can_show_are_refused(s3: S3Client) -> None:

@@ -118,14 +118,17 @@ class S3Body:
         self.promise.check(digests, self._trailers)
 
 
-def read_promise(call: S3Call) -> Promise:
+def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
     """Return what the headers of a request say of its body.
+
+    With `of_object`, headers of checksums say nothing of it, but of the object that the request
+    makes.
 
     Raises:
         S3Error: they contradict each other, are malformed, or say no length.
 
     """
-    algorithm, checksum = _header_checksum(call)
+    algorithm, checksum = (None, None) if of_object else _header_checksum(call)
     trailer = _trailer(call)
     if trailer is not None and checksum is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
@@ -142,24 +145,33 @@ def read_promise(call: S3Call) -> Promise:
     )
 
 
-async def read_large(call: S3Call, read: Callable[[bytes], T]) -> T:
+async def read_large(
+    call: S3Call, read: Callable[[bytes], T], *, checksum_of_object: bool = False
+) -> T:
     """Return what `read` makes of a document that may be large; in a thread, since that takes long.
 
     Raises:
         S3Error: as `read_document`, or by `read`.
 
     """
-    return await asyncio.to_thread(read, await read_document(call, MAX_DOCUMENT_BYTES))
+    body = await read_document(call, MAX_DOCUMENT_BYTES, checksum_of_object=checksum_of_object)
+    return await asyncio.to_thread(read, body)
 
 
-async def read_document(call: S3Call, most: int = USUAL_DOCUMENT_BYTES) -> bytes:
+async def read_document(
+    call: S3Call, most: int = USUAL_DOCUMENT_BYTES, *, checksum_of_object: bool = False
+) -> bytes:
     """Return the body of a request that sends a document of at most `most` bytes.
+
+    With `checksum_of_object`, headers of checksums are not those of the document.
 
     Raises:
         S3Error: it is too long, did not arrive whole, or is not what the headers promise.
 
     """
-    promise = read_promise(call) if call.header("content-length") != "0" else None
+    promise = None
+    if call.header("content-length") != "0":
+        promise = read_promise(call, of_object=checksum_of_object)
     try:
         limit = most + (_CHUNKED_OVERHEAD if call.claim.payload in CHUNKED else 0)
         body = await read_body(call.receive, limit)
