@@ -12,6 +12,7 @@ import pytest
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from cloudcore.storage.s3.markup import NAMESPACE
 from tests.databases import on_both_databases
+from tests.integration.damaged import flip
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
 from tests.integration.served_world import open_served
 
@@ -21,6 +22,7 @@ OTHER_CHANGES: Final = (
 )
 HARD_TO_SHOW: Final = ("a\x85b", "a\u2028b", "a\u2029x: y", "\u2028", "é", "a =?b", " a", "=?x?=")
 RULE: Final = "<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
+CORS: Final = f"<CORSConfiguration><CORSRule>{RULE}</CORSRule></CORSConfiguration>".encode()
 BAD_RULES: Final = (
     "<ExposeHeader>中</ExposeHeader>",
     "<ExposeHeader>a, b: c</ExposeHeader>",
@@ -155,6 +157,20 @@ async def test_buckets_are_listed_by_prefix_and_in_pages(s3: S3Client) -> None:
     assert await page("bucket-region=elsewhere") == ([], None)
     assert len((await page(""))[0]) > 3
     assert await s3.code("GET", "/?continuation-token=!") == "InvalidArgument"
+
+
+async def test_damage_that_is_found_before_the_first_byte_is_an_answer(
+    s3: S3Client, tmp_path: Path
+) -> None:
+    await s3.done("PUT", "/bucket?cors", CORS)
+    await s3.done("PUT", "/bucket/large", bytes(range(250)) * 200)
+    files = (tmp_path / "data" / "buckets" / "objects").rglob("*")
+    (file,) = (path for path in files if path.is_file())
+    flip(file)
+    answer = await s3.receive(s3.sign("GET", "/bucket/large", origin="https://a.example"))
+    assert (answer.status_code, code_of(answer)) == (503, "ServiceUnavailable")
+    assert "<Resource>/bucket/large</Resource>" in answer.text
+    assert answer.headers["access-control-allow-origin"] == "*"
 
 
 async def test_ranges_of_nothing(s3: S3Client) -> None:

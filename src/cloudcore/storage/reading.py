@@ -47,6 +47,7 @@ class OpenRange:
         self._opened = opened
         self._start = start
         self._stop = stop
+        self._begun: tuple[bytes, AsyncIterator[bytes]] | None = None
 
     @property
     def length(self) -> int:
@@ -61,9 +62,27 @@ class OpenRange:
         """Yield the bytes behind the first `skipped`; each view is valid until the next. Blocks."""
         return self._opened.chunks(self._start + skipped, self._stop)
 
-    def stream(self) -> AsyncIterator[bytes]:
+    async def begin(self) -> None:
+        """Read the first part of `stream` already, while an error can still be answered.
+
+        Raises:
+            Unavailable: the bytes are not as they should be. Then it is closed.
+
+        """
+        parts = self._opened.stream(self._start, self._stop)
+        try:
+            self._begun = await anext(parts, b""), parts
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def stream(self) -> AsyncIterator[bytes]:
         """Yield the bytes in order."""
-        return self._opened.stream(self._start, self._stop)
+        first, parts = self._begun or (b"", self._opened.stream(self._start, self._stop))
+        if first:
+            yield first
+        async for part in parts:
+            yield part
 
     async def aclose(self) -> None:
         """Close it; calling it again does nothing."""

@@ -15,7 +15,15 @@ from cloudcore.storage.ranges import parse_range
 from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
-from cloudcore.storage.s3.answers import Answer, empty, iso_time, quoted, s3_error, xml
+from cloudcore.storage.s3.answers import (
+    Answer,
+    empty,
+    is_streamed,
+    iso_time,
+    quoted,
+    s3_error,
+    xml,
+)
 from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
@@ -65,7 +73,10 @@ async def get_object(call: S3Call) -> Answer:
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
-    return Answer(status, fields, await reading.open_object(call.needs, found))
+    opened = await reading.open_object(call.needs, found)
+    if is_streamed(call.scope, opened):
+        await opened.begin()
+    return Answer(status, fields, opened)
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
