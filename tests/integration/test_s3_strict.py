@@ -99,6 +99,33 @@ async def test_s6_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> N
     assert (await s3.ask("GET", "/bucket/plain")).headers["x-amz-meta-a"] == "a =?b"
 
 
+async def test_headers_in_the_query_of_a_presigned_request_count(s3: S3Client) -> None:
+    """SDKs write ``x-amz-`` headers there, so that the URL is all that its user needs."""
+
+    async def code(query: str, body: bytes = b"x") -> str:
+        answer = await s3.send(s3.presign("PUT", f"/bucket/presigned?{query}"), body)
+        return "" if answer.is_success else code_of(answer)
+
+    said = "x-amz-meta-name=caf%C3%A9&x-amz-tagging=a%3Db&x-amz-storage-class=GLACIER"
+    empty = "x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32"  # of no body yet
+    assert await code(f"{said}&{empty}&x-id=PutObject", b"bytes") == ""
+    answer = await s3.ask("GET", "/bucket/presigned")
+    assert (answer.content, answer.headers["x-amz-storage-class"]) == (b"bytes", "GLACIER")
+    assert answer.headers["x-amz-meta-name"] == "=?utf-8?b?Y2Fmw6k=?="
+    assert texts(await s3.done("GET", "/bucket/presigned?tagging"), "Value") == ["b"]
+    assert await code("x-amz-copy-source=bucket%2Fkey", b"") == ""
+    assert (await s3.ask("GET", "/bucket/presigned")).content == b"bytes"
+    for query, refusal in (
+        ("x-amz-acl=public-read", "AccessControlListNotSupported"),
+        ("x-amz-object-lock-mode=GOVERNANCE", "NotImplemented"),
+        ("x-amz-expected-bucket-owner=another", "AccessDenied"),
+        ("x-amz-meta-a=b%0Ac", "MetadataTooLarge"),
+    ):
+        assert await code(query) == refusal
+    signed_twice = s3.sign("PUT", "/bucket/presigned?x-amz-meta-a=b", b"x", x_amz_meta_a="c")
+    assert code_of(await s3.send(signed_twice, b"x")) == "InvalidArgument"
+
+
 @pytest.mark.parametrize(
     ("algorithm", "kind"), [("CRC32", "FULL_OBJECT"), ("CRC64NVME", ""), ("SHA256", "COMPOSITE")]
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.signature import Headers
 
@@ -26,7 +27,8 @@ class S3Request(NamedTuple):
     fields: Mapping[str, str]
     """The query."""
     headers: Mapping[str, str]
-    """By name in lower case; values of one name are joined by commas."""
+    """By name in lower case; values of one name are joined by commas. Also those that are in the
+    query instead."""
 
     @property
     def operation(self) -> str:
@@ -100,6 +102,14 @@ _SELECTORS: Final = frozenset(
     )
     for name in names.split()
 )
+_NO_HEADERS: Final = frozenset(
+    (
+        *("x-amz-algorithm", "x-amz-content-sha256", "x-amz-credential", "x-amz-date"),
+        *("x-amz-expires", "x-amz-security-token", "x-amz-signature", "x-amz-signedheaders"),
+        *(algorithm.header for algorithm in Algorithm),
+    )
+)
+"""Fields of a query that are those of a signature, or say nothing of the body."""
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 _OF_CHANGES: Final = frozenset(("partNumber", "versionId", "x-id"))
 
@@ -110,7 +120,8 @@ def read_request(
     """Return a request; `host` is that of the endpoint, of which buckets are subdomains, or empty.
 
     Raises:
-        S3Error: the path or the query is not UTF-8, or the key is too long.
+        S3Error: the path or the query is not UTF-8, or the key is too long; or a header is given
+            twice, also in the query.
 
     """
     joined: dict[str, str] = {}
@@ -126,7 +137,12 @@ def read_request(
         raise S3Error("KeyTooLongError", "Your key is too long")
     if "\0" in path:
         raise S3Error("InvalidURI", "A key cannot hold a null character.")
-    return S3Request(method, bucket, key, _read_fields(query), joined)
+    fields = _read_fields(query)
+    for name, value in _headers_in_query(fields):
+        if name in joined:
+            raise S3Error("InvalidArgument", f"{name[:64]} is given twice, once in the query.")
+        joined[name] = value
+    return S3Request(method, bucket, key, fields, joined)
 
 
 def bucket_of_host(received: str, host: str) -> str:
@@ -213,6 +229,18 @@ def _read_fields(query: bytes) -> dict[str, str]:
             raise S3Error("InvalidArgument", "A query parameter holds a null character.")
         found[decoded] = text
     return found
+
+
+def _headers_in_query(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the headers that a query has instead, decoded as headers are.
+
+    SDKs put ``x-amz-`` headers of presigned requests there. They compute checksums before there is
+    a body, so those say nothing of it; S3 ignores them too.
+    """
+    for name, value in fields.items():
+        header = name.lower()
+        if header.startswith("x-amz-") and header not in _NO_HEADERS:
+            yield header, value.encode().decode("latin-1")
 
 
 def _decode(encoded: bytes) -> str:
