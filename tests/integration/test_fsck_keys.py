@@ -13,6 +13,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
+from registry.blobstore.memory import MemoryStore
 from registry.gc.fsck import Report, check
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 from registry.services.storage_usage import measure_account
@@ -148,6 +149,19 @@ async def test_a_data_key_of_other_bytes_is_told(world: SealedWorld) -> None:
     (problem,) = await problems(world)
     assert "opens, but not the bytes" in problem
     assert other.plaintext.hex() not in problem
+
+
+async def test_damaged_bytes_are_no_fault_of_their_data_key(world: SealedWorld) -> None:
+    store = world.install.ctx.reader
+    assert isinstance(store, MemoryStore)
+    files = store.files.objects
+    ((_, stored_id, *_),) = await world.objects(DATA)
+    whole = files[stored_id]
+    for damaged in (whole[:-1], whole[:50] + bytes(len(whole) - 50)):
+        files[stored_id] = damaged
+        report = await fsck(world)
+        assert [each.invariant for each in report.violations] == ["I1, I5"]
+        assert (report.damaged_count, report.opened_count) == (1, 1)
 
 
 async def test_a_disabled_key_is_not_tried(world: SealedWorld) -> None:

@@ -93,8 +93,10 @@ class WrapCheck:
     async def _look(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
         """Return what is wrong with the header of the bytes under this data key, or None.
 
-        Bytes that are absent or of another size are another finding.
+        Bytes that are marked as damaged, as absent ones are, are another finding.
         """
+        if wrap.is_damaged:
+            return None
         try:
             if wrap.is_inline:
                 body = await self._database.read(read_body, wrap.stored_id)

@@ -57,6 +57,8 @@ class StoredWrap(NamedTuple):
     stored_id: str
     is_inline: bool
     wrapped_data_key: bytes
+    is_damaged: bool
+    """True if the object is marked as damaged."""
 
 
 def _faulty_uses(uses: Table) -> Statement:
@@ -135,6 +137,7 @@ _WRAPS: Final = Statement(
             _o.stored_id,
             _o.is_inline,
             _k.wrapped_data_key,
+            _o.damage.is_not(None),
         )
         .join(blob_objects, _o.id == _k.object_id)
         .join(kms_keys, _m.id == _k.kms_key_id)
@@ -176,7 +179,10 @@ def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
 def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:
     """Return a page of wraps under enabled keys, by object and key, after those of `after`."""
     rows = tx.rows(_WRAPS, after_object=after[0], after_key=after[1], limit=limit)
-    return [StoredWrap(*row)._replace(wrapped_data_key=bytes(row[7])) for row in rows]
+    return [
+        StoredWrap(*row)._replace(wrapped_data_key=bytes(row[7]), is_damaged=bool(row[8]))
+        for row in rows
+    ]
 
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
