@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import Any, Final
 
 import pytest
@@ -75,6 +77,19 @@ async def test_aws_that_is_not_there_is_unavailable(aws: AwsProvider) -> None:
     gone = AwsProvider(aws._key, "http://127.0.0.1:1")
     with pytest.raises(Unavailable):
         await gone.wrap(MATERIAL, REF)
+
+
+@pytest.mark.usefixtures("aws_client")
+async def test_aws_that_does_not_answer_keeps_no_thread_of_others() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        silent_aws = AwsProvider("a-key", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        waiting = [asyncio.create_task(silent_aws.wrap(MATERIAL, REF)) for _ in range(40)]
+        other = asyncio.create_task(asyncio.to_thread(bytes))  # behind them, if in their threads
+        await asyncio.wait_for(other, 10)
+        assert not any(each.done() for each in waiting)
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_keys_of_both_providers_stand_side_by_side(

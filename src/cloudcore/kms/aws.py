@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from importlib.util import find_spec
 from threading import Lock
@@ -19,6 +20,9 @@ from cloudcore.kms.providers import VersionRef
 CONNECT_SECONDS: Final = 3
 READ_SECONDS: Final = 5
 _ATTEMPTS: Final = 3
+_THREADS: Final = 10
+"""Calls at once; boto3 keeps as many connections. They have threads of their own, since an AWS that
+does not answer keeps each for some 20 seconds, and files are opened in those of the event loop."""
 _ARN_PARTS: Final = 6
 
 _log = logging.getLogger(__name__)
@@ -48,6 +52,7 @@ class AwsProvider:
         self._key = key
         self._endpoint = endpoint
         self._making = Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "aws-kms")
 
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version."""
@@ -58,7 +63,7 @@ class AwsProvider:
             )
             return bytes(answer["CiphertextBlob"])
 
-        return await _asked("encrypt", encrypt)
+        return await self._asked("encrypt", encrypt)
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material of a version."""
@@ -70,7 +75,7 @@ class AwsProvider:
             )
             return bytes(answer["Plaintext"])
 
-        return await _asked("decrypt", decrypt)
+        return await self._asked("decrypt", decrypt)
 
     @property
     def _client(self) -> Any:  # noqa: ANN401 - boto3 makes the class
@@ -92,16 +97,15 @@ class AwsProvider:
         session = boto3.session.Session(region_name=region)
         return session.client("kms", endpoint_url=self._endpoint or None, config=config)
 
+    async def _asked(self, what: str, ask: Callable[[], bytes]) -> bytes:
+        """Ask AWS in a thread; its refusals and failures are `Unavailable`, and logged."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
 
-async def _asked(what: str, ask: Callable[[], bytes]) -> bytes:
-    """Ask AWS in a thread; its refusals and failures are `Unavailable`, and logged."""
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
-
-    try:
-        return await asyncio.to_thread(ask)
-    except ClientError as error:
-        why = str(error.response.get("Error", {}).get("Code", "without a code"))
-    except BotoCoreError as error:
-        why = type(error).__name__
-    _log.error("AWS KMS did not %s the material of a key: %s", what, why)
-    raise Unavailable("the provider of keys does not answer, or refuses; ask the operator")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except ClientError as error:
+            why = str(error.response.get("Error", {}).get("Code", "without a code"))
+        except BotoCoreError as error:
+            why = type(error).__name__
+        _log.error("AWS KMS did not %s the material of a key: %s", what, why)
+        raise Unavailable("the provider of keys does not answer, or refuses; ask the operator")
