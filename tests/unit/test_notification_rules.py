@@ -62,6 +62,7 @@ def test_addresses_have_their_domain_in_lower_case() -> None:
         ".a@b",
         "a@-b",
         "a" * 65 + "@b",
+        "=?utf-8?q?a?=@b",  # a mail would go to a@b
     ):
         with pytest.raises(InvalidInput):
             mailbox(wrong)

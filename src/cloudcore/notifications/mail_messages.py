@@ -26,7 +26,9 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = subscription.endpoint
-    mail["Subject"] = f"Confirm your subscription to {topic}" if is_request else subject[:_SUBJECT]
+    mail["Subject"] = (
+        f"Confirm your subscription to {topic}" if is_request else _as_it_is(subject[:_SUBJECT])
+    )
     mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
     domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
     mail["Message-ID"] = f"<{envelope['message_id']}.{subscription.id}@{domain}>"
@@ -50,3 +52,11 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
         filename="notification.json",
     )
     return mail
+
+
+def _as_it_is(subject: str) -> str:
+    """Return a subject in which the mail library finds no encoded word (RFC 2047).
+
+    It would decode one, and write what that holds, line breaks too, into the head of the mail.
+    """
+    return subject.replace("=?", "= ?")

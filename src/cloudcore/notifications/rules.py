@@ -144,7 +144,8 @@ def mailbox(endpoint: str) -> str:
 
     """
     found = _MAILBOX.fullmatch(endpoint) if len(endpoint) <= _MAX_MAILBOX else None
-    if found is None or len(found["local"]) > _MAX_LOCAL:
+    # An encoded word (RFC 2047) would be decoded in the head of a mail: to another mailbox.
+    if found is None or len(found["local"]) > _MAX_LOCAL or "=?" in found["local"]:
         raise bad_endpoint("write it as name@example.com", "malformed")
     return f"{found['local']}@{found['domain'].lower()}"
 
