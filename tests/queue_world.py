@@ -67,9 +67,12 @@ class QueueWorld:
     async def lease(self, queue: Queue, most: int = 10, seconds: int | None = None) -> list[Leased]:
         """Lease messages."""
         terms = LeaseTerms(most, seconds, new_token())
-        return await self.database.write(
-            messages.lease_messages, queue.account_id, queue.id, terms, self.clock()
-        )
+        leased = None
+        while leased is None:
+            leased = await self.database.write(
+                messages.lease_messages, queue.account_id, queue.id, terms, self.clock()
+            )
+        return leased
 
     async def bodies(self, queue: Queue, most: int = 10) -> list[str]:
         """Lease messages; return their bodies."""

@@ -36,10 +36,10 @@ async def main(url: str, queue_id: str) -> None:
         leased = await database.write_relaxed(
             messages.lease_messages, ACME, queue_id, terms, system_clock()
         )
-        for each in leased:
+        for each in leased or ():
             say(f"leased {each.message.id}")
         await asyncio.sleep(random.uniform(0, 0.02))  # the work
-        for each in leased:
+        for each in leased or ():
             (outcome,) = await database.write(
                 messages.acknowledge, queue, [each.lease_id], system_clock()
             )

@@ -179,6 +179,17 @@ async def test_a_message_that_cannot_be_taken_is_400_with_its_field(
     assert [each["body"] == largest for each in leased] == [True] * 16
 
 
+async def test_a_message_is_leased_behind_hundreds_that_are_over(served: Served, path: str) -> None:
+    for _ in range(3):
+        await done(served, "POST", f"{path}/messages", {"messages": [{"body": "over"}] * 100})
+        await done(served, "POST", f"{path}/messages/lease", {"max_messages": 100})
+    await done(served, "POST", f"{path}/purge")
+    await done(served, "POST", f"{path}/messages", {"body": "new", "delay_seconds": 60})
+    served.clock.advance(60)
+    leased = (await done(served, "POST", f"{path}/messages/lease", {}))["messages"]
+    assert [each["body"] for each in leased] == ["new"]
+
+
 async def test_a_wait_ends_with_a_send_and_reads_nothing_meanwhile(
     served: Served, path: str
 ) -> None:

@@ -37,6 +37,8 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 
 MESSAGES: Final = ONE + "/messages"
+_MOST_TRIES: Final = 20
+"""Transactions of one look for messages, each of which moves on a hundred that are over."""
 
 
 @post(MESSAGES, status_code=201, opt={"action": "queue:SendMessage", "idempotent": True})
@@ -84,10 +86,14 @@ async def lease_messages(
 
     async def take() -> list[Leased]:
         terms = LeaseTerms(data.max_messages, data.lease_seconds, new_token())
-        # A lease that is lost in a power failure costs a delivery more.
-        return await database.write_relaxed(
-            messages.lease_messages, queue.account_id, queue.id, terms, clock()
-        )
+        for _ in range(_MOST_TRIES):
+            # A lease that is lost in a power failure costs a delivery more.
+            leased = await database.write_relaxed(
+                messages.lease_messages, queue.account_id, queue.id, terms, clock()
+            )
+            if leased is not None:
+                return leased
+        return []
 
     leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, take)
     return leased_messages(leased)

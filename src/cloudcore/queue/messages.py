@@ -119,8 +119,10 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
 def lease_messages(
     tx: Connection, account_id: str, queue_id: str, terms: LeaseTerms, now: int
-) -> list[Leased]:
+) -> list[Leased] | None:
     """Lease the oldest messages of a queue; return them in the order of arrival.
+
+    Return None if `tx` has only moved on as many as it may, behind which there may be others.
 
     Raises:
         QueueMissing: it was deleted.
@@ -129,7 +131,7 @@ def lease_messages(
     queue = find_queue(tx, account_id, queue_id)
     if queue is None:
         raise QueueMissing
-    settle(tx, queue, now)
+    settled = settle(tx, queue, now)
     found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
     ids: list[str] = []
     total = 0
@@ -139,7 +141,7 @@ def lease_messages(
             break
         ids.append(candidate.id)
     if not ids:
-        return []
+        return None if settled.total >= SETTLED_AT_ONCE else []
     lease_end = _later(now, terms.lease_seconds or queue.lease_seconds)
     leased = message_rows.lease_messages(tx, queue, ids, terms.token, lease_end)
     return [Leased(lease_id(each.id, terms.token), each) for each in leased]
