@@ -15,7 +15,7 @@ COMMIT: Final = b"COMMIT\0"
 With the byte that ends it, as BEGIN has the words READ COMMITTED.
 """
 
-Fate = Literal["answer lost", "delayed", "client dies"]
+Fate = Literal["answer lost", "delayed", "all break", "client dies"]
 
 
 class CommitProxy:
@@ -23,8 +23,9 @@ class CommitProxy:
 
     ``answer lost``: the server runs it, and its answer is dropped with the connection. ``delayed``:
     the client's connection breaks at once, while the server gets the statement only at `let_go`; at
-    `forget` it loses the connection instead, and rolls the change back. ``client dies``: so, too,
-    and the client is cut off for good, as if its process had died.
+    `forget` it loses the connection instead, and rolls the change back. ``all break``: so, too, and
+    each other connection of that moment breaks when the client uses it next. ``client dies``: so,
+    too, and the client is cut off for good, as if its process had died.
     """
 
     def __init__(self, url: str) -> None:
@@ -38,6 +39,7 @@ class CommitProxy:
         self._fates: list[Fate] = []
         self._text = COMMIT
         self._sockets: list[socket.socket] = []
+        self._doomed: set[socket.socket] = set()
         self._delayed: list[tuple[socket.socket, bytes]] = []
         self.struck = threading.Event()
         """Set when a statement has met its fate."""
@@ -92,11 +94,15 @@ class CommitProxy:
         prepared: dict[bytes, bytes] = {}
         with suppress(OSError):
             while data := client.recv(1 << 16):
+                if client in self._doomed:
+                    break
                 fate = self._fate_of(_statement(data, prepared))
                 if fate is not None:
                     is_mute.set()
-                if fate in ("delayed", "client dies"):
+                if fate not in (None, "answer lost"):
                     self._delayed.append((server, data))
+                    if fate == "all break":
+                        self._doomed.update(self._sockets)
                     _break(client)
                     if fate == "client dies":
                         self._cut_off()

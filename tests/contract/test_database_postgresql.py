@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import bindparam, text
 
 from cloudcore.db import postgresql
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
 from cloudcore.db.refusals import Refusals
@@ -22,6 +22,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
 from registry.metadata.database import migrate
+from tests.commit_proxy import commit_proxy
 from tests.databases import add_account, opened
 from tests.postgresql import free_port
 
@@ -175,6 +176,36 @@ async def test_a_whole_change_is_one_statement_that_is_committed_at_once(
     end_other_sessions(postgresql_database)
     assert await database.write(count_up, "a") == 2
     assert await database.write(count_up, "b") == -1
+
+
+async def test_a_whole_change_asks_first_whether_its_connection_broke_like_another(
+    postgresql_database: str,
+) -> None:
+    """So its outcome is unknown once, not once for each connection."""
+    are_all_connected = threading.Barrier(postgresql.WRITERS)
+    has_tried = threading.Event()
+
+    def count_up(connection: Connection) -> int:
+        try:
+            return connection.execute(COUNT_UP_ALONE, wanted="a")
+        finally:
+            has_tried.set()
+
+    with commit_proxy(postgresql_database) as proxy:
+        async with opened(proxy.url) as database:
+            await database.write(add_account, "a")
+            connect = (lambda _: are_all_connected.wait(30) for _ in range(postgresql.WRITERS))
+            await asyncio.gather(*map(database.write, connect))
+            proxy.arm("all break", text=b"UPDATE accounts")
+            with pytest.raises(OutcomeUnknown):
+                await database.write(count_up)
+            proxy.forget()
+            has_tried.clear()
+            # The session that knows it already is kept busy, so that another one takes the change.
+            _, changed = await asyncio.gather(
+                database.write(lambda _: has_tried.wait(30)), database.write(count_up)
+            )
+            assert changed == 1
 
 
 async def test_a_whole_change_takes_another_connection_if_the_last_rollback_broke_its_own(

@@ -6,7 +6,8 @@ prepared once per connection. Writes run at READ COMMITTED; the changes lock row
 Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
 COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
 that is a whole change (`Statement`) and so has neither BEGIN nor COMMIT, the caller gets
-`OutcomeUnknown`.
+`OutcomeUnknown`. Connections break together, as when the server restarts; so for a while after one
+did, the others are asked whether they work before they run such a statement.
 
 Durability: COMMIT returns once its WAL record is on disk. A relaxed change does not wait for its
 record, but the WAL is one sequence: the next durable commit flushes all records before its own.
@@ -47,6 +48,8 @@ READERS = 4
 WRITERS = 8
 PATIENCE_SECONDS = 10.0
 """Seconds after the call in which a query or change may still be started or retried."""
+WARY_SECONDS = 1.0
+"""Seconds after a connection broke in which the others may be found broken too."""
 
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
@@ -66,11 +69,22 @@ _log = logging.getLogger(__name__)
 _refusals = Refusals()
 
 
+class _Breaks:
+    """When a connection of this process was last given up."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = float("-inf")
+
+
 class PostgresqlConnection:
     """The `Connection` over one psycopg connection."""
 
     __slots__ = (
+        "_answered_at",
         "_begin",
+        "_breaks",
         "_cursor",
         "_refusal",
         "_unasked",
@@ -81,8 +95,10 @@ class PostgresqlConnection:
     )
     joins_changes: Final = True
 
-    def __init__(self, raw: psycopg.Connection) -> None:
+    def __init__(self, raw: psycopg.Connection, breaks: _Breaks | None = None) -> None:
         self.raw = raw
+        self._breaks = breaks or _Breaks()
+        self._answered_at = time.monotonic()
         self._cursor = raw.cursor()
         self._refusal: ConstraintViolated | None = None
         self._begin: bytes | None = None
@@ -147,6 +163,9 @@ class PostgresqlConnection:
         """Run a statement that is a transaction of its own."""
         while self._unasked.poll(0):  # if it broke while it was idle, this raises: try it again
             self.raw.pgconn.consume_input()
+        if self._answered_at < self._breaks.at + WARY_SECONDS:
+            _command(self.raw, b"")  # likewise, and the server may not have said so yet
+            self._answered_at = time.monotonic()
         try:
             changed = self._cursor.execute(cast("Any", statement.postgresql), parameters).rowcount
         except psycopg.IntegrityError:
@@ -184,8 +203,9 @@ class PostgresqlDatabase:
         _check_durability(url)
         self._mark = mark or CommitMark()
         self._watch = CommitWatch(partial(connect, url))
-        self._readers = _Threads(partial(_Session, url, self._mark), _Session.read, readers)
-        self._writers = _Threads(partial(_Session, url, self._mark), _Session.write, writers)
+        new_session = partial(_Session, url, self._mark, _Breaks())
+        self._readers = _Threads(new_session, _Session.read, readers)
+        self._writers = _Threads(new_session, _Session.write, writers)
         self._listeners: list[Callable[[], None]] = []
 
     async def read(
@@ -341,9 +361,10 @@ class _Threads:
 class _Session:
     """A connection, opened on demand and reopened after it broke."""
 
-    def __init__(self, url: str, mark: CommitMark) -> None:
+    def __init__(self, url: str, mark: CommitMark, breaks: _Breaks) -> None:
         self._url = url
         self._mark = mark
+        self._breaks = breaks
         self._connection: PostgresqlConnection | None = None
 
     def read(self, pending: Pending) -> Any:  # noqa: ANN401 - what the query returns
@@ -386,10 +407,11 @@ class _Session:
         if self._connection is not None:
             self._connection.raw.close()
             self._connection = None
+            self._breaks.at = time.monotonic()
 
     def _connected(self) -> PostgresqlConnection:
         if self._connection is None:
-            self._connection = PostgresqlConnection(connect(self._url))
+            self._connection = PostgresqlConnection(connect(self._url), self._breaks)
         return self._connection
 
     def _roll_back(self, connection: PostgresqlConnection) -> None:
