@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -19,6 +16,7 @@ from cloudcore.storage.rules import (
     check_tags,
     checked_metadata,
 )
+from cloudcore.storage.s3 import encoded_words
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.urlencoded import parse_fields
@@ -33,7 +31,6 @@ _UNSUPPORTED: Final = (
     "x-amz-copy-source-server-side-encryption-",
     "x-amz-write-offset-bytes",
 )
-_CHARSETS: Final = ("us-ascii", "utf-8", "iso-8859-1")
 _MAX_TAG_FIELDS: Final = 50
 
 
@@ -55,7 +52,7 @@ def read_facts(headers: Mapping[str, str]) -> Facts:
     storage_class = headers.get("x-amz-storage-class", "STANDARD")
     check_storage_class(storage_class)
     metadata = {
-        name.removeprefix(METADATA): _decoded(value)
+        name.removeprefix(METADATA): encoded_words.decode(value)
         for name, value in headers.items()
         if name.startswith(METADATA)
     }
@@ -142,7 +139,9 @@ def object_fields(found: StoredObject) -> Fields:
         ("content-type", facts.content_type),
         *facts.headers.items(),
     ]
-    fields += [(METADATA + name, _encoded(value)) for name, value in facts.metadata.items()]
+    fields += [
+        (METADATA + name, encoded_words.encode(value)) for name, value in facts.metadata.items()
+    ]
     if facts.tags:
         fields.append(("x-amz-tagging-count", str(len(facts.tags))))
     if facts.storage_class != "STANDARD":
@@ -168,30 +167,3 @@ def _seconds(header: str | None) -> int | None:
         return int(parsedate_to_datetime(header).timestamp())
     except (ValueError, OverflowError):
         return None
-
-
-def _decoded(value: str) -> str:
-    """Return a value of metadata: sent as UTF-8, or as RFC 2047 writes it."""
-    try:
-        value = value.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        return value
-    if "=?" not in value:
-        return value
-    try:
-        parts = decode_header(value)
-        if any((charset or "us-ascii").lower() not in _CHARSETS for _, charset in parts):
-            return value
-        return str(make_header(parts))
-    except (HeaderParseError, LookupError, ValueError):
-        return value
-
-
-def _encoded(value: str) -> str:
-    """Return a value of metadata as a header can hold it: as it is, or by RFC 2047.
-
-    As one word: `email.header.Header` would break it at U+0085 and other ends of lines.
-    """
-    if value.isascii() and value == value.strip() and _decoded(value) == value:
-        return value
-    return f"=?utf-8?b?{b64encode(value.encode()).decode()}?="
