@@ -104,6 +104,19 @@ async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served:
     assert (await usage(served, one))["is_account_default"] is True
 
 
+async def test_a_key_that_is_to_be_deleted_itself_does_not_save_a_blob(served: Served) -> None:
+    one, two = await make_key(served, "one"), await make_key(served, "two")
+    for name in ("one", "two"):
+        await make_repository(served, name, name)
+        await push(served, name, b"shared")
+    token = served.acme.program_token
+    assert (await served.ask("POST", f"/v1/keys/{two}/disable", token=token)).status_code == 200
+    assert counts(await usage(served, one)) == (1, 0, 0, 1)  # who enables it keeps the blob
+    assert (await served.ask("DELETE", f"/v1/keys/{two}", token=token)).status_code == 202
+    assert counts(await usage(served, one)) == (1, 1, 6, 1)
+    assert counts(await usage(served, two)) == (1, 0, 0, 1)
+
+
 async def test_no_more_is_read_than_the_bound(served: Served) -> None:
     key = await make_key(served, "one")
     for name in ("first", "second"):

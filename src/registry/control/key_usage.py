@@ -42,7 +42,8 @@ class KeyUsageAnswer(ResponseBody):
     blob_count: int
     """Blobs that it opens; of a deleted key, blobs that it opened."""
     exclusive_blob_count: int
-    """Those that no other key opens: its deletion shreds them."""
+    """Those that no other key opens, or only keys that are to be deleted too: its deletion shreds
+    them."""
     exclusive_bytes: int
     """Their size."""
     image_count: int

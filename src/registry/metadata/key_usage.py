@@ -47,7 +47,7 @@ class WrappedBlobs(NamedTuple):
 
     total: int
     exclusive_count: int
-    """Those that no other key opens."""
+    """Those that no other key opens, or only keys whose deletion is pending."""
     exclusive_bytes: int
 
 
@@ -97,7 +97,7 @@ _IS_SHARED: Final = exists(
         _other.c.kms_key_id != bindparam("kms_key_id"),
         _other.c.wrapped_data_key.is_not(None),
         kms_keys.c.account_id == bindparam("account_id"),
-        kms_keys.c.state != literal_column("'deleted'"),
+        kms_keys.c.state.in_((literal_column("'enabled'"), literal_column("'disabled'"))),
     )
     .correlate(blob_objects)
 )
