@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from cloudcore.serving.tls_files import TlsFilesError, load_tls
@@ -54,6 +55,20 @@ def test_a_chain_in_the_wrong_order_is_told_how_to_mend(tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(other.certificate.read_bytes() + files.certificate.read_bytes())
     assert "belongs to certificate 2 of" in refusal(files._replace(certificate=both))
+
+
+def test_a_subject_that_cannot_be_read_is_served(tmp_path: Path) -> None:
+    files = made(tmp_path / "a")
+    content = x509.load_pem_x509_certificate(files.certificate.read_bytes()).public_bytes(
+        serialization.Encoding.DER
+    )
+    # The common name becomes a sequence, which is no string.
+    odd = content.replace(b"\x0c\x14registry.example.com", b"\x30\x14registry.example.com")
+    assert odd != content
+    files.certificate.write_bytes(
+        b"-----BEGIN CERTIFICATE-----\n" + encodebytes(odd) + b"-----END CERTIFICATE-----\n"
+    )
+    assert not load_tls(files, time.time()).is_stand_in
 
 
 def test_a_key_under_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
