@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -23,6 +23,7 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
+from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
@@ -75,7 +76,7 @@ _ABSENT = (
 )
 
 OUTBOUND_SLOTS = 64
-"""How many jobs that wait for machines of others a process runs at once."""
+"""How many jobs of one kind that waits for machines of others a process runs at once."""
 _PULL_FLUSH_SECONDS = 10
 _FORGET_SECONDS = 3600
 
@@ -111,9 +112,23 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     await history.end()
 
 
-def _paces(pace: JobPace) -> dict[bool, JobPace]:
-    """Return the pace of the worker of jobs that wait for others, and of that of all others."""
-    return {False: pace, True: replace(pace, slots=OUTBOUND_SLOTS)}
+def divide_by_slots(
+    kinds: Iterable[JobKind], pace: JobPace
+) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
+    """Yield the kinds of jobs of each worker, with its pace.
+
+    A kind that waits for others has a worker of its own: name servers that do not answer for
+    certificates hold up no webhooks.
+    """
+    outbound = replace(pace, slots=OUTBOUND_SLOTS)
+    others: list[JobKind] = []
+    for kind in kinds:
+        if kind.waits_for_others:
+            yield (kind,), outbound
+        else:
+            others.append(kind)
+    if others:
+        yield others, pace
 
 
 @contextmanager
@@ -284,8 +299,7 @@ class Registry:
                 pace=pace,
                 ended=self._count_job,
             )
-            for waits, pace in _paces(self._pace or JobPace()).items()
-            if (chosen := [kind for kind in kinds if kind.waits_for_others == waits])
+            for chosen, pace in divide_by_slots(kinds, self._pace or JobPace())
         ]
         chores = [chore for family in families for chore in family.schedule(process)]
         chores.append(expiry(families, ctx.database, ctx.clock))

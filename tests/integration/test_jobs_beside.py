@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Concatenate
 
 import pytest
@@ -13,11 +14,11 @@ from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
 from cloudcore.jobs.kinds import Done, JobKind, Next
-from cloudcore.jobs.queue import KEPT_SECONDS, Job
+from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.running import running
-from cloudcore.jobs.worker import JobWorker
+from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.families import FAMILIES
-from registry.main import forget_ended
+from registry.main import OUTBOUND_SLOTS, divide_by_slots, forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase
@@ -66,6 +67,43 @@ async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> Non
     assert dropped.is_set()
     left = await get(database, job)
     assert (left.state, left.cursor, left.fault) == ("running", None, None)
+
+
+async def test_jobs_of_one_kind_that_hang_hold_up_no_other_kind(database: Database) -> None:
+    hanging = 0
+    all_hang = asyncio.Event()
+
+    async def hang(job: Job) -> Next | Done:
+        nonlocal hanging
+        hanging += 1
+        if hanging == OUTBOUND_SLOTS:
+            all_hang.set()
+        await asyncio.Event().wait()
+        return Done()
+
+    async def step(job: Job) -> Next | Done:
+        return Done()
+
+    kinds = [
+        JobKind(name="hangs", step=hang, waits_for_others=True),
+        JobKind(name="answers", step=step, waits_for_others=True),
+        JobKind(name=COUNT, step=count_steps),
+    ]
+    now = system_clock()
+    for number in range(OUTBOUND_SLOTS + 1):
+        await database.write(enqueue, NewJob("hangs", dedup_key=str(number)), now)
+    async with AsyncExitStack() as resources:
+        for chosen, pace in divide_by_slots(kinds, JobPace(poll_seconds=0.01)):
+            await resources.enter_async_context(running(JobWorker(database, chosen, pace=pace)))
+        await all_hang.wait()
+        ids = [await database.write(enqueue, NewJob("answers"), now)]
+        ids += await database.write(enqueue_counts, 1, 2, now)
+
+        async def are_done() -> bool:
+            return all([(await get(database, each)).state == "succeeded" for each in ids])
+
+        await until(are_done)
+        assert hanging == OUTBOUND_SLOTS
 
 
 class FailingOnce(PassingDatabase):

@@ -78,8 +78,8 @@ class JobKind:
     first_retry_seconds: float = 1
     longest_retry_seconds: float = 300
     waits_for_others: bool = False
-    """Its steps mostly wait for machines of others. They have slots of their own, so that they
-    hold up no other jobs."""
+    """Its steps mostly wait for machines of others. The kind has slots of its own, so that it
+    holds up no other jobs."""
     gave_up: GaveUp | None = None
     """Change to commit when the job fails."""
     gave_up_committed: Committed | None = None
