@@ -133,7 +133,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             store that have a lease are not.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more. With a session, the bytes
             stay.
-        NameUnknown: the repository was deleted meanwhile.
+        NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
         PlaceChangedError: `NewBytes.place` is not so. Inline bytes only may have one.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
@@ -147,7 +147,8 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             await drop_stored(ctx, stored)
         raise
     except _NoRepositoryError:
-        await drop_stored(ctx, stored)
+        if ending is None:
+            await drop_stored(ctx, stored)
         raise NameUnknown("the repository was deleted meanwhile") from None
     if kept.found is not None:
         ctx.on_damage()

@@ -19,6 +19,7 @@ from registry.errors import (
     DigestMismatch,
     KmsKeyDeleted,
     KmsKeyDisabled,
+    NameUnknown,
     StoreUnavailable,
     UploadOutOfOrder,
 )
@@ -242,7 +243,8 @@ async def record_staged(
 
     Raises:
         UploadUnknown, UploadBusy: another request has the session now, or it has ended.
-        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled: see `record_new`; the session stays.
+        OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown: see `record_new`; the session
+            stays.
 
     """
     upload = hold.upload
@@ -252,7 +254,7 @@ async def record_staged(
     hold.is_over = True
     try:
         is_new = await record_new(ctx, new, ending_of(ctx, upload.id, hold.lease))
-    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled):
+    except (OutcomeUnknown, KmsKeyDeleted, KmsKeyDisabled, NameUnknown):
         hold.is_over = False
         raise
     except UploadLeaseLost:
