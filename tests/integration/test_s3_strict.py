@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from time import process_time
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.databases import on_both_databases
 from tests.integration.damaged import flip
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
 from tests.integration.served_world import open_served
+from tests.tenants import Statement, document
 
 OTHER_CHANGES: Final = (
     *("renameObject", "append", "annotation", "partNumber=1", "versionId=abc", "unheard-of"),
@@ -165,6 +168,49 @@ async def test_cors_rules_that_no_answer_can_show_are_refused(s3: S3Client) -> N
         answer = await s3.ask("PUT", "/bucket?cors", document.encode())
         assert answer.status_code == 400, more[:40]
     assert code_of(await s3.ask("GET", "/bucket?cors")) == "NoSuchCORSConfiguration"
+
+
+async def test_others_run_between_the_decisions_about_a_batch_of_deletions(s3: S3Client) -> None:
+    slow = await program_with_slow_policies(s3)
+    keys = "".join(f"<Object><Key>{'a' * 1000}{number}</Key></Object>" for number in range(200))
+    longest = 0.0
+
+    async def wait_for_turns() -> None:
+        nonlocal longest
+        while True:
+            begun = process_time()
+            await asyncio.sleep(0)
+            longest = max(longest, process_time() - begun)
+
+    waiting = asyncio.create_task(wait_for_turns())
+    begun = process_time()
+    await slow.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    await asyncio.sleep(0)  # a last turn, which ends the wait for it
+    waiting.cancel()
+    assert longest < (process_time() - begun) / 4
+
+
+async def program_with_slow_policies(s3: S3Client) -> S3Client:
+    """Return a client of another program of acme, about which a decision takes milliseconds."""
+
+    async def make(path: str, body: object) -> Any:  # noqa: ANN401 - JSON
+        return await s3.served.make(path, body, token=s3.served.acme.program_token)
+
+    made = await make("/v1/service-accounts", {"name": "slow"})
+    key = await make(f"/v1/service-accounts/{made['id']}/access-keys", {})
+    for number in range(3):
+        patterns = [
+            f"crn:storage:*:*:bucket/{'*a' * 5}*q{each}-{number}{'z*' * 10}" for each in range(100)
+        ]
+        allowed: Statement = {
+            "effect": "allow",
+            "actions": ["storage:DeleteObject"],
+            "resources": patterns,
+        }
+        policy = {"name": f"slow-{number}", "document": document(allowed)}
+        policy_id = (await make("/v1/policies", policy))["id"]
+        await make(f"/v1/policies/{policy_id}/attachments", {"service_account": "slow"})
+    return S3Client(s3.served, key["access_key_id"], key["secret_access_key"])
 
 
 async def test_buckets_are_listed_by_prefix_and_in_pages(s3: S3Client) -> None:

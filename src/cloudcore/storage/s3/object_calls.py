@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -241,6 +242,7 @@ async def delete_objects(call: S3Call) -> Answer:
             refused[key] = s3_error(error)
         else:
             allowed.append(key)
+        await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
         await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events
