@@ -13,8 +13,10 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
+from cloudcore.kms.tables import kms_key_versions
 from registry.blobstore.memory import MemoryStore
 from registry.gc.fsck import Report, check
+from registry.keys import DataKeys
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 from registry.services.storage_usage import measure_account
 from tests.databases import on_both_databases
@@ -30,6 +32,11 @@ _ERASE: Final = Statement(_k.update().values(wrapped_data_key=text("NULL")))
 _SHRED: Final = Statement(blob_objects.update().values(state=text("'shredded'")))
 _PLAIN: Final = Statement(blob_objects.update().values(encoding=text("'plain'")))
 _UNLINK: Final = Statement(repository_blobs.delete())
+_SPOIL_MATERIAL: Final = Statement(
+    kms_key_versions.update()
+    .where(kms_key_versions.c.key_id == bindparam("of"))
+    .values(wrapped_material=bindparam("spoilt"))
+)
 
 
 @pytest.fixture
@@ -41,13 +48,12 @@ async def world(install: Install) -> AsyncIterator[SealedWorld]:
         yield world
 
 
-async def fsck(world: SealedWorld) -> Report:
-    """Check all, with the keys of the install."""
+async def fsck(world: SealedWorld, data_keys: DataKeys | None = None) -> Report:
+    """Check all, with the keys of the install, or others."""
     ctx = world.install.ctx
     store: Any = ctx.reader
-    return await check(
-        ctx.database, store, lambda _: None, clock=ctx.clock, data_keys=ctx.data_keys
-    )
+    data_keys = data_keys or ctx.data_keys
+    return await check(ctx.database, store, lambda _: None, clock=ctx.clock, data_keys=data_keys)
 
 
 async def problems(world: SealedWorld) -> list[str]:
@@ -73,12 +79,29 @@ async def test_a_sound_registry_has_no_fault(world: SealedWorld) -> None:
 
 
 async def test_a_key_whose_provider_is_away_is_no_fault(world: SealedWorld) -> None:
-    ctx = world.install.ctx
-    store: Any = ctx.reader
     away = world.with_providers(EmbeddedProvider(Keyring(b"another root key" * 2)))
-    report = await check(ctx.database, store, lambda _: None, clock=ctx.clock, data_keys=away)
+    report = await fsck(world, away)
     assert report.violations == []
     assert "root key" in report.untried
+
+
+async def test_a_key_whose_material_is_damaged_is_told_and_others_are_tried(
+    world: SealedWorld,
+) -> None:
+    key, last = await world.make_bound_key("mine", "blue"), os.urandom(100)
+    for repository, data in (("blue", os.urandom(100)), ("blue", os.urandom(100)), ("red", last)):
+        assert (await world.push(repository, data)).status_code == 201
+    ((object_id, *_),) = await world.objects(last)
+    await world.spoil(object_id, await world.platform_key(), bytes(60))
+    of = {"of": key.id, "spoilt": bytes(60)}
+    await world.install.database.write(lambda tx: tx.execute(_SPOIL_MATERIAL, **of))
+    anew = world.with_providers(EmbeddedProvider(world.install.keyring))
+    report = await fsck(world, anew)
+    found = [each.problem for each in report.violations]
+    assert len(found) == 2, found
+    assert any(f"the material of its KMS key {key.id} does not open" in each for each in found)
+    assert any("its data key under" in each for each in found)
+    assert report.untried == ""
 
 
 async def test_a_link_without_a_key_is_told(world: SealedWorld) -> None:

@@ -53,6 +53,16 @@ class Provider(Protocol):
         ...
 
 
+class MaterialBroken(Unavailable):
+    """Material does not open: its row was changed, or another root key is in use."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the key's material does not open: its row was changed, or another root key is in use; "
+            "ask the operator"
+        )
+
+
 class EmbeddedProvider:
     """Wraps under the root key of this install: AES-256-GCM, bound to account, key and version."""
 
@@ -66,14 +76,11 @@ class EmbeddedProvider:
         return self._keyring.seal(material, _context(ref))
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
-        """Return the material of a version."""
+        """Return the material of a version; raise `MaterialBroken` if it does not open."""
         try:
             return self._keyring.open(wrapped, _context(ref))
         except KeyringError:
-            raise Unavailable(
-                "the key's material does not open: its row was changed, or another root key is "
-                "in use; ask the operator"
-            ) from None
+            raise MaterialBroken from None
 
 
 class Providers:

@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.errors import Unavailable
 from cloudcore.storage import piece_checks, recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
@@ -204,11 +203,11 @@ async def _check_keys(
     faults = await find_key_faults(database)
     if data_keys is not None:
         check = WrapCheck(database, store, data_keys)
-        try:
-            faults += [fault async for fault in check.run()]
-        except Unavailable as error:
-            report.untried = error.message
+        faults += [fault async for fault in check.run()]
         report.opened_count = check.wrap_count
+        report.untried = "; ".join(
+            f"{why} (KMS key {kms_key_id})" for kms_key_id, why in check.untried.items()
+        )
     report.violations += [Finding("I7", f"blob {each.digest}", each.problem) for each in faults]
     report.unerased_count = len(await database.read(unerased_wraps, _PAGE))
 

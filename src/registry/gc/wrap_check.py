@@ -8,6 +8,8 @@ from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Database
+from cloudcore.errors import Unavailable
+from cloudcore.kms.providers import MaterialBroken
 from registry.blobstore.base import BlobReader, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.inline import open_inline
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
@@ -23,6 +25,8 @@ from registry.metadata.collector.wrap_audit import (
 
 _MOST: Final = 500
 _PAGE: Final = 200
+_MOST_AWAY: Final = 10
+"""KMS keys whose material cannot be had, before the check ends: each may take seconds."""
 
 
 class KeyFault(NamedTuple):
@@ -56,35 +60,55 @@ class WrapCheck:
         self._reader = reader
         self._data_keys = data_keys
         self.wrap_count = 0
+        self.untried: dict[str, str] = {}
+        """Why the data keys under some KMS keys were not tried, by the ids of those."""
+        self._broken: dict[str, KeyFault] = {}
+        """KMS keys of `untried` whose material does not open."""
+        self._first: tuple[str, DataKey] | None = None
+        """The data key of the last object under its first KMS key."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
-        """Yield what is wrong.
-
-        Raises:
-            Unavailable: the provider of a key's material is not there.
-
-        """
-        first: tuple[str, DataKey] | None = None
+        """Yield what is wrong; the rest is in `untried`."""
         after = ("", "")
         while page := await self._database.read(stored_wraps, after, _PAGE):
             for wrap in page:
-                self.wrap_count += 1
-                try:
-                    data_key = await self._open(wrap)
-                except (KmsKeyDisabled, KmsKeyDeleted):
-                    continue
-                except WrapBroken:
-                    problem: str | None = "does not open"
-                else:
-                    if first is None or first[0] != wrap.object_id:
-                        problem = await self._look(wrap, data_key)
-                        first = wrap.object_id, data_key
-                    else:
-                        problem = _compared(data_key, first[1])
+                problem = await self._try(wrap)
                 if problem is not None and await self._database.read(is_wrap, wrap):
                     told = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
                     yield KeyFault(wrap.digest, told)
             after = page[-1].object_id, page[-1].kms_key_id
+        if self.wrap_count:  # so the root key is the right one
+            for kms_key_id, fault in self._broken.items():
+                del self.untried[kms_key_id]
+                yield fault
+
+    async def _try(self, wrap: StoredWrap) -> str | None:
+        """Return what is wrong with a wrap, or None; note a KMS key whose material is not there."""
+        is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
+        if is_over or wrap.kms_key_id in self.untried:
+            return None
+        try:
+            data_key = await self._open(wrap)
+        except (KmsKeyDisabled, KmsKeyDeleted):
+            return None
+        except Unavailable as error:
+            self._note(wrap, error)
+            return None
+        except WrapBroken:
+            self.wrap_count += 1
+            return "does not open"
+        self.wrap_count += 1
+        first = self._first
+        if first is not None and first[0] == wrap.object_id:
+            return _compared(data_key, first[1])
+        self._first = wrap.object_id, data_key
+        return await self._look(wrap, data_key)
+
+    def _note(self, wrap: StoredWrap, error: Unavailable) -> None:
+        self.untried[wrap.kms_key_id] = error.message
+        if isinstance(error, MaterialBroken):
+            told = f"the material of its KMS key {wrap.kms_key_id} does not open"
+            self._broken[wrap.kms_key_id] = KeyFault(wrap.digest, told)
 
     async def _open(self, wrap: StoredWrap) -> DataKey:
         wrapped = WrappedKey(wrap.kms_key_id, wrap.wrapped_data_key, wrap.stored_id)
