@@ -36,7 +36,7 @@ from cloudcore.notifications.tables import publications
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.queue.port import Queues
-from registry.main import OUTBOUND_SLOTS
+from registry.main import divide_by_slots
 from registry.metadata.database import migrate
 from tests.topics import add_webhooks
 
@@ -121,12 +121,8 @@ async def measure(database: Database, port: int, count: int, hanging: int, messa
     topic, ids = await database.write(furnish, port, count, hanging)
     kinds = NOTIFICATIONS.job_kinds(needs)
     workers = [
-        JobWorker(
-            database,
-            [kind for kind in kinds if kind.waits_for_others == waits],
-            pace=JobPace(slots=OUTBOUND_SLOTS if waits else 4),
-        )
-        for waits in (False, True)
+        JobWorker(database, chosen, pace=pace)
+        for chosen, pace in divide_by_slots(kinds, JobPace(slots=4))
     ]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     began = time.perf_counter()

@@ -75,8 +75,6 @@ _ABSENT = (
     "console come with `entrepot init` and `entrepot serve`"
 )
 
-OUTBOUND_SLOTS = 64
-"""How many jobs of one kind that waits for machines of others a process runs at once."""
 _PULL_FLUSH_SECONDS = 10
 _FORGET_SECONDS = 3600
 
@@ -117,16 +115,15 @@ def divide_by_slots(
 ) -> Iterator[tuple[Sequence[JobKind], JobPace]]:
     """Yield the kinds of jobs of each worker, with its pace.
 
-    A kind that waits for others has a worker of its own: name servers that do not answer for
-    certificates hold up no webhooks.
+    A kind with slots has a worker of its own: name servers that do not answer for certificates hold
+    up no webhooks, and long runs no events.
     """
-    outbound = replace(pace, slots=OUTBOUND_SLOTS)
     others: list[JobKind] = []
     for kind in kinds:
-        if kind.waits_for_others:
-            yield (kind,), outbound
-        else:
+        if kind.slots is None:
             others.append(kind)
+        else:
+            yield (kind,), replace(pace, slots=kind.slots)
     if others:
         yield others, pace
 

@@ -76,7 +76,7 @@ async def _delivering(world: World) -> AsyncIterator[None]:
         turns=EndpointTurns(slow_seconds=SLOW_SECONDS, most_slow=MOST_SLOW),
     )
     others = [kind for kind in world.kinds() if kind.name != DELIVER]
-    kinds = [JobKind(name=DELIVER, step=deliverer.step, waits_for_others=True)]
+    kinds = [JobKind(name=DELIVER, step=deliverer.step, slots=SLOTS)]
     tasks = [
         asyncio.create_task(
             JobWorker(needs.database, each, pace=JobPace(slots=SLOTS, poll_seconds=0.01)).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Concatenate
@@ -18,7 +19,7 @@ from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.running import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.families import FAMILIES
-from registry.main import OUTBOUND_SLOTS, divide_by_slots, forget_ended
+from registry.main import divide_by_slots, forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
 from tests.dying import PassingDatabase
@@ -69,14 +70,12 @@ async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> Non
     assert (left.state, left.cursor, left.fault) == ("running", None, None)
 
 
-async def test_jobs_of_one_kind_that_hang_hold_up_no_other_kind(database: Database) -> None:
-    hanging = 0
-    all_hang = asyncio.Event()
+async def test_jobs_that_hang_hold_up_no_kind_with_slots_of_its_own(database: Database) -> None:
+    hanging, all_hang = Counter[str](), asyncio.Event()
 
     async def hang(job: Job) -> Next | Done:
-        nonlocal hanging
-        hanging += 1
-        if hanging == OUTBOUND_SLOTS:
+        hanging[job.kind] += 1
+        if hanging == {"asks": 2, "runs": JobPace().slots}:
             all_hang.set()
         await asyncio.Event().wait()
         return Done()
@@ -85,25 +84,31 @@ async def test_jobs_of_one_kind_that_hang_hold_up_no_other_kind(database: Databa
         return Done()
 
     kinds = [
-        JobKind(name="hangs", step=hang, waits_for_others=True),
-        JobKind(name="answers", step=step, waits_for_others=True),
-        JobKind(name=COUNT, step=count_steps),
+        JobKind(name="asks", step=hang, slots=2),
+        JobKind(name="runs", step=hang),
+        JobKind(name="answers", step=step, slots=1),
+        outbox.delivery(database, system_clock, []),
     ]
-    now = system_clock()
-    for number in range(OUTBOUND_SLOTS + 1):
-        await database.write(enqueue, NewJob("hangs", dedup_key=str(number)), now)
+
+    def change(tx: Connection) -> None:
+        enqueue(tx, NewJob("answers"), system_clock())
+        outbox.emit(tx, "test.changed", add_account(tx, "acme"), {}, system_clock())
+
+    left = [
+        await database.write(enqueue, NewJob(kind), system_clock())
+        for kind, most in (("asks", 2), ("runs", JobPace().slots))
+        for _ in range(most + 1)
+    ]
+
+    async def are_others_done() -> bool:
+        return sorted(await database.read(unfinished)) == sorted(left)
+
     async with AsyncExitStack() as resources:
         for chosen, pace in divide_by_slots(kinds, JobPace(poll_seconds=0.01)):
             await resources.enter_async_context(running(JobWorker(database, chosen, pace=pace)))
         await all_hang.wait()
-        ids = [await database.write(enqueue, NewJob("answers"), now)]
-        ids += await database.write(enqueue_counts, 1, 2, now)
-
-        async def are_done() -> bool:
-            return all([(await get(database, each)).state == "succeeded" for each in ids])
-
-        await until(are_done)
-        assert hanging == OUTBOUND_SLOTS
+        await database.write(change)
+        await until(are_others_done)
 
 
 class FailingOnce(PassingDatabase):

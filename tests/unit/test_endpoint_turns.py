@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS
 from cloudcore.notifications.endpoint_turns import (
     LONGEST_SECONDS,
     MOST_OF_ACCOUNT,
@@ -14,7 +15,6 @@ from cloudcore.notifications.endpoint_turns import (
     EndpointTurns,
     Turn,
 )
-from registry.main import OUTBOUND_SLOTS
 
 
 class Clock:

@@ -27,7 +27,7 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
     from cloudcore.certificate.waking import WORK  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.certificate.work import STEP_SECONDS, CertificateWork  # noqa: PLC0415
-    from cloudcore.jobs.kinds import JobKind  # noqa: PLC0415
+    from cloudcore.jobs.kinds import OUTBOUND_SLOTS, JobKind  # noqa: PLC0415
 
     work = CertificateWork(
         database=needs.database,
@@ -44,7 +44,7 @@ def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
             step=work.step,
             max_attempts=None,
             step_seconds=STEP_SECONDS,
-            waits_for_others=True,
+            slots=OUTBOUND_SLOTS,
         ),
     )
 

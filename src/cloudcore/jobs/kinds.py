@@ -15,6 +15,8 @@ Committed = Callable[[Any], None]
 
 An exception is logged; it fails no step, because the commit stands."""
 
+OUTBOUND_SLOTS: Final = 64
+"""Of a kind whose steps mostly wait for machines of others."""
 _LARGEST_DOUBLING: Final = 30  # beyond it every pause is at its maximum
 
 
@@ -77,9 +79,9 @@ class JobKind:
     """Maximum duration of one step, in seconds."""
     first_retry_seconds: float = 1
     longest_retry_seconds: float = 300
-    waits_for_others: bool = False
-    """Its steps mostly wait for machines of others. The kind has slots of its own, so that it
-    holds up no other jobs."""
+    slots: int | None = None
+    """How many of its jobs a process runs at once, whatever jobs of other kinds do. None: it shares
+    slots with all such kinds, and may wait for long runs of theirs."""
     gave_up: GaveUp | None = None
     """Change to commit when the job fails."""
     gave_up_committed: Committed | None = None

@@ -41,6 +41,8 @@ from cloudcore.jobs.queue import Job, NewJob, enqueue
 
 DELIVER: Final = "outbox.deliver"
 BATCH: Final = 20
+_SLOTS: Final = 4
+"""Accounts whose events a process delivers at once."""
 KEPT_SECONDS: Final = 7 * 24 * 3600
 UNDELIVERED_SECONDS: Final = 30 * 24 * 3600
 """Seconds after which an undelivered event is deleted."""
@@ -176,7 +178,7 @@ def delivery(database: Database, clock: Clock, subscribers: Sequence[Subscriber]
     It retries without limit. All processes that deliver events must have the same subscribers.
     """
     step = partial(_deliver, database, clock, subscribers)
-    return JobKind(name=DELIVER, step=step, max_attempts=None)
+    return JobKind(name=DELIVER, step=step, max_attempts=None, slots=_SLOTS)
 
 
 def forget_delivered(tx: Connection, now: int) -> int:

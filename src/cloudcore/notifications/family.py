@@ -39,7 +39,7 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
     from functools import partial  # noqa: PLC0415
 
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.jobs.kinds import JobKind  # noqa: PLC0415
+    from cloudcore.jobs.kinds import OUTBOUND_SLOTS, JobKind  # noqa: PLC0415
     from cloudcore.notifications import waking  # noqa: PLC0415
     from cloudcore.notifications.delivering import Deliverer  # noqa: PLC0415
     from cloudcore.notifications.envelope import Links  # noqa: PLC0415
@@ -68,7 +68,7 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
             step=deliverer.step,
             max_attempts=None,
             step_seconds=STEP_SECONDS,
-            waits_for_others=True,
+            slots=OUTBOUND_SLOTS,
         ),
     )
 
