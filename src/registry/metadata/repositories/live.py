@@ -240,19 +240,22 @@ def find_or_add_repository(
     tag_mutability: str = "mutable",
 ) -> Repository:
     """Return the live repository with this name; insert it under this id if there is none."""
-    added = tx.execute(
-        _ADD,
-        id=repository_id,
-        account_id=account.id,
-        name=name,
-        tag_mutability=tag_mutability,
-        source=source,
-        now=now,
-    )
-    if added:
-        add_to_folders(tx, account.id, name)
-    found = find_repository(tx, account.handle, name)
-    assert found is not None
+    found: Repository | None = None
+    while found is None:
+        added = tx.execute(
+            _ADD,
+            id=repository_id,
+            account_id=account.id,
+            name=name,
+            tag_mutability=tag_mutability,
+            source=source,
+            now=now,
+        )
+        if added:
+            add_to_folders(tx, account.id, name)
+        found = find_repository(tx, account.handle, name)
+        # On PostgreSQL, the one that had the name may have been deleted since.
+        assert found is not None or not added
     return found
 
 

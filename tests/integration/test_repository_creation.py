@@ -1,0 +1,65 @@
+"""A push creates a repository on PostgreSQL while one of this name is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from cloudcore.clock import uuid7
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.statement import Statement
+from registry.metadata.repositories.live import (
+    add_account,
+    find_account,
+    find_or_add_repository,
+)
+from tests.databases import opened
+from tests.recount import querying
+
+pytestmark = pytest.mark.postgresql
+
+
+class Meddled:
+    """A connection between whose first two statements something happens."""
+
+    def __init__(self, tx: Connection, meddle: Callable[[], object]) -> None:
+        self._tx = tx
+        self._meddle: Callable[[], object] | None = meddle
+        self.joins_changes = tx.joins_changes
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        return self._tx.row(statement, **parameters)
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        return self._tx.rows(statement, **parameters)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        changed = self._tx.execute(statement, **parameters)
+        meddle, self._meddle = self._meddle, None
+        if meddle is not None:
+            meddle()
+        return changed
+
+    def announce(self) -> None:
+        self._tx.announce()
+
+
+async def test_a_repository_that_is_deleted_before_it_is_found_is_made_anew(
+    postgresql_database: str,
+) -> None:
+    def delete() -> None:
+        with querying(postgresql_database) as query:
+            assert len(query("UPDATE repositories SET deleted_at = 1 RETURNING id")) == 1
+
+    def create(tx: Connection, repository_id: str) -> str:
+        account = find_account(tx, "dev")
+        assert account is not None
+        return find_or_add_repository(tx, repository_id, account, "app", 1).id
+
+    first, second = uuid7(), uuid7()
+    async with opened(postgresql_database) as database:
+        await database.write(add_account, uuid7(), "dev", 1)
+        assert await database.write(create, first) == first
+        assert await database.write(lambda tx: create(Meddled(tx, delete), second)) == second
+        assert await database.write(create, uuid7()) == second
