@@ -162,6 +162,18 @@ async def test_a_checksum_at_the_completion_is_that_of_the_object(
     assert texts(done, f"Checksum{algorithm}") == [checksum]
 
 
+async def test_a_part_with_a_checksum_of_another_kind_is_not_called_damaged(s3: S3Client) -> None:
+    begun = await s3.done("POST", "/bucket/parts?uploads", x_amz_checksum_algorithm="SHA256")
+    (upload,) = texts(begun, "UploadId")
+    part = new_checksum(Algorithm.CRC32)
+    part.update(b"part")
+    path, checksum = f"/bucket/parts?uploadId={upload}&partNumber=1", encode(part.digest())
+    answer = await s3.ask("PUT", path, b"part", x_amz_checksum_crc32=checksum)
+    assert code_of(answer) == "InvalidRequest"
+    assert "SHA256" in answer.text
+    assert (await s3.ask("PUT", path, b"part")).is_success
+
+
 async def test_cors_rules_that_no_answer_can_show_are_refused(s3: S3Client) -> None:
     for more in BAD_RULES:
         document = f"<CORSConfiguration><CORSRule>{RULE}{more}</CORSRule></CORSConfiguration>"

@@ -86,6 +86,14 @@ async def upload_part(call: S3Call) -> Answer:
     bucket = await call.find_bucket_of_key()
     upload = await _find_upload(call, bucket)
     body = S3Body(call)
+    promise = body.promise
+    sent = promise.algorithm if promise.checksum or promise.trailer else None
+    if sent is not None and upload.checksum_algorithm not in (None, sent.value):
+        raise S3Error(
+            "InvalidRequest",
+            f"The checksums of the parts of this upload are {upload.checksum_algorithm}; that of"
+            f" this part is {sent.value}.",
+        )
     piece = await storing.store_part(
         call.needs, bucket, upload.id, _part_number(call), body, body.terms()
     )
