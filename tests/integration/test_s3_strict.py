@@ -258,6 +258,28 @@ async def test_damage_that_is_found_before_the_first_byte_is_an_answer(
     assert answer.headers["access-control-allow-origin"] == "*"
 
 
+async def test_a_download_of_another_object_is_not_continued(s3: S3Client) -> None:
+    """A client that has a part of one object must get all of the next (RFC 9110, 13.1.5)."""
+    etag = (await s3.ask("HEAD", "/bucket/key")).headers["etag"]
+    seen = (await s3.ask("HEAD", "/bucket/key")).headers["last-modified"]
+    for if_range, body in (
+        (etag, b"es"),
+        ('"another"', b"bytes"),
+        (f"W/{etag}", b"bytes"),
+        (seen, b"bytes"),
+        ("", b"bytes"),
+    ):
+        headers = {"range": "bytes=3-", "if-range": if_range}
+        answer = await s3.send(s3.sign("GET", "/bucket/key", b"", "", **headers))
+        assert (answer.content, answer.status_code) == (body, 206 if body == b"es" else 200)
+        assert ("content-range" in answer.headers) == (body == b"es")
+        path, token = "/v1/buckets/bucket/objects/key", s3.served.acme.program_token
+        answer = await s3.served.ask("GET", path, token=token, headers=headers)
+        assert answer.content == body, if_range
+    outside = s3.sign("GET", "/bucket/key", range="bytes=9-", if_range='"another"')
+    assert (await s3.send(outside)).content == b"bytes"
+
+
 async def test_ranges_of_nothing(s3: S3Client) -> None:
     await s3.done("PUT", "/bucket/empty", b"")
     await s3.done("PUT", "/bucket/few", b"12345")

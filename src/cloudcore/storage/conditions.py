@@ -22,6 +22,8 @@ class Conditions(NamedTuple):
     modified_since: int | None = None
     """Seconds since the epoch."""
     unmodified_since: int | None = None
+    if_range: str | None = None
+    """As given, with quotes."""
 
 
 NO_CONDITIONS: Final = Conditions()
@@ -51,6 +53,14 @@ def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
     if conditions.modified_since is not None and seconds <= conditions.modified_since:
         return "not_modified"
     return "send"
+
+
+def range_applies(conditions: Conditions, etag: str) -> bool:
+    """Return True if the ``Range`` of a download is of this object (RFC 9110, 13.1.5).
+
+    A date never tells that: another object may have been stored in the same second.
+    """
+    return conditions.if_range is None or conditions.if_range.strip() == f'"{etag}"'
 
 
 def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:

@@ -9,7 +9,14 @@ from cloudcore.db.base import Connection
 from cloudcore.storage import objects, piece_rows
 from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, Outcome, check_copy, check_read
+from cloudcore.storage.conditions import (
+    NO_CONDITIONS,
+    Conditions,
+    Outcome,
+    check_copy,
+    check_read,
+    range_applies,
+)
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, InvalidRange
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import StoredObject
@@ -127,7 +134,9 @@ async def find_object(
                     continue
                 start, stop, is_range = _span_of_part(found, sizes, part_number)
             else:
-                span = None if ranged is None else ranged(found.size)
+                span = None
+                if ranged is not None and range_applies(conditions, found.etag):
+                    span = ranged(found.size)
                 start, stop, is_range = (0, found.size, False) if span is None else (*span, True)
             asked = FoundObject(found, outcome, start, stop, is_range, len(sizes), (), 0, None)
             if is_head or outcome != "send":

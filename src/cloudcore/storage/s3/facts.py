@@ -122,6 +122,7 @@ def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
         listed("if-none-match"),
         _seconds(headers.get(f"{prefix}if-modified-since")),
         _seconds(headers.get(f"{prefix}if-unmodified-since")),
+        None if prefix else headers.get("if-range"),
     )
 
 
