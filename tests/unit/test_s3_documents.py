@@ -81,6 +81,13 @@ def test_a_malformed_document_is_refused(body: bytes) -> None:
     assert caught.value.code == "MalformedXML"
 
 
+@pytest.mark.parametrize("content", ["", "<Tag/>", "<TagSet/><TagSet/>", "<Other/>"])
+def test_a_document_without_a_set_of_tags_takes_none_away(content: str) -> None:
+    with pytest.raises(S3Error, match="XML"):
+        documents.read_tags(f"<Tagging>{content}</Tagging>".encode())
+    assert documents.read_tags(b"<Tagging><TagSet/></Tagging>") == {}
+
+
 @pytest.mark.parametrize("number", ["", "-1", "1.5", "x", "9" * 40, "٣"])
 def test_a_part_has_a_number(number: str) -> None:
     body = (

@@ -97,13 +97,15 @@ def read_tags(body: bytes) -> dict[str, str]:
         S3Error: MalformedXML, or InvalidTag if a key comes twice.
 
     """
+    tag_sets = _children(_parse(body, "Tagging"), "TagSet")
+    if len(tag_sets) != 1:
+        _refuse()
     tags: dict[str, str] = {}
-    for tag_set in _children(_parse(body, "Tagging"), "TagSet"):
-        for each in _children(tag_set, "Tag"):
-            key = _needed(each, "Key")
-            if key in tags:
-                raise S3Error("InvalidTag", "Cannot provide multiple Tags with the same key")
-            tags[key] = _text(each, "Value") or ""
+    for each in _children(tag_sets[0], "Tag"):
+        key = _needed(each, "Key")
+        if key in tags:
+            raise S3Error("InvalidTag", "Cannot provide multiple Tags with the same key")
+        tags[key] = _text(each, "Value") or ""
     return tags
 
 
