@@ -7,7 +7,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +17,6 @@ from sqlalchemy import bindparam
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.rows import Key
-from registry.blobstore.base import ObjectChanged
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -260,9 +258,8 @@ async def test_changed_bytes_are_damaged_and_healed_by_a_push(
     changed = bytearray(await stored(world, stored_id))
     changed[at] ^= 1
     await change(world, stored_id, bytes(changed))
-    with suppress(ObjectChanged):  # the head of the answer was sent
+    for _ in range(2):
         assert (await world.pull("red", DATA)).status_code == 404
-    assert (await world.pull("red", DATA)).status_code == 404
     assert (await world.pull("blue", DATA, "HEAD")).status_code == 404
     assert (await world.push("red", DATA)).status_code == 201
     ((same, other_id, *_),) = await world.objects(DATA)

@@ -15,7 +15,7 @@ from registry.distribution.conditions import (
 from registry.distribution.kept_answers import kept_blob
 from registry.distribution.ranges import parse_range
 from registry.distribution.request import DataPlaneRequest
-from registry.distribution.response import BlobBody, Headers, Response, empty
+from registry.distribution.response import BULK_BYTES, BlobBody, Headers, Response, empty
 from registry.errors import BlobUnknown, NameUnknown
 from registry.oci.digest import Digest
 from registry.services.blobs import reading
@@ -78,8 +78,12 @@ async def _get_stored(
     if isinstance(blob, InlineObject):
         keep = keep and keep._replace(noted=served)
         return Response(status, headers, blob.in_memory(start, stop), keep=keep)
+    body = BlobBody(blob, start, stop)
+    if found.data_key is not None and start < stop < start + BULK_BYTES:
+        parts = await reading.begin_range(ctx, request.name, found, blob, start, stop)
+        body = body._replace(parts=parts)
     look_again = partial(reading.look_again, ctx, request.name, found)
-    return Response(status, headers, BlobBody(blob, start, stop), look_again)
+    return Response(status, headers, body, look_again)
 
 
 async def _get_missing(

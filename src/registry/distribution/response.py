@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.body import Scope, Send
@@ -14,7 +14,7 @@ from registry.blobstore.base import OpenObject
 Headers = list[tuple[bytes, bytes]]
 
 API_VERSION: Final = (b"docker-distribution-api-version", b"registry/2.0")
-_BULK_BYTES: Final = 1024 * 1024
+BULK_BYTES: Final = 1024 * 1024
 """Size from which a body is made in a bulk thread, if ``sendfile`` cannot send it."""
 _JSON: Final = (b"content-type", b"application/json")
 
@@ -25,6 +25,8 @@ class BlobBody(NamedTuple):
     blob: OpenObject
     start: int
     stop: int
+    parts: AsyncIterator[bytes] | None = None
+    """These bytes, if their first part was read before the answer began."""
 
 
 class Response(NamedTuple):
@@ -87,7 +89,10 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
     """Send a blob's bytes: while it grows, in parts as they come; then as those of any other."""
-    blob, start, stop = body
+    blob, start, stop, parts = body
+    if parts is not None:
+        await _send_parts(send, parts)
+        return
     if blob.length is None:
         async for part in blob.growing(start, stop):
             start += len(part)
@@ -118,7 +123,7 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
         )
         return
     count = stop - start
-    if region is None and count >= _BULK_BYTES and "entrepot.send_parts" in extensions:
+    if region is None and count >= BULK_BYTES and "entrepot.send_parts" in extensions:
         await send(
             {
                 "type": "entrepot.send_parts",
@@ -127,7 +132,11 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
             }
         )
         return
-    async for part in blob.stream(start, stop):
+    await _send_parts(send, blob.stream(start, stop))
+
+
+async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
+    async for part in parts:
         await _send_part(send, part)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -6,7 +6,7 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -143,6 +143,39 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
         return await ctx.reader.open(link.stored_id, link.size, found.data_key)
 
     return await _look(ctx, name, found, look)
+
+
+async def begin_range(
+    ctx: ServiceContext, name: Name, found: FoundBlob, blob: OpenObject, start: int, stop: int
+) -> AsyncIterator[bytes]:
+    """Read the first part of a range of an open blob; return all parts of the range.
+
+    So damage of a small blob is known before its answer begins. The blob is closed if it raises.
+
+    Raises:
+        BlobUnknown: the first part does not open, and was marked as damaged.
+        StoreUnavailable: reading failed.
+
+    """
+    parts = blob.stream(start, stop)
+    try:
+        first = await anext(parts, b"")
+    except StoreUnavailable as error:
+        await blob.aclose()
+        await look_again(ctx, name, found, error)
+        if isinstance(error, ObjectChanged):
+            raise _damaged(name, found.link.digest) from None
+        raise
+    except BaseException:
+        await blob.aclose()
+        raise
+    return _with_first(first, parts)
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
 
 
 async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
