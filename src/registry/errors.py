@@ -34,6 +34,13 @@ from cloudcore.errors import (
 
 MOST_SHOWN: Final = 100
 """Maximum of items that an error lists."""
+_KEY_DELETED: Final = (
+    "the KMS key of the repository was deleted; bind the repository to another, and push again"
+)
+_KEY_DISABLED: Final = (
+    "the KMS key of the repository is disabled, or its deletion is pending; enable it, or bind the "
+    "repository to another, and push again"
+)
 
 
 class NameInvalid(InvalidInput):
@@ -118,17 +125,14 @@ class ExtensionUnknown(NotFound):
 class KmsKeyDeleted(NotFound):
     """The KMS key that a repository writes under, or a blob is read through, was deleted."""
 
-    def __init__(self, message: str = "the KMS key of the repository was deleted") -> None:
+    def __init__(self, message: str = _KEY_DELETED) -> None:
         super().__init__(message, reason="kms_key_not_found")
 
 
 class KmsKeyDisabled(AccessDenied):
     """That KMS key is disabled, or its deletion is pending."""
 
-    def __init__(
-        self,
-        message: str = "the KMS key of the repository is disabled, or its deletion is pending",
-    ) -> None:
+    def __init__(self, message: str = _KEY_DISABLED) -> None:
         super().__init__(message, reason="kms_key_disabled")
 
 

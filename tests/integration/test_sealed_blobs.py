@@ -150,7 +150,9 @@ async def test_a_key_that_is_disabled_refuses_use_until_it_is_enabled(
     denied = (403, "DENIED", DISABLED)
     assert error_of(await world.pull("red", DATA)) == denied
     assert (await world.pull("red", DATA, "HEAD")).status_code == 403
-    assert error_of(await world.push("red", b"other")) == denied
+    refused = await world.push("red", b"other")
+    assert error_of(refused) == denied
+    assert "enable it, or bind the repository to another" in refused.text
     assert error_of(await world.begin("red")) == denied
     assert error_of(await world.mount("red", DATA, "red")) == denied
     assert error_of(await world.docker.patch(location, content=b"x")) == denied
@@ -166,12 +168,16 @@ async def test_a_deleted_key_leaves_nothing_readable(world: SealedWorld) -> None
     key = await world.make_bound_key("mine", "red")
     await world.push("red", DATA)
     await world.delete(key)
-    status, code, detail = error_of(await world.pull("red", DATA))
+    refused = await world.pull("red", DATA)
+    status, code, detail = error_of(refused)
     assert (status, code) == (404, "BLOB_UNKNOWN")
+    assert "push the blob again" in refused.text
     assert isinstance(detail, dict)
     assert detail["reason"] == "kms_key_not_found"
     gone = (404, "DENIED", {"reason": "kms_key_not_found"})
-    assert error_of(await world.push("red", DATA)) == gone
+    refused = await world.push("red", DATA)
+    assert error_of(refused) == gone
+    assert "bind the repository to another" in refused.text
     assert error_of(await world.begin("red")) == gone
 
 

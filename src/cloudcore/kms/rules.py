@@ -23,7 +23,8 @@ class KeyUnusable(Conflict):
     """The key is disabled, or its deletion is pending."""
 
     def __init__(self, key: Key) -> None:
-        super().__init__(f"the key is {_in_words(key)}", reason=_STATES[key.state])
+        first = "enable it" if key.state == "disabled" else "cancel that and enable it"
+        super().__init__(f"the key is {_in_words(key)}; {first} first", reason=_STATES[key.state])
 
 
 def check_bindable(key: Key) -> None:

@@ -300,7 +300,7 @@ async def _open_data_key(
 
 def _shredded(name: Name, link: Link) -> BlobUnknown:
     return BlobUnknown(
-        f"the KMS key of blob {link.digest} in {name} was deleted",
+        f"the KMS key of blob {link.digest} in {name} was deleted; push the blob again",
         digest=link.digest,
         reason="kms_key_not_found",
     )
