@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Final
 
-from cloudcore.notifications import delivering, topic_rows, topics
+import pytest
+from sqlalchemy import func, select
+
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
+from cloudcore.db.statement import Statement
+from cloudcore.notifications import delivering, delivery_rows, topic_rows, topics
+from cloudcore.notifications.tables import deliveries, publications
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.webhook_receiver import status
+
+_DELIVERIES: Final = Statement(select(func.count()).select_from(deliveries))
+_PUBLICATIONS: Final = Statement(select(func.count()).select_from(publications))
 
 
 @on_both_databases
@@ -66,6 +76,35 @@ async def test_nothing_is_published_while_an_account_has_too_much_that_waits(
             await notified.deliver(after=20)
             await notified.publish(topic)  # there is room again
             await notified.deliver(after=1)
+
+
+@on_both_databases
+async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, other = await notified.topic(), await notified.topic("other")
+    for each in (topic, other):
+        await notified.confirmed(each)
+        await notified.confirmed(each, endpoint=f"{notified.hook.url}/other")
+    notified.hook.answer = lambda _got: status(503)
+    for each in (topic, topic, topic, other):
+        await notified.publish(each)
+    await notified.deliver()
+
+    def left(tx: Connection) -> tuple[int, int]:
+        return count(tx, _DELIVERIES), count(tx, _PUBLICATIONS)
+
+    before, found = await notified.served.database.read(left), []
+
+    def remove(tx: Connection, *ids: str) -> bool:
+        found.append(left(tx))
+        return remove_topic(tx, *ids)
+
+    remove_topic = topic_rows.remove_topic
+    monkeypatch.setattr(topic_rows, "remove_topic", remove)
+    monkeypatch.setattr(delivery_rows, "DROPPED_AT_ONCE", 2)
+    assert (await notified.ask("DELETE", f"/v1/topics/{topic['id']}")).status_code == 204
+    assert found == [(before[0] - 6, before[1] - 3)]  # what there is of other topics
 
 
 @on_both_databases

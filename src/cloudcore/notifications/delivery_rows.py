@@ -18,6 +18,8 @@ from cloudcore.notifications.tables import deliveries, publications, subscriptio
 
 KEPT_SECONDS: Final = 3600
 """Seconds for which a publication without deliveries is kept."""
+DROPPED_AT_ONCE: Final = 500
+"""Most rows that one transaction drops of a topic that is deleted."""
 _d = deliveries.c
 _p = publications.c
 _IS_OURS: Final = (_d.id == bindparam("id"), _d.account_id == bindparam("account_id"))
@@ -95,6 +97,29 @@ _POSTPONE: Final = Statement(
 _REMOVE: Final = Statement(delete(deliveries).where(*_IS_OURS))
 _REMOVE_REQUESTS: Final = Statement(
     delete(deliveries).where(*_OF_SUBSCRIPTION, _d.publication_id.is_(None))
+)
+_some = deliveries.alias("some")
+_DROP_DELIVERIES: Final = Statement(
+    delete(deliveries).where(
+        _d.account_id == bindparam("account_id"),
+        _d.id.in_(
+            page(
+                select(_some.c.id)
+                .join_from(subscriptions, _some, _some.c.subscription_id == subscriptions.c.id)
+                .where(
+                    subscriptions.c.topic_id == bindparam("topic_id"),
+                    subscriptions.c.account_id == bindparam("account_id"),
+                )
+            )
+        ),
+    )
+)
+_others = publications.alias("others")
+_DROP_PUBLICATIONS: Final = Statement(
+    delete(publications).where(
+        _p.account_id == bindparam("account_id"),
+        _p.id.in_(page(select(_others.c.id).where(_others.c.topic_id == bindparam("topic_id")))),
+    )
 )
 _FORGET: Final = deletion(
     _p.ended_at,
@@ -202,6 +227,18 @@ def remove_delivery(tx: Connection, delivery: Delivery) -> bool:
 def remove_requests(tx: Connection, account_id: str, subscription_id: str) -> None:
     """End the requests to confirm a subscription."""
     tx.execute(_REMOVE_REQUESTS, account_id=account_id, subscription_id=subscription_id)
+
+
+def drop_deliveries(tx: Connection, account_id: str, topic_id: str) -> bool:
+    """Drop some deliveries to the subscribers of a topic; return True if there may be more."""
+    ids = {"account_id": account_id, "topic_id": topic_id}
+    return tx.execute(_DROP_DELIVERIES, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
+
+
+def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
+    """Drop some messages of a topic with their deliveries; return True if there may be more."""
+    ids = {"account_id": account_id, "topic_id": topic_id}
+    return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
 def forget_publications(tx: Connection, now: int) -> int:

@@ -114,9 +114,14 @@ async def update_topic(
 
 
 @delete(ONE, opt={"action": "notifications:DeleteTopic"})
-async def delete_topic(topic_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_topic(
+    topic_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[NotificationNeeds],
+) -> None:
     """Delete a topic with its subscriptions; what is not delivered yet is dropped."""
     topic = await authorized_topic(ctx, topic_id)
+    await topics.drop_messages(needs.database, topic)
     await ctx.database.write(topics.delete_topic, topic, ctx.clock())
 
 

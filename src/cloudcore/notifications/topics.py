@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.jobs.outbox import count_pending, emit
 from cloudcore.notifications import delivery_rows, topic_rows
@@ -75,6 +75,17 @@ def update_topic(tx: Connection, topic: Topic, changes: Mapping[str, Any], now: 
     changed = found._replace(**changes, updated_at=now)
     topic_rows.save_topic(tx, changed)
     return changed
+
+
+async def drop_messages(database: Database, topic: Topic) -> None:
+    """Drop the messages of a topic that is to be deleted, and what waits for its subscribers.
+
+    It owns several transactions, between which others have their turn: to drop all in that of the
+    deletion would take many seconds, for which nobody else could write to SQLite.
+    """
+    for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
+        while await database.write(drop, topic.account_id, topic.id):
+            pass
 
 
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
