@@ -227,6 +227,7 @@ async def test_a_revocation_list_is_signed_anew_each_day(certified: World) -> No
         answer = await certified.served.ask("GET", url)
         found = x509.load_der_x509_crl(answer.content)
         assert found.next_update_utc is not None
+        assert found.last_update_utc.timestamp() * MICROSECONDS <= certified.served.clock()
         assert found.next_update_utc.timestamp() * MICROSECONDS > certified.served.clock()
         return found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
 
@@ -238,6 +239,15 @@ async def test_a_revocation_list_is_signed_anew_each_day(certified: World) -> No
     certified.served.clock.now += 2 * 3600 * MICROSECONDS
     await embedded.renew_lists()
     assert await number() == 2
+    # The clock is ahead for a while.
+    certified.served.clock.now += 365 * 24 * 3600 * MICROSECONDS
+    await embedded.renew_lists()
+    assert await number() == 3
+    certified.served.clock.now -= 365 * 24 * 3600 * MICROSECONDS
+    await embedded.renew_lists()
+    assert await number() == 4
+    await embedded.renew_lists()
+    assert await number() == 4
 
 
 @on_both_databases

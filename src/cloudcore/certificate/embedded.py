@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final
 
 from cryptography import x509
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from cloudcore.certificate import authority, authority_rows
 from cloudcore.certificate.authority import (
+    BACKDATED,
     CRL_LIFE,
     ISSUING_LIFE,
     LEAF_LIFE,
@@ -98,11 +100,13 @@ class EmbeddedAuthority:
         raise Refused(CA_REFUSED, "no authority of this install has issued the certificate")
 
     async def renew_lists(self) -> None:
-        """Sign the revocation lists anew that are a day old, before clients hold them for old."""
-        oldest = self._clock() - int(_LIST_RENEWED.total_seconds()) * MICROSECONDS
+        """Sign the revocation lists anew that are a day old, before clients hold them for old.
+
+        Also those of a clock that was ahead: for clients, they have not begun.
+        """
         for each in await self._database.read(authority_rows.list_authorities):
-            if each.listed_at <= oldest and each.expires_at > self._clock():
-                await self._database.write(self._list_anew, each.id, if_before=oldest)
+            if self._is_to_renew(each) and each.expires_at > self._clock():
+                await self._database.write(self._list_anew, each.id, if_due=True)
 
     def places(self, authority_id: str) -> Places:
         """Return where clients find the files of an authority."""
@@ -117,13 +121,16 @@ class EmbeddedAuthority:
         if authority_rows.add_revocation(tx, authority_id, serial, now, ends):
             self._list_anew(tx, authority_id)
 
-    def _list_anew(
-        self, tx: Connection, authority_id: str, *, if_before: int | None = None
-    ) -> None:
-        """Sign the revocation list of an authority, if the last one was made `if_before`."""
+    def _is_to_renew(self, found: Authority) -> bool:
+        """Return True if the revocation list of an authority is a day old, or has not begun."""
+        age = timedelta(microseconds=self._clock() - found.listed_at)
+        return not -BACKDATED <= age < _LIST_RENEWED
+
+    def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
+        """Sign the revocation list of an authority; with `if_due`, only if it is to be renewed."""
         found = authority_rows.lock_authority(tx, authority_id)
         now = self._clock()
-        if found is None or (if_before is not None and found.listed_at > if_before):
+        if found is None or (if_due and not self._is_to_renew(found)):
             return
         authority_rows.forget_revoked(tx, authority_id, now)
         revoked = authority_rows.list_revoked(tx, authority_id, now)
