@@ -237,6 +237,12 @@ class SampleApplication:
         await asyncio.sleep(float(scope["query_string"]))
         await answer(send, 200, b"done")
 
+    async def get_busy(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Do something else before the body is taken as the query says."""
+        self.started.set()
+        await asyncio.sleep(0.1)
+        await getattr(self, f"get_{scope['query_string'].decode()}")(scope, receive, send)
+
 
 @dataclass
 class RunningServer:

@@ -257,6 +257,29 @@ BODIES = {
     "chunked": b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nT: 1\r\n\r\n",
     "CHUNKED": b"Transfer-Encoding: CHUNKED\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
 }
+TAKEN = ((b"echo", 200), (b"sink", 201))
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "body"),
+    [
+        *((how, status, each) for how, status in TAKEN for each in BODIES.values()),
+        (b"refuse", 401, BODIES["counted"]),  # else the connection ends
+    ],
+)
+def test_a_request_that_comes_before_a_body_is_taken_is_not_taken_for_it(
+    server: RunningServer, how: bytes, status: int, body: bytes
+) -> None:
+    server.app.started.clear()
+    with server.connect() as client:
+        client.send(b"PUT /v2/busy?%s HTTP/1.1\r\n%s%s" % (how, HOST, body))
+        assert server.app.started.wait(10)
+        client.send(get(target=b"/v2/a") + get(target=b"/v2/b"))
+        response, found = client.response()
+        assert response.status == status
+        if how == b"echo":
+            assert found == b"hello"
+        assert [client.response()[1] for _ in range(2)] == [b"/v2/a?", b"/v2/b?"]
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

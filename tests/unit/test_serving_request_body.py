@@ -83,3 +83,17 @@ async def test_chunks_are_put_together() -> None:
     body.feed(b"1\r\nd\r\n0\r\n\r\n")
     assert await next_part(body) == b"abcd"
     assert connection.surplus == b""
+
+
+async def test_what_follows_what_came_with_the_head_is_taken_after_it() -> None:
+    body, connection = held(CountedBody(5), b"hello")
+    body.feed(b"next")
+    assert not connection.is_reading  # the rest waits in the socket
+    assert await next_part(body) == b"hello"
+    assert connection.surplus == b"next"
+
+
+async def test_a_body_that_is_not_read_ends_where_it_says() -> None:
+    body, _ = held(CountedBody(5), b"hello")
+    body.feed(b"next")
+    assert body.take_raw() == b"hellonext"

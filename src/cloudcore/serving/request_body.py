@@ -137,6 +137,10 @@ class SocketBody:
         """Take bytes from the connection; wake the waiting application."""
         if self.failure:
             return
+        if self._raw:  # they come first; so these wait too, and all that follows in the socket
+            self._raw += data
+            self._connection.pause_reading()
+            return
         try:
             used = self.framing.feed(data, len(data), self._keep)
         except FramingError as error:
