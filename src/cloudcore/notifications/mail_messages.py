@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from cloudcore.notifications.records import Subscription
+
+if TYPE_CHECKING:
+    from email.headerregistry import BaseHeader
+    from email.policy import EmailPolicy, Policy
 
 _SUBJECT: Final = 150
 _REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo end it: {url}\n"
@@ -18,12 +23,10 @@ _REASON: Final = "You get this because {address} is subscribed to {topic}.\nTo e
 
 def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str) -> EmailMessage:
     """Return the e-mail of an envelope: text for the reader, and the envelope as an attachment."""
-    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
-
     is_request = envelope["type"] == "subscription_confirmation"
     topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
     subject = envelope["subject"] or f"Notification from {topic}"
-    mail = EmailMessage(policy=SMTP)
+    mail = EmailMessage(policy=_policy())
     mail["From"] = sender
     mail["To"] = subscription.endpoint
     mail["Subject"] = (
@@ -52,6 +55,24 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
         filename="notification.json",
     )
     return mail
+
+
+@cache
+def _policy() -> EmailPolicy[EmailMessage]:
+    """Return the form of mails: that of SMTP, with the address of an unsubscription in one piece.
+
+    The library would fold it into encoded words, which are no part of it (RFC 2369 §2).
+    """
+    from email.headerregistry import HeaderRegistry, UniqueUnstructuredHeader  # noqa: PLC0415
+    from email.policy import SMTP  # noqa: PLC0415 - 0.6 MiB, and few installs send mail
+
+    class OneLine(UniqueUnstructuredHeader):
+        def fold(self, *, policy: Policy) -> str:
+            return f"List-Unsubscribe: {self}{policy.linesep}"
+
+    registry = HeaderRegistry()
+    registry.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
+    return SMTP.clone(header_factory=registry)
 
 
 def _as_it_is(subject: str) -> str:
