@@ -262,6 +262,7 @@ def test_rules_of_cors_are_applied(boto: Boto, s3: S3Site) -> None:
 
 def test_what_clients_look_for_and_no_bucket_has(boto: Boto) -> None:
     name = {"Bucket": "photos"}
+    boto.put_object(**name, Key="there", Body=b"")
     assert boto.get_bucket_location(**name)["LocationConstraint"] == "local"
     assert "Status" not in boto.get_bucket_versioning(**name)
     assert boto.get_bucket_acl(**name)["Grants"][0]["Permission"] == "FULL_CONTROL"
