@@ -16,6 +16,8 @@ SPARED: Final = (
     "registry=_REGISTRIES",
     "_REGISTRIES",
     "CollectorRegistry",
+    "HeaderRegistry",
+    "email.headerregistry",
     "self._registry",
     "independent of the registry",
     "auto_create_repositories",  # a field of /v1/accounts, promised to its clients

@@ -70,9 +70,9 @@ def _policy() -> EmailPolicy[EmailMessage]:
         def fold(self, *, policy: Policy) -> str:
             return f"List-Unsubscribe: {self}{policy.linesep}"
 
-    registry = HeaderRegistry()
-    registry.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
-    return SMTP.clone(header_factory=registry)
+    headers = HeaderRegistry()
+    headers.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
+    return SMTP.clone(header_factory=headers)
 
 
 def _as_it_is(subject: str) -> str:
