@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.serving.begun_stream import begin_stream
 from cloudcore.storage import objects, piece_rows
 from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.bytes_port import Looked, OpenBytes, Region, StoredPiece
@@ -54,7 +55,7 @@ class OpenRange:
         self._opened = opened
         self._start = start
         self._stop = stop
-        self._begun: tuple[bytes, AsyncIterator[bytes]] | None = None
+        self._begun: AsyncIterator[bytes] | None = None
 
     @property
     def length(self) -> int:
@@ -76,20 +77,15 @@ class OpenRange:
             Unavailable: the bytes are not as they should be. Then it is closed.
 
         """
-        parts = self._opened.stream(self._start, self._stop)
         try:
-            self._begun = await anext(parts, b""), parts
+            self._begun = await begin_stream(self.stream())
         except BaseException:
             await self.aclose()
             raise
 
-    async def stream(self) -> AsyncIterator[bytes]:
-        """Yield the bytes in order."""
-        first, parts = self._begun or (b"", self._opened.stream(self._start, self._stop))
-        if first:
-            yield first
-        async for part in parts:
-            yield part
+    def stream(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in order; call it once after `begin`."""
+        return self._begun or self._opened.stream(self._start, self._stop)
 
     async def aclose(self) -> None:
         """Close it; calling it again does nothing."""

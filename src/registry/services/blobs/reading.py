@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.vault import LookedAt
+from cloudcore.serving.begun_stream import begin_stream
 from registry.blobstore.base import (
     PLAIN,
     DataKey,
@@ -157,9 +158,8 @@ async def begin_range(
         StoreUnavailable: reading failed.
 
     """
-    parts = blob.stream(start, stop)
     try:
-        first = await anext(parts, b"")
+        return await begin_stream(blob.stream(start, stop))
     except StoreUnavailable as error:
         await blob.aclose()
         await look_again(ctx, name, found, error)
@@ -169,13 +169,6 @@ async def begin_range(
     except BaseException:
         await blob.aclose()
         raise
-    return _with_first(first, parts)
-
-
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for part in rest:
-        yield part
 
 
 async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
