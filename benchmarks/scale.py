@@ -3,6 +3,7 @@
     python -m benchmarks.scale                       # both databases, about six minutes
     python -m benchmarks.scale --database sqlite
     python -m benchmarks.scale --only 'tag move|deep page'
+    python -m benchmarks.scale --small 4000          # beside one that has pages of its own for each
 
 Both are set up by ``entrepot init``, filled by plain SQL and served by ``entrepot serve``.
 """
@@ -36,7 +37,10 @@ from benchmarks.wire import ExchangeFailedError
 RESULTS: Final = ROOT / "benchmarks" / "results"
 LIMIT: Final = 1.2
 SMALL: Final = 2 * BLOCK
-"""Images and tags of the nearly empty registry; it has half as many repositories."""
+"""Images and tags of the nearly empty registry, unless `--small` says otherwise.
+
+It has half as many repositories.
+"""
 SLOW_ROUNDS: Final = 3
 NO_READING: Final = {"ENTREPOT_SCRUB_RATE_BYTES": "0", "ENTREPOT_SEAL_RATE_BYTES": "0"}
 """Settings under which nothing reads the blobs, which have no bytes and would count as damaged."""
@@ -201,7 +205,7 @@ def compare(database: str, options: argparse.Namespace) -> tuple[dict[str, Any],
     Return the results for the JSON file, and True if they are valid.
     """
     sizes = (
-        (SMALL, SMALL, SMALL // 2),
+        (options.small, options.small, options.small // 2),
         (options.images, options.tags, options.repositories),
     )
     with ExitStack() as stack:
@@ -275,6 +279,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     for name, count in (("images", 100_000), ("tags", 100_000), ("repositories", 5_000)):
         parser.add_argument(f"--{name}", type=int, default=count, help="of the large registry")
+    parser.add_argument("--small", type=int, default=SMALL, help="images of the small registry")
     parser.add_argument("--rounds", type=int, default=8, help="measurements of each row")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name matches")
     parser.add_argument("--data", type=Path, default=RESULTS, help="folder for the servers' data")

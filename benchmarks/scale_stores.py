@@ -71,6 +71,9 @@ RECOUNTS: Final = {
 """Queries that return 0 if every counter equals its recount."""
 
 
+_UNINDEXED: Final = "SELECT count(*) FROM search_names WHERE state <> 'indexed'"
+
+
 class Store(Protocol):
     """The database of a registry."""
 
@@ -87,6 +90,9 @@ class Store(Protocol):
 
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""
+
+    def unindexed(self) -> int:
+        """Return how many names the search has not indexed yet."""
 
 
 class SqliteStore:
@@ -132,6 +138,11 @@ class SqliteStore:
             raw.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             return [what for what, query in RECOUNTS.items() if raw.execute(query).fetchone()[0]]
 
+    def unindexed(self) -> int:
+        """Return how many names the search has not indexed yet."""
+        with closing(sqlite3.connect(self._path)) as raw:
+            return int(raw.execute(_UNINDEXED).fetchone()[0])
+
 
 def _insertion(rows: Rows) -> str:
     marks = ",".join("?" * (rows.columns.count(",") + 1))
@@ -164,6 +175,10 @@ class PostgresqlStore:
     def miscounts(self) -> list[str]:
         """Return which counters differ from a recount."""
         return [what for what, query in RECOUNTS.items() if self._value(query)]
+
+    def unindexed(self) -> int:
+        """Return how many names the search has not indexed yet."""
+        return int(self._value(_UNINDEXED))
 
     def _value(self, query: str) -> Any:  # noqa: ANN401
         with psycopg.connect(self.url) as raw:
