@@ -305,28 +305,34 @@ def scripted_upstream(
     scheme = "http" if tls is None else "https"
     served.url = f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}"
 
-    async def stop() -> None:
-        server.close()
-        for event in served.held:
-            event.set()
-        own = asyncio.current_task()
-        for _ in range(10):  # a connection that is being accepted becomes a task turns later
-            await asyncio.sleep(0)
-            for task in tasks:
-                task.cancel()
-            if others := asyncio.all_tasks() - {own}:
-                await asyncio.wait(others, timeout=1)
-        await loop.shutdown_default_executor()
-        for _ in range(3):  # an aborted transport closes its socket one turn of the loop later
-            await asyncio.sleep(0)
-
     try:
         yield served
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        asyncio.run_coroutine_threadsafe(_stop(server, served, tasks), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _stop(
+    server: asyncio.Server, served: ScriptedUpstream, tasks: set[asyncio.Task[None]]
+) -> None:
+    """End the server, and its connections, which `tasks` serve."""
+    server.close()
+    for event in served.held:
+        event.set()
+    own = asyncio.current_task()
+    for _ in range(10):  # a connection that is being accepted becomes a task turns later
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        if others := asyncio.all_tasks() - {own}:
+            _, waiting = await asyncio.wait(others, timeout=1)
+            for each in waiting:  # a handshake that its client does not go on with
+                each.cancel()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    for _ in range(3):  # an aborted transport closes its socket one turn of the loop later
+        await asyncio.sleep(0)
 
 
 async def _serve(
