@@ -1,6 +1,6 @@
 """Measure how the registry scales: one with 100,000 images beside one that is nearly empty.
 
-    python -m benchmarks.scale                       # both databases, about six minutes
+    python -m benchmarks.scale                       # both databases, about eight minutes
     python -m benchmarks.scale --database sqlite
     python -m benchmarks.scale --only 'tag move|deep page'
     python -m benchmarks.scale --small 4000          # beside one that has pages of its own for each
@@ -279,7 +279,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     for name, count in (("images", 100_000), ("tags", 100_000), ("repositories", 5_000)):
         parser.add_argument(f"--{name}", type=int, default=count, help="of the large registry")
-    parser.add_argument("--small", type=int, default=SMALL, help="images of the small registry")
+    parser.add_argument(
+        "--small", type=int, default=SMALL, help="images and tags of the small registry"
+    )
     parser.add_argument("--rounds", type=int, default=8, help="measurements of each row")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name matches")
     parser.add_argument("--data", type=Path, default=RESULTS, help="folder for the servers' data")
