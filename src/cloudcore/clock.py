@@ -11,7 +11,7 @@ Clock = Callable[[], int]
 """Returns the current time in microseconds since 1970-01-01 UTC, as stored in rows."""
 
 MICROSECONDS = 1_000_000
-_RANDOM_BYTES: Final = 10
+_RANDOM_BYTES: Final = 8
 """Of one id."""
 _AT_ONCE: Final = 256
 """Ids for which the system is asked at once: each question is a system call."""
@@ -25,13 +25,15 @@ def system_clock() -> int:
 def uuid7(now: int | None = None) -> str:
     """Return a new UUIDv7 (RFC 9562 §5.7) as its 36-character string.
 
-    UUIDs sort by the millisecond of their creation, so a primary key can serve as a cursor.
-    `now` is in microseconds since the epoch.
+    UUIDs sort by the microsecond of their creation, so a primary key can serve as a cursor, and
+    what one client makes in turn is listed in turn: a push takes less than a millisecond. The
+    12 bits after the version hold the fraction of the millisecond (RFC 9562 §6.2, method 3); 62 are
+    random. `now` is in microseconds since the epoch.
     """
-    milliseconds = (system_clock() if now is None else now) // 1000
+    milliseconds, microseconds = divmod(system_clock() if now is None else now, 1000)
     random = int.from_bytes(_random_bytes(), "big")
     value = (milliseconds & ((1 << 48) - 1)) << 80
-    value |= 0x7 << 76 | ((random >> 68) & 0xFFF) << 64
+    value |= 0x7 << 76 | ((microseconds << 12) // 1000) << 64
     value |= 0b10 << 62 | (random & ((1 << 62) - 1))
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -26,6 +26,12 @@ def test_an_id_is_of_now() -> None:
     assert before <= uuid.UUID(uuid7()).int >> 80 <= system_clock() // 1000
 
 
+def test_ids_sort_by_their_microsecond() -> None:
+    """What one client makes in turn is listed in turn, though it makes several in a millisecond."""
+    ids = [uuid7(1_234_567_890_122_900 + number) for number in range(2000)]
+    assert ids == sorted(ids)
+
+
 def test_ids_of_one_moment_differ() -> None:
     assert len({uuid7(0) for _ in range(1000)}) == 1000
 
