@@ -26,7 +26,7 @@ def uuid7(now: int | None = None) -> str:
     """Return a new UUIDv7 (RFC 9562 §5.7) as its 36-character string.
 
     UUIDs sort by the microsecond of their creation, so a primary key can serve as a cursor, and
-    what one client makes in turn is listed in turn: a push takes less than a millisecond. The
+    what one client makes in turn is listed in turn, even several things within a millisecond. The
     12 bits after the version hold the fraction of the millisecond (RFC 9562 §6.2, method 3); 62 are
     random. `now` is in microseconds since the epoch.
     """
