@@ -7,12 +7,14 @@ connection is told by them.
 
 from __future__ import annotations
 
+import atexit
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 import httpx
@@ -270,6 +272,14 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@cache
+def _folder() -> Path:
+    """Return the data folder of all installs of this process: to make one takes half a second."""
+    folder = TemporaryDirectory(prefix="entrepot-install-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
 @asynccontextmanager
 async def open_install(
     url: str,
@@ -291,7 +301,7 @@ async def open_install(
         resources.push_async_callback(database.close)
         registry = Registry(
             Settings(
-                data=Path(),
+                data=_folder(),
                 public_url=issuer,
                 region=REGION,
                 founders="anyone",
