@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import msgspec
 from tests.databases import planted, program, program_environment
 from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 
 ADMIN: Final = "admin@example.org"
 PASSWORD: Final = "a password of my own"
@@ -144,9 +144,7 @@ class Install:
 @contextmanager
 def installed(data: Path, **environment: str) -> Iterator[Install]:
     """Make an install as its operator does, and serve it meanwhile, with these variables set."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     made = initialized(planted(data))
     registry = start_registry(
         data, "--port", str(port), command="serve", env=environment, timeout=60

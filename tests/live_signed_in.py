@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tests.databases import planted
 from tests.entrepot import ADMIN, initialized
 from tests.inprocess import ManualClock
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 from tests.tenants import ALLOW_ALL, Install, Statement, open_install
 
 
@@ -103,9 +103,7 @@ def serving(
 
     `options` are those of ``entrepot serve``, and `settings` its variables, given its port.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     shown = initialized(planted(data))
     pair = tuple(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +22,8 @@ from tests.tools import missing
 DEBIAN = Path("/usr/lib/postgresql")
 # The server refuses to run as root; Debian's package brings this account.
 UNPRIVILEGED = "postgres"
+# Systems give ports from 32768 on, or higher ones, to who asks for any.
+ASKED_FOR_BY_NUMBER: Final = range(10240, 32768)
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +71,26 @@ def server_programs() -> Path:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """Return a TCP port of 127.0.0.1 that nobody listens on, to be bound by a program later.
+
+    A port that the system chose would be free again until then, and it chooses from the same
+    ones for whatever asks for any port, or connects: now and then it was another's by then.
+    """
+    for port in islice(_PORTS, len(ASKED_FOR_BY_NUMBER)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("every port is taken")
+
+
+def _own_ports() -> Iterator[int]:
+    """Yield the ports of this process of the tests, from any one on, over and over."""
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    own = ASKED_FOR_BY_NUMBER[process :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))]
+    first = secrets.randbelow(len(own))
+    return cycle((*own[first:], *own[:first]))
+
+
+_PORTS: Final = _own_ports()
 
 
 def run(*command: str | Path, account: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from tests.clients.programs import attempt
 from tests.databases import planted
 from tests.entrepot import Home, Waiting, initialized, sign_in_on, told
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 
 HOUR: Final = 3600 * MICROSECONDS
 _MOMENTS: Final = (
@@ -197,9 +197,7 @@ class Machine:
 @contextmanager
 def operated(folder: Path, **environment: str) -> Iterator[Operator]:
     """Make an install, and serve it on one port meanwhile, with these variables set."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     data = folder / "data"
     made = initialized(planted(data))
     operator = Operator(data, port, made, _served(data, port, environment), environment)

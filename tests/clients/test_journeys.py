@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import yaml  # type: ignore[import-untyped]
 from tests.clients.journey_world import Machine, Operator, Steps, first_password, operated
 from tests.clients.node_provider import provider_with_client, sign_in_at_provider
 from tests.entrepot import ADMIN, told
+from tests.postgresql import free_port
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
@@ -31,9 +31,7 @@ ANOTHER: Final = "another password of my own"
 
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        provider = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    provider = f"http://127.0.0.1:{free_port()}"
     settings = {"ENTREPOT_OIDC_INTERNAL_ORIGINS": provider}
     with operated(tmp_path_factory.mktemp("journeys"), **settings) as made:
         yield made
