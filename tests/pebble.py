@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ def challenge_server() -> Iterator[str]:
         *("-http01", "", "-https01", "", "-tlsalpn01", ""),
     )
     with _running(command):
+        _wait_for(dns, management)
         yield f"127.0.0.1:{dns}"
 
 
@@ -88,7 +90,7 @@ def pebble(
     }
     log = folder / "pebble.log"
     with _running(command, settings, log):
-        _wait_for(log, "ACME directory available")
+        _wait_for(port, management, log=log)  # it says that it is there before it listens
         yield Pebble(
             f"https://localhost:{port}/dir", issuer.root, f"https://localhost:{management}", log
         )
@@ -114,10 +116,14 @@ def _running(
             process.wait()
 
 
-def _wait_for(log: Path, words: str) -> None:
-    waiter = threading.Event()
+def _wait_for(*ports: int, log: Path | None = None) -> None:
+    """Wait until every port accepts a connection."""
+    waiter, left = threading.Event(), list(ports)
     for _ in range(6000):  # a minute, on a machine that is busy
-        if words in log.read_text():
+        with suppress(ConnectionRefusedError):
+            while left:
+                socket.create_connection(("127.0.0.1", left[0]), 30).close()
+                del left[0]
             return
         waiter.wait(0.01)
-    raise AssertionError(log.read_text())
+    raise AssertionError(f"nobody listens on {left}: {log.read_text() if log else ''}")
