@@ -182,6 +182,7 @@ def test_a_renewal_under_load_fails_no_request(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
+            _wait(lambda: seen or failed)  # of the certificate before the first renewal
             for signals in (True, False):
                 serial = issuer.write(site.certificate, site.key, "localhost")
                 if signals:
