@@ -29,7 +29,9 @@ SHARED: Final = os.urandom(3_000_000)
 SMALL: Final = os.urandom(3_000)
 REPOSITORIES: Final = ("red", "blue")
 WINDOW_SECONDS: Final = 0.6
-"""Time that the clients have in each state."""
+"""Time that the clients have in each state, at least."""
+KINDS: Final = frozenset({"pull", "push", "begin"})
+"""Requests that each state must meet."""
 SHUT: Final = {"reason": "kms_key_disabled"}
 
 
@@ -100,6 +102,11 @@ class Load:
                     client, repository
                 )
 
+    def has_met(self, since: float) -> bool:
+        """Return True if ``red`` has had a request of each kind since a time."""
+        met = (each for each in tuple(self.done) if each.began >= since)
+        return {each.what for each in met if each.repository == "red"} >= KINDS
+
     def note(self, began: float, repository: str, what: str, answer: httpx.Response) -> bool:
         """Note an answer; return True if it is a success. A refusal must tell the reason."""
         self.done.append(Done(began, time.monotonic(), repository, what, answer.status_code))
@@ -167,7 +174,7 @@ def check(done: Sequence[Done], windows: Sequence[Window]) -> None:
         if since <= request.began and request.ended <= until:
             assert (request.status < 300) is is_usable, request
             seen[request.what, is_usable] += 1
-    for what in ("pull", "push", "begin"):
+    for what in KINDS:
         assert seen[what, True] > 0
         assert seen[what, False] > 0
 
@@ -188,6 +195,8 @@ def test_every_state_counts_from_its_answer_on(served: SignedIn, tmp_path: Path)
                 served.call(served.acme, change.method, f"/v1/keys/{key}{change.path}")
                 since = time.monotonic()
                 load.stopped.wait(WINDOW_SECONDS)
+                while not load.has_met(since) and not any(each.done() for each in clients):
+                    load.stopped.wait(0.01)
                 windows.append(Window(since, time.monotonic(), change.is_usable))
         finally:
             load.stopped.set()
