@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,13 @@ def workers_of(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def files_of(pid: int) -> Iterator[str]:
+    """Yield what the descriptors of a process refer to; it closes some meanwhile."""
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(each.readlink())
+
+
 def owner_of(client: socket.socket, server_port: int, pids: list[int]) -> int:
     """Return the process that has accepted a connection."""
     remote = f":{client.getsockname()[1]:04X} "
@@ -66,8 +73,7 @@ def owner_of(client: socket.socket, server_port: int, pids: list[int]) -> int:
         if fields[1].endswith(f":{server_port:04X}") and f"{fields[2]} ".endswith(remote):
             link = f"socket:[{fields[9]}]"
             for pid in pids:
-                descriptors = Path(f"/proc/{pid}/fd").iterdir()
-                if any(str(each.readlink()) == link for each in descriptors):
+                if link in files_of(pid):
                     return pid
     raise AssertionError("no worker has the connection")
 
