@@ -105,12 +105,12 @@ def test_no_acknowledged_image_is_lost(
         url, acme = signed_in.registry.url, signed_in.acme
         scope = "repository:acme/app:pull,push,delete"
         token = httpx.get(
-            f"{url}/v2/token", params={"scope": scope}, auth=("token", acme.password)
+            f"{url}/v2/token", params={"scope": scope}, auth=("token", acme.password), timeout=30
         ).json()["token"]
         signed_in.call(acme, "POST", "/v1/repositories", {"name": "app"})
         with (
             httpx.Client(base_url=url, headers=bearer(token), timeout=30) as client,
-            collecting(httpx.Client(base_url=url, headers=acme.headers)) as collector,
+            collecting(httpx.Client(base_url=url, headers=acme.headers, timeout=30)) as collector,
         ):
             kept: dict[str, list[bytes]] = {}
             for number in range(ROUNDS):
@@ -128,6 +128,8 @@ def test_no_acknowledged_image_is_lost(
                 garbage = b"garbage %d" % number
                 path = f"/v2/acme/app/blobs/uploads/?digest={digest_of(garbage)}"
                 assert client.post(path, content=garbage).status_code == 201
+            while collector.has_ended.acquire(blocking=False):
+                pass
             for _ in range(3):  # a run that began after the last push has ended
                 assert collector.has_ended.acquire(timeout=60)
             for each, parts in kept.items():
