@@ -19,7 +19,9 @@ from cloudcore.jobs.schedule import Scheduled, Scheduler, SchedulerPace
 from tests.fault.job_worker import say
 
 CHORE = "test.chore"
-PACE = SchedulerPace(lease_seconds=0.5, look_seconds=0.2, spread_seconds=0.01)
+LEASE_SECONDS = 2
+"""Renewed at a third: a worker of a busy machine that stands still for longer loses a turn."""
+PACE = SchedulerPace(lease_seconds=LEASE_SECONDS, look_seconds=0.2, spread_seconds=0.01)
 
 
 async def take_turn(file: str, *, is_stuck: bool) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from tests.databases import program, program_environment, with_database
-from tests.fault.schedule_worker import CHORE
+from tests.fault.schedule_worker import CHORE, LEASE_SECONDS
 from tests.jobs import until
 from tests.schedules import Turn, all_turns
 
@@ -110,12 +111,13 @@ def test_a_turn_that_its_worker_never_ends_is_anothers_after_its_death(
         workers.append(other)
         assert other.read() == "ready"
         held = with_database(url, turn_of)
+        two_leases_later = held.due_at + 2 * LEASE_SECONDS * MICROSECONDS
 
         async def until_renewed(database: Database) -> None:
             async def renewed() -> bool:
-                return (await turn_of(database)).due_at > held.due_at + 1_000_000
+                return (await turn_of(database)).due_at > two_leases_later
 
-            await until(renewed)  # for two more leases
+            await until(renewed)
 
         with_database(url, until_renewed)
         assert with_database(url, turn_of).lease_token == held.lease_token
