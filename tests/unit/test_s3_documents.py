@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from time import process_time
+from time import thread_time
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -216,10 +216,10 @@ def test_a_preflight_of_many_headers_costs_little(wildcard: str) -> None:
     """Nobody has signed it, and the rules are any tenant's."""
     others = [f"q{number}{wildcard}" for number in range(99)]
     rules = [CorsRule(["*"], ["GET"], [*others, f"a{wildcard}"])] * 100
-    begun = process_time()
+    begun = thread_time()
     for names in ("a," * 20_000, ",".join(f"a{number}" for number in range(20_000))):
         assert find_rule(rules, "https://a", "GET", requested_headers(f"{names},b")) is None
-    assert process_time() - begun < 1
+    assert thread_time() - begun < 1
     allowed = requested_headers(",".join(["A"] * 1000))
     assert (allowed, find_rule(rules, "https://a", "GET", allowed)) == (["a"], rules[0])
 

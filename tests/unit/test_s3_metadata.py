@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -57,7 +57,7 @@ def test_every_value_comes_back(value: str) -> None:
 @pytest.mark.parametrize("repeated", [b"=?x?q?a", b"=?utf-8?b?", b"=?utf-8?q?a?= ", b"=?", b" "])
 def test_a_long_value_costs_little(repeated: bytes) -> None:
     value = b"=?utf-8?q?a?=" + repeated * (90_000 // len(repeated)) + b"b"
-    begun = process_time()
+    begun = thread_time()
     with pytest.raises(MetadataTooLarge):
         read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")})
-    assert process_time() - begun < 1
+    assert thread_time() - begun < 1
