@@ -138,7 +138,7 @@ class Install:
     def status(self, access_token: str) -> int:
         """Return how the control plane answers a token."""
         headers = {"Authorization": f"Bearer {access_token}"}
-        return httpx.get(f"{self.url}/v1/repositories", headers=headers).status_code
+        return httpx.get(f"{self.url}/v1/repositories", headers=headers, timeout=60).status_code
 
 
 @contextmanager

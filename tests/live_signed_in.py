@@ -115,7 +115,10 @@ def serving(
     )
     try:
         answer = httpx.post(
-            f"{url}/v1/oauth/token", data={"grant_type": "client_credentials"}, auth=pair
+            f"{url}/v1/oauth/token",
+            data={"grant_type": "client_credentials"},
+            auth=pair,
+            timeout=60,
         )
         answer.raise_for_status()
         yield SignedIn(
@@ -155,7 +158,9 @@ def _sign_in(tx: Connection, install: Install) -> str:
 
 def _tenant(url: str, handle: str, access_token: str) -> Tenant:
     answer = httpx.post(
-        f"{url}/v1/authorization-token", headers={"Authorization": f"Bearer {access_token}"}
+        f"{url}/v1/authorization-token",
+        headers={"Authorization": f"Bearer {access_token}"},
+        timeout=60,
     )
     answer.raise_for_status()
     return Tenant(handle, access_token, answer.json()["password"])

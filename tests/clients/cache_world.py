@@ -80,7 +80,8 @@ class Cache:
         """Return the digests of what refers to a manifest."""
         url, acme = self.here.registry.url, self.here.acme
         asked = {"scope": f"repository:acme/{PREFIX}/{name}:pull"}
-        told = httpx.get(f"{url}/v2/token", params=asked, auth=("token", acme.password))
+        pair = ("token", acme.password)
+        told = httpx.get(f"{url}/v2/token", params=asked, auth=pair, timeout=30)
         bearer = {"Authorization": f"Bearer {told.json()['token']}"}
         path = f"{url}/v2/acme/{PREFIX}/{name}/referrers/{digest}"
         answer = httpx.get(path, headers=bearer, timeout=30).raise_for_status()

@@ -51,12 +51,12 @@ class OAuthServer:
 
     def who(self, token: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"}
-        return httpx.get(f"{self.url}/v1/whoami", headers=headers)
+        return httpx.get(f"{self.url}/v1/whoami", headers=headers, timeout=60)
 
     def sign_in(self, authorization_url: str) -> str:
         """Open a URL as a browser would, sign in there, and return the code that is shown."""
         assert urlsplit(authorization_url).path == "/v1/oauth/authorize"
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=60) as browser:
             page = browser.get(authorization_url)
             assert page.status_code == 200, page.text
             hidden = html.unescape(_field(r'name="form" value="([^"]*)"', page.text))

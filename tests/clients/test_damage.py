@@ -75,7 +75,7 @@ def test_a_flipped_bit_is_found_refused_and_healed_by_the_next_push(
     pulled = skopeo.attempt("skopeo", "copy", there, f"oci:{workspace}/refused:latest")
     assert pulled.returncode != 0
     assert "404 (Not Found)" in pulled.stderr
-    answer = httpx.get(f"{registry.url}/v2/dev/app/blobs/{layer}")
+    answer = httpx.get(f"{registry.url}/v2/dev/app/blobs/{layer}", timeout=60)
     assert f"the bytes of blob {layer} in dev/app are damaged; push them again" in answer.text
 
     skopeo.run("skopeo", "copy", here, there)

@@ -85,7 +85,7 @@ def test_prometheus_scrapes_and_evaluates(
     program = require_tool("prometheus")
     rules = ROOT / "deploy" / "prometheus" / "alerts.yml"
     (workspace / "prometheus.yml").write_text(CONFIGURATION.format(rules=rules, target=target))
-    httpx.get(f"{registry.url}/v2/")
+    httpx.get(f"{registry.url}/v2/", timeout=30)
     address = f"127.0.0.1:{free_port()}"
     prometheus = Prometheus(address)
     words = (

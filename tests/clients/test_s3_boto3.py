@@ -156,7 +156,7 @@ def test_presigned_urls_get_and_put(boto: Boto, s3: S3Site) -> None:
     get = client.generate_presigned_url(
         "get_object", Params={**name, "ResponseContentType": "text/html"}, ExpiresIn=60
     )
-    with httpx.Client(verify=False) as http:
+    with httpx.Client(verify=False, timeout=60) as http:
         assert http.put(put, content=b"by hand").status_code == 200
         answer = http.get(get)
         assert (answer.text, answer.headers["content-type"]) == ("by hand", "text/html")
@@ -242,7 +242,7 @@ def test_rules_of_cors_are_applied(boto: Boto, s3: S3Site) -> None:
     get = boto.generate_presigned_url("get_object", Params={"Bucket": "photos", "Key": "page"})
     origin = {"Origin": "https://app.example.com"}
     asked = {**origin, "Access-Control-Request-Method": "PUT"}
-    with httpx.Client(verify=False) as http:
+    with httpx.Client(verify=False, timeout=60) as http:
         url = get.partition("?")[0]
         preflight = http.options(url, headers={**asked, "Access-Control-Request-Headers": "x-a"})
         assert preflight.status_code == 200

@@ -43,7 +43,7 @@ def test_the_certificate_is_of_the_server_and_checked_by_its_root(tmp_path: Path
             *("-verify_hostname", "registry.example.com", "-CAfile", root, "-verify_return_error"),
         )
         assert "Verify return code: 0 (ok)" in shown
-        with httpx.Client(verify=trust) as client:
+        with httpx.Client(verify=trust, timeout=60) as client:
             extensions = {"sni_hostname": "registry.example.com"}
             answer = client.get(
                 f"{registry.url}/v1/certificate-authorities/root", extensions=extensions

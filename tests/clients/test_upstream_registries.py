@@ -56,7 +56,8 @@ def push(url: str, repository: str, headers: dict[str, str]) -> None:
 def bearer(url: str, repository: str, login: Credential) -> str:
     """Return a token of ours to push with."""
     scope = {"scope": f"repository:{repository}:pull,push"}
-    answer = httpx.get(f"{url}/v2/token", params=scope, auth=(login.username, login.secret))
+    pair = (login.username, login.secret)
+    answer = httpx.get(f"{url}/v2/token", params=scope, auth=pair, timeout=60)
     token: str = answer.raise_for_status().json()["token"]
     return token
 

@@ -218,7 +218,7 @@ def test_changes_of_both_planes_wake_the_worker(data: Path) -> None:
     told = f"deliver {first.account_id}"
     with (
         running(data, "serve", poll_seconds=3600) as registry,
-        httpx.Client(base_url=registry.url) as client,
+        httpx.Client(base_url=registry.url, timeout=60) as client,
     ):
 
         def call(method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - httpx's

@@ -86,7 +86,7 @@ class Load:
         scopes = [f"repository:acme/{name}:pull,push" for name in REPOSITORIES]
         url, login = self.served.registry.url, ("token", self.served.acme.password)
         answer = httpx.get(
-            f"{url}/v2/token", params=[("scope", scope) for scope in scopes], auth=login
+            f"{url}/v2/token", params=[("scope", scope) for scope in scopes], auth=login, timeout=30
         )
         headers = {"Authorization": f"Bearer {answer.json()['token']}"}
         return httpx.Client(base_url=url, headers=headers, timeout=30)
