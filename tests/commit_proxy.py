@@ -45,7 +45,8 @@ class CommitProxy:
         """Set when a statement has met its fate."""
         self.answered = threading.Event()
         """Set when the server has answered a statement that met its fate."""
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def arm(self, *fates: Fate, text: bytes = COMMIT) -> None:
         """Let the next statement with a text in it meet a fate; of several, each the next one."""
@@ -70,17 +71,22 @@ class CommitProxy:
 
     def close(self) -> None:
         """Break every connection."""
+        _break(self._listener)
+        self._accepting.join()
         with self._lock:
             for each in (self._listener, *self._sockets):
-                with suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                _break(each)
                 each.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
+                try:
+                    server = socket.create_connection(self._server)
+                except OSError:
+                    client.close()
+                    raise
                 with self._lock:
                     self._sockets += (client, server)
                 is_mute = threading.Event()

@@ -19,12 +19,15 @@ class Relay:
         self._open = threading.Event()
         self._open.set()
         self._sockets: list[socket.socket] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread's wait, too
+        self._accepting.join()
         self._listener.close()
         self._open.set()
         self.cut()
@@ -48,7 +51,11 @@ class Relay:
         with suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(self._to)
+                try:
+                    far = socket.create_connection(self._to)
+                except OSError:
+                    near.close()
+                    raise
                 self._sockets += (near, far)
                 for source, target in ((near, far), (far, near)):
                     threading.Thread(target=self._pass, args=(source, target), daemon=True).start()

@@ -51,19 +51,20 @@ class Receiver:
         """Return the requests whose envelope has a type."""
         return [each for each in self.got if each.envelope.get("type") == kind]
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request."""
-        task = asyncio.current_task()
-        assert task is not None
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request, in a task of its own."""
+        self.writers.append(writer)  # also if the task is cancelled before it begins
+        task = asyncio.create_task(self._serve(reader, writer))
         self.under_way.add(task)
-        self.writers.append(writer)
+        task.add_done_callback(self.under_way.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._take(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
-            self.under_way.discard(task)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
