@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.live import LiveRegistry, start_registry
 
@@ -21,6 +22,10 @@ pytest.register_assert_rewrite(
     ),
     *(f"tests.{module}" for module in ("control_plane", "tenants")),
 )
+
+# An example may take its time on a busy machine; so it may where Hypothesis knows of CI.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")
