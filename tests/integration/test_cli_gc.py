@@ -12,6 +12,7 @@ import pytest
 from registry.blobstore.sealed_format import sealed_size
 from tests.conformance.content import blob
 from tests.integration.cli_world import JSON, World, cli_world
+from tests.schedules import postpone
 
 DAY = 24 * 3600 * 1_000_000
 STAGES = "STAGE BLOBS BYTES WAIT FOR AT MOST"
@@ -19,8 +20,12 @@ STAGES = "STAGE BLOBS BYTES WAIT FOR AT MOST"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return an install of the test's own: runs and garbage are those of its only account."""
+    """Return an install of the test's own: runs and garbage are those of its only account.
+
+    No run begins by itself.
+    """
     with cli_world(tmp_path) as made:
+        postpone(made.install.registry.data, "registry.garbage_collection")
         yield made
 
 
