@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import httpx
 
+from registry.cli import candidates
 from registry.cli.credentials import Credential, changing
 from registry.cli.main import main
 from registry.cli.person_sign_in import OUT_OF_BAND
@@ -26,6 +27,9 @@ from tests.conformance.client import Registry
 from tests.entrepot import Home, Install, fetch_code, installed
 
 JSON: Final = ("--output", "json")
+_PATIENCE_SECONDS: Final = 60
+"""How long the names that complete a word may take here. A shell's user waits for a moment only, in
+which a busy machine may not have them; then none are offered."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class World:
         with ExitStack() as stack:
             stack.enter_context(patch.dict("os.environ", (home or self.home).environ))
             stack.enter_context(patch.object(sys, "stdin", given))
+            stack.enter_context(patch.object(candidates, "_TIMEOUT_SECONDS", _PATIENCE_SECONDS))
             stack.enter_context(redirect_stdout(out))
             stack.enter_context(redirect_stderr(err))
             try:
