@@ -118,7 +118,7 @@ def test_names_of_keys_are_completed(
     for variable, value in world.home.environ.items():
         monkeypatch.setenv(variable, value)
     client = client_for(world.install.url, world.home.environ)
-    assert candidates(client, "key", key[:6]) == [key]
+    assert candidates(client, "key", key[:10]) == [key]
 
 
 def test_a_repository_is_moved_to_its_key(world: World, key: str, name: str) -> None:
