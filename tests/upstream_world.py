@@ -17,7 +17,8 @@ from registry.upstream.watch import RateLimit, Watch
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
 
 CANARY: Final = "canary-5f0c2d"
-SHORT: Final = TimeLimits(connect=5, head=0.3, idle=0.3, small_answer=0.3)
+SHORT: Final = TimeLimits(connect=10, head=10, idle=0.3, small_answer=0.3)
+"""For a body that does not come; one that comes may be late on a busy machine."""
 LONG: Final = TimeLimits(connect=10, head=10, idle=10, small_answer=10)
 NOW: Final = 1_800_000_000 * MICROSECONDS
 
@@ -65,10 +66,13 @@ def ask_of(
     *,
     others: Sequence[str] = (),
     resolve: Resolve = resolve,
-    limits: TimeLimits = SHORT,
+    limits: TimeLimits = LONG,
     watch: Watch | None = None,
 ) -> Iterator[Asking]:
-    """Give a client of an upstream that is served; `others` are further origins it may ask."""
+    """Give a client of an upstream that is served; `others` are further origins it may ask.
+
+    It waits as long as a busy machine needs, unless `limits` say otherwise.
+    """
     allowed = Allowed("ENTREPOT_UPSTREAM_ALLOWED", (upstream.url, *others))
     http = HttpClient(allowed, resolve=resolve, limits=limits)
     noted = Noted()
@@ -81,6 +85,6 @@ def ask_of(
 
 @contextmanager
 def asking(upstream: ScriptedUpstream | None = None) -> Iterator[Asking]:
-    """Serve an upstream and give its client, which waits as long as a busy machine needs."""
-    with scripted_upstream(upstream) as served, ask_of(served, limits=LONG) as asked:
+    """Serve an upstream and give its client."""
+    with scripted_upstream(upstream) as served, ask_of(served) as asked:
         yield asked

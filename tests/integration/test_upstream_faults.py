@@ -28,7 +28,7 @@ from tests.scripted_upstream import (
     error,
     scripted_upstream,
 )
-from tests.upstream_world import CANARY, Asking, ask_of
+from tests.upstream_world import CANARY, LONG, SHORT, Asking, ask_of
 
 LAYER: Final = bytes(range(256)) * 512
 NAME: Final = "library/alpine"
@@ -239,6 +239,9 @@ FAULTS: Final = {
 }
 
 
+SILENT: Final = ("nothing after the first bytes", "no answer")
+
+
 def _silent() -> Answer:
     event = NEVER()
     return Answer(200, {"Content-Length": "3"}, (event,))
@@ -259,8 +262,10 @@ def served() -> Iterator[ScriptedUpstream]:
 
 
 @pytest.fixture
-async def lying(served: ScriptedUpstream) -> AsyncIterator[Asking]:
-    with ask_of(served) as asked:
+async def lying(served: ScriptedUpstream, request: pytest.FixtureRequest) -> AsyncIterator[Asking]:
+    """Return a client, which is impatient with an upstream that falls silent."""
+    is_silent = any(fault in request.node.name for fault in SILENT)
+    with ask_of(served, limits=SHORT if is_silent else LONG) as asked:
         yield asked
     served.script = lambda _asked: None
     served.asked.clear()
