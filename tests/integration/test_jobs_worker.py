@@ -291,23 +291,26 @@ async def test_a_step_that_hangs_is_ended(
 @with_effects
 @on_both_databases
 async def test_a_lease_is_renewed_while_a_long_step_runs(database: Database) -> None:
+    """For more than two leases, under a clock that goes on with each renewal, however late."""
     may_end = asyncio.Event()
 
     async def step(job: Job) -> Done:
         await may_end.wait()
         return Done()
 
-    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-    ends = set()
+    clock = Clock()
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    pace = JobPace(lease_seconds=0.3, poll_seconds=0.01)
     async with running(
-        JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(lease_seconds=0.3))
+        JobWorker(database, [JobKind(name=COUNT, step=step)], pace=pace, clock=clock)
     ):
 
-        async def renewed_often() -> bool:
-            ends.add((await get(database, identity)).due_at)
-            return len(ends) > 6  # more than two leases long
+        async def renewed() -> bool:
+            return (await get(database, identity)).due_at == clock.now + 300_000
 
-        await until(renewed_often)
+        for _ in range(8):
+            await until(renewed)
+            clock.pass_seconds(0.1)
         may_end.set()
         await until_finished(database)
     assert (await get(database, identity)).attempts == 1
