@@ -21,7 +21,7 @@ from registry.services.images.pulls import PullLog
 from registry.services.lifecycle.runs import lifecycle_kind
 from registry.setting_groups import Limits
 
-PACE = JobPace(lease_seconds=0.5, poll_seconds=0.05)
+PACE = JobPace(poll_seconds=0.05)
 
 
 async def main(url: str, steps: int) -> None:

@@ -75,13 +75,20 @@ def kill(worker: subprocess.Popen[str]) -> None:
 
 
 def kill_at(url: str, steps: int) -> None:
-    """Let a worker prepare so many steps, of which the last is not committed, and kill it."""
+    """Let a worker prepare so many steps, of which the last is not committed, and kill it.
+
+    Then its lease has run out: one so short that the test could wait for its end might be lost by a
+    worker that lives, on a busy machine.
+    """
     worker = start_worker(url, steps)
     try:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "waiting\n"
     finally:
         kill(worker)
+    with querying(url) as query:
+        left = query("UPDATE jobs SET due_at = 0 WHERE lease_token IS NOT NULL RETURNING kind")
+    assert [tuple(row) for row in left] == [(KIND,)]
 
 
 async def test_a_run_goes_on_after_its_workers_death(database_url: str) -> None:
