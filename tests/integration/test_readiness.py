@@ -170,12 +170,13 @@ async def test_a_database_that_is_away_is_told_in_time(
         raise psycopg.OperationalError(url)
 
     async def ask(report: Callable[[], Awaitable[dict[str, str]]]) -> None:
-        assert await report() == READY | {"database": "no answer within 0.02 s"}
+        assert await report() == READY | {"database": "no answer within 1 s"}
 
     prepare(settings)
     registry = Registry(settings)
     async with registry.open() as process:
-        monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.02)
+        # The other parts are asked in threads, which a busy machine may start late.
+        monkeypatch.setattr(health, "PATIENCE_SECONDS", 1)
         monkeypatch.setattr(postgresql, "connect", away)
         monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 0)
         try:
