@@ -10,7 +10,8 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from cloudcore.outbound.smarthosts import Smarthost
 from cloudcore.outbound.smtp import CONNECTIONS, SmtpClient, SmtpRefused
 
-SECONDS = 0.5
+SECONDS = 2.0
+"""What a message may take, also one that is taken at once on a busy machine."""
 
 
 class FirstHang:
