@@ -100,7 +100,7 @@ def test_slow_readers_cost_no_thread_and_bounded_memory(
         assert client.response_head().status == 200
     with server.connect() as client:
         assert client.ask(get("/v2/parts"))[1] == content
-    wait_until(lambda: sum(job.parked for job in server.worker.senders.jobs) == len(slow))
+    wait_until(lambda: sum(job.parked for job in tuple(server.worker.senders.jobs)) == len(slow))
     assert server.worker.senders.keep(0) <= LIMITS.parked_bytes
     names = {thread.name for thread in threading.enumerate()}
     assert "bulk-send-3" not in names
