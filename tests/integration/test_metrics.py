@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.jobs import figures
 from cloudcore.serving.body import Message
 from cloudcore.serving.counters import Counters
@@ -25,6 +25,7 @@ from cloudcore.serving.record import RequestRecord
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backup_note import backup_times, noted_backup
 from registry.gauges import ChorePeriods, data_size, measure
+from registry.gc.orphans.scan import EVERY_SECONDS
 from registry.main import DEV, Registry, application, prepare
 from registry.oci.digest import digest_of
 from registry.planes import PLANES
@@ -106,11 +107,17 @@ def _silent(_progress: object) -> None:
 
 
 async def has_ended_chore(settings: Settings) -> bool:
-    """Let the orphan scan have had a turn, once its row is there; its next one is minutes away."""
+    """Let the orphan scan have had a turn, once its row is there and nobody takes one.
+
+    Its next one is then a whole period away. By itself it would come with the next five minutes of
+    the clock, which may be any moment.
+    """
+    next_turn = system_clock() + EVERY_SECONDS * MICROSECONDS
     return bool(
         rows(
             settings,
-            "UPDATE schedules SET ended_at = 1 WHERE name = 'registry.orphan_scan' RETURNING name",
+            f"UPDATE schedules SET ended_at = 1, due_at = {next_turn}"
+            " WHERE name = 'registry.orphan_scan' AND lease_token IS NULL RETURNING name",
         )
     )
 
