@@ -275,14 +275,16 @@ class RunningServer:
 
     def sweep(self, now: float) -> None:
         """Have the time limits enforced as if the monotonic clock said `now`."""
-        loop = next(iter(self.connections)).loop
+        connection = next(iter(tuple(self.connections)), None)
+        if connection is None:  # it has ended meanwhile
+            return
         swept = threading.Event()
 
         def sweep() -> None:
             self.worker.sweep(now, self.connections)
             swept.set()
 
-        loop.call_soon_threadsafe(sweep)
+        connection.loop.call_soon_threadsafe(sweep)
         assert swept.wait(10)
 
     def connect(self, timeout: float = 20) -> Client:

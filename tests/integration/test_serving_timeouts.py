@@ -11,12 +11,13 @@ from cloudcore.serving.limits import ServerLimits
 from tests.integration.serving_app import RunningServer, serving
 
 LIMITS = ServerLimits(
-    head_seconds=0.4,
+    head_seconds=1,
     keep_alive_seconds=0.8,
-    idle_seconds=0.5,
+    idle_seconds=1,
     linger_seconds=0.3,
     sweep_seconds=0.05,
 )
+"""A second, as a busy machine may stand still for half of one, which must cut nobody here."""
 
 
 @pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
@@ -38,7 +39,7 @@ def test_a_head_that_is_never_finished_gets_a_408(server: RunningServer) -> None
         assert client.response()[0].status == 408
         assert client.is_closed()
         assert server.records[0].reason == "the request head came too slowly"
-        assert time.monotonic() - started > 0.35
+        assert time.monotonic() - started > 0.9
 
 
 def test_bytes_now_and_then_do_not_prolong_a_head(server: RunningServer) -> None:

@@ -28,7 +28,7 @@ from tests.integration.serving_app import (
 )
 
 LIMITS = ServerLimits(
-    head_seconds=0.5, linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2
+    head_seconds=1, linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2
 )
 SIZE = 16 * MIB  # more than the buffers of a connection hold
 CONTENT = random.Random(5).randbytes(SIZE)
