@@ -43,7 +43,7 @@ SMALL: Final = b"a config, as small as they are"
 NONE: Final = Left(0, 0, 0)
 ONE: Final = Left(0, 0, 1)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 async def feed(worker: Worker, digest: Digest = DIGEST) -> FedBlob:

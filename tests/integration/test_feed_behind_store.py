@@ -35,7 +35,7 @@ BLOB: Final = random.Random(5).randbytes(3 * MIB + 7)
 DIGEST: Final = digest_of(BLOB)
 NAME: Final = Name(HANDLE, REPOSITORY)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.anyio
 
 
 async def reader_of(worker: Worker, feed: Feed) -> FeedReader:

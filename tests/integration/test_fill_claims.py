@@ -21,7 +21,7 @@ BLOB: Final = bytes(range(256)) * 4096
 DIGEST: Final = digest_of(BLOB)
 _WAIT_SECONDS: Final = 20
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 class Pausing(CountingConnection):

@@ -41,7 +41,7 @@ MIB: Final = 1024 * 1024
 BLOB: Final = bytes(range(256)) * (6 * MIB // 256) + b"the end"
 DIGEST: Final = digest_of(BLOB)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 _FILL: Final = Statement(
     blob_fills.select().with_only_columns(blob_fills.c.account_id, blob_fills.c.digest)
 )

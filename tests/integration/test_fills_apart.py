@@ -32,7 +32,7 @@ MIB: Final = 1024 * 1024
 BLOB: Final = bytes(range(256)) * (3 * MIB // 256) + b"the end"
 DIGEST: Final = digest_of(BLOB)
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 class OfOne(DrippingUpstream):

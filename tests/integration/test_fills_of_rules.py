@@ -34,7 +34,7 @@ BLOB: Final = bytes(range(256)) * (6 * MIB // 256) + b"a secret"
 DIGEST: Final = digest_of(BLOB)
 PRIVATE: Final = "private/app"
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 
 class LyingUpstream(DrippingUpstream):
