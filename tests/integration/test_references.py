@@ -16,6 +16,8 @@ from registry.main import prepare
 from registry.settings import Settings
 from tests.integration.served_world import routes_of_the_whole
 
+REFERENCES: Final = ("kms_key", "redrive_policy")
+"""Fields of requests that name another thing, which may be missing."""
 NOUNS: Final = frozenset(
     {
         *("account", "kms_key", "organization", "policy", "repository", "role"),
@@ -89,3 +91,19 @@ def test_no_record_names_another_thing_by_a_bare_text(described: dict[str, Any])
             if is_text and (field in NOUNS or field.removesuffix("_id") in NOUNS | {"image"}):
                 bare.add((name, field))
     assert bare == BARE.keys()
+
+
+def test_a_request_that_names_a_thing_can_be_told_that_it_is_missing(
+    described: dict[str, Any],
+) -> None:
+    schemas: dict[str, Any] = described["components"]["schemas"]
+    naming = {}
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            content = operation.get("requestBody", {}).get("content", {})
+            sent = str(content.get("application/json", {}).get("schema", {}).get("$ref", ""))
+            shape = schemas.get(sent.rpartition("/")[2], {})
+            if shape.get("properties", {}).keys() & set(REFERENCES):
+                naming[operation["operationId"]] = "404" in operation["responses"]
+    assert {"create_repository", "create_bucket", "create_queue"} <= naming.keys()
+    assert all(naming.values()), naming

@@ -42,7 +42,11 @@ async def authorized_queue(ctx: RequestContext, queue_id: str) -> Queue:
     return found
 
 
-@post(PATH, status_code=201, opt={"action": "queue:CreateQueue", "idempotent": True})
+@post(
+    PATH,
+    status_code=201,
+    opt={"action": "queue:CreateQueue", "idempotent": True, "statuses": (404,)},
+)
 async def create_queue(
     data: JSONBody[CreateQueue], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneQueue]:

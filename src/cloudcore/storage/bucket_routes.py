@@ -67,7 +67,11 @@ async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
     return found
 
 
-@post(PATH, status_code=201, opt={"action": "storage:CreateBucket", "idempotent": True})
+@post(
+    PATH,
+    status_code=201,
+    opt={"action": "storage:CreateBucket", "idempotent": True, "statuses": (404,)},
+)
 async def create_bucket(
     data: JSONBody[CreateBucket],
     ctx: NamedDependency[RequestContext],

@@ -185,7 +185,7 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
 @post(
     "/v1/repositories",
     status_code=201,
-    opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (409,)},
+    opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (404, 409)},
 )
 async def create_repository(
     data: JSONBody[CreateRepository],
