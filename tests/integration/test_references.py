@@ -107,3 +107,16 @@ def test_a_request_that_names_a_thing_can_be_told_that_it_is_missing(
                 naming[operation["operationId"]] = "404" in operation["responses"]
     assert {"create_repository", "create_bucket", "create_queue"} <= naming.keys()
     assert all(naming.values()), naming
+
+
+def test_only_json_is_described_as_an_object(described: dict[str, Any]) -> None:
+    wrong = [
+        (operation["operationId"], status, media_type)
+        for methods in described["paths"].values()
+        for operation in methods.values()
+        for status, response in operation["responses"].items()
+        for media_type, content in response.get("content", {}).items()
+        if status == "304"
+        or (content["schema"].get("type") == "object" and not media_type.endswith("json"))
+    ]
+    assert wrong == []

@@ -60,7 +60,8 @@ _TAIL: Final = (
     " twice or at its end. All else is percent-encoded UTF-8, without null characters."
 )
 _TAIL_SCHEMA: Final = {"type": "string", "minLength": 1, "pattern": "^[^\\u0000]+$"}
-_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_BINARY: Final = {"type": "string", "format": "binary"}
+_BYTES: Final = {"application/octet-stream": {"schema": _BINARY}}
 
 Json = dict[str, Any]
 
@@ -302,14 +303,21 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
             "content": {"application/json": {"schema": types.schema(errors.schema)}},
         }
     response: Json = {"description": HTTPStatus(status).phrase, "headers": headers}
+    if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+        return response
     if spec.media_types:
-        response["content"] = {each: {"schema": {"type": "object"}} for each in spec.media_types}
-    if _gives_stream(route) and status < 300 and not spec.media_types:
+        response["content"] = {each: {"schema": _content_schema(each)} for each in spec.media_types}
+    elif _gives_stream(route) and status < 300:
         response["content"] = _BYTES
     shape = _answered(route)
-    if shape is not None and status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+    if shape is not None:
         response["content"] = {"application/json": {"schema": types.schema(shape)}}
     return response
+
+
+def _content_schema(media_type: str) -> Json:
+    """Return the schema of content that no shape describes: documents of JSON, or bytes."""
+    return {"type": "object"} if media_type.endswith("json") else _BINARY
 
 
 def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
