@@ -126,13 +126,18 @@ def test_absences_have_their_own_codes(registry: Registry, repository: str) -> N
 @pytest.mark.entrepot
 @pytest.mark.parametrize("part", ["config", "layer"])
 def test_referenced_blob_is_kept(registry: Registry, repository: str, part: str) -> None:
-    """Ours: a blob that a manifest here references is 405 `UNSUPPORTED`; free again, it goes."""
+    """Ours: a blob that a manifest here references is 405 `UNSUPPORTED`; free again, it goes.
+
+    A 405 names the methods that would do (RFC 9110 §15.5.6).
+    """
     parts = {"config": config(), "layer": blob()}
     for content in parts.values():
         registry.push_blob(repository, content)
     image = registry.push_manifest(repository, image_manifest(parts["config"], [parts["layer"]]))
     digest = parts[part].digest
-    refused(registry.delete_blob(repository, digest), 405, "UNSUPPORTED")
+    response = registry.delete_blob(repository, digest)
+    refused(response, 405, "UNSUPPORTED")
+    assert response.headers["allow"] == "GET, HEAD"
     assert registry.get_blob(repository, digest).content == parts[part].body
     empty(registry.delete_manifest(repository, image.digest), 202)
     empty(registry.delete_blob(repository, digest), 202)
@@ -148,6 +153,7 @@ def test_child_of_an_index_is_kept(registry: Registry, repository: str) -> None:
     ]
     response = registry.delete_manifest(repository, child.digest)
     refused(response, 405, "UNSUPPORTED")
+    assert response.headers["allow"] == "GET, HEAD, PUT"
     detail = str(errors_of(response)[0]["detail"])
     assert all(parent.digest in detail for parent in parents)
     assert registry.get_manifest(repository, "child").content == child.body

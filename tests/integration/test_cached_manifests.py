@@ -309,6 +309,11 @@ async def test_nothing_is_pushed_under_a_rule(cached: CachedWorld, is_cached: bo
         await cached.ask("PUT", f"{session}?digest={digest}"),
     ]
     assert [answer.status for answer in refused] == [405] * 7
+    assert [answer.headers["allow"] for answer in refused] == [
+        *["GET, HEAD, DELETE"] * 2,
+        *[""] * 3,
+        *["GET, HEAD, DELETE"] * 2,
+    ]
     assert {code for answer in refused for code in answer.codes} == {"UNSUPPORTED"}
     if is_cached:
         assert (await cached.ask("DELETE", "manifests/v1")).status == 202

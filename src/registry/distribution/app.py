@@ -23,7 +23,7 @@ from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_response, send_response
 from registry.distribution.routing import Endpoint, Match, match_path
 from registry.distribution.token import TokenEndpoint
-from registry.errors import ExtensionUnknown
+from registry.errors import ExtensionUnknown, RepositoryMirrored
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
 from registry.services.context import ServiceContext
@@ -31,6 +31,7 @@ from registry.services.context import ServiceContext
 _log = logging.getLogger(__name__)
 _NO_NAME: Final = Name("", "")
 _BY_DIGEST: Final = (Endpoint.BLOB, Endpoint.REFERRERS)
+_PUSHING: Final = ("POST", "PUT", "PATCH")
 
 Handler = Callable[[ServiceContext, DataPlaneRequest], Awaitable[Response]]
 
@@ -111,6 +112,8 @@ class DataPlane:
             response = render(error)._replace(keep=kept_challenge(self._ctx, scope, error))
             if scope["method"] == "HEAD":
                 response.headers.extend(head_warning(error))
+            if response.status == 405 and not isinstance(error, MethodNotAllowed):
+                response.headers.append(_other_methods(scope, error))
             if response.status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
         except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent
@@ -137,6 +140,14 @@ class DataPlane:
         grant = self._access.authorize(scope, name, route.need)
         request = DataPlaneRequest(scope, receive, name or _NO_NAME, match.argument, grant)
         return await route.handler(self._ctx, request)
+
+
+def _other_methods(scope: Scope, error: PlatformError) -> tuple[bytes, bytes]:
+    """Return the ``Allow`` header where a handler refused the method of this one resource."""
+    routes = ROUTES[match_path(scope["raw_path"]).endpoint]
+    refused = _PUSHING if isinstance(error, RepositoryMirrored) else (scope["method"],)
+    others = (method for method in routes if method not in refused)
+    return (b"allow", ", ".join(others).encode())
 
 
 def _checked_name(match: Match) -> Name | None:
