@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -148,8 +149,12 @@ async def test_a_key_that_is_disabled_refuses_use_until_it_is_enabled(
     location = (await world.begin("red")).headers["location"]
     await (world.schedule_deletion(key) if is_pending else world.disable(key))
     denied = (403, "DENIED", DISABLED)
-    assert error_of(await world.pull("red", DATA)) == denied
-    assert (await world.pull("red", DATA, "HEAD")).status_code == 403
+    refused = await world.pull("red", DATA)
+    assert error_of(refused) == denied
+    probed = await world.pull("red", DATA, "HEAD")
+    assert probed.status_code == 403
+    (words,) = re.findall('^299 - "(.+)"$', probed.headers["warning"])
+    assert words in refused.text
     refused = await world.push("red", b"other")
     assert error_of(refused) == denied
     assert "enable it, or bind the repository to another" in refused.text

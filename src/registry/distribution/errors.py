@@ -95,7 +95,7 @@ def head_warning(error: platform.PlatformError) -> Headers:
 
     Its response has no body, and clients that begin a push with it show no other words.
     """
-    if isinstance(error, registry.TokenDenied):
+    if isinstance(error, registry.TokenDenied | registry.KmsKeyDisabled):
         return [(b"warning", f'299 - "{error.message}"'.encode())]
     return []
 
