@@ -163,8 +163,8 @@ class RepositoryMirrored(Conflict):
 class UploadOutOfOrder(Conflict):
     """The chunk does not start at the session's end, which is at `received_bytes`."""
 
-    def __init__(self, received_bytes: int) -> None:
-        super().__init__(f"the next chunk must start at byte {received_bytes}")
+    def __init__(self, received_bytes: int, message: str | None = None) -> None:
+        super().__init__(message or f"the next chunk must start at byte {received_bytes}")
         self.received_bytes = received_bytes
 
 

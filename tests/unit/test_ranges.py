@@ -92,7 +92,7 @@ def test_another_grammar_of_content_range_is_refused(header: str) -> None:
 
 
 def test_a_span_that_ends_before_it_begins_is_out_of_order() -> None:
-    with pytest.raises(UploadOutOfOrder):
+    with pytest.raises(UploadOutOfOrder, match="ends before it starts"):
         parse_content_range("5-4", None)
 
 

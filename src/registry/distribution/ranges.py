@@ -58,7 +58,7 @@ def parse_content_range(header: str | None, content_length: int | None) -> Span 
         raise RangeInvalid("Content-Range of a chunk is <first byte>-<last byte>")
     first, last = int(match[1]), int(match[2])
     if last < first:
-        raise UploadOutOfOrder(0)
+        raise UploadOutOfOrder(0, "Content-Range of the chunk ends before it starts")
     span = Span(first, last - first + 1)
     if content_length is not None and content_length != span.length:
         raise SizeInvalid(
