@@ -257,3 +257,25 @@ def test_foreign_layers_may_live_elsewhere(media_type: str, is_foreign: bool) ->
 def test_the_types_are_four() -> None:
     assert media_types.IMAGE_TYPES.isdisjoint(media_types.INDEX_TYPES)
     assert len(media_types.MANIFEST_TYPES) == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"\xff", "it is not UTF-8"),
+        (b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
+        (b"[" * 50_000, "it is nested too deep"),
+        (
+            b'{"schemaVersion": 2, "x": %s}' % (b"9" * 5_000),
+            "it has a number of thousands of digits",
+        ),
+        (b'{"schemaVersion": 2, "annotations": {"a": "\\ud800"}}', "it has half a surrogate pair"),
+        (b'{"schemaVersion": NaN}', "NaN"),
+        (b"{}x", "line 1 column 3"),
+    ],
+)
+def test_what_cannot_be_read_is_said_to_who_wrote_it(body: bytes, words: str) -> None:
+    with pytest.raises(ManifestInvalid) as raised:
+        parse_manifest(body, OCI_MANIFEST)
+    assert words in raised.value.message
+    assert "sys." not in raised.value.message

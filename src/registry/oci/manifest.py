@@ -134,7 +134,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
     except NamedTwice:
         raise ManifestInvalid("the manifest has an object with the same key twice") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ManifestInvalid(f"the manifest cannot be read: {error}"[:300]) from None
+        raise ManifestInvalid(f"the manifest cannot be read: {_why(error)}"[:300]) from None
     media_type = _media_type(document, content_type)
     is_index = media_type in media_types.INDEX_TYPES
     _check_shape(document, is_index=is_index)
@@ -149,6 +149,23 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
         artifact_type=document.artifact_type or (config.media_type if config else None),
         annotations=msgspec.json.encode(document.annotations or {}).decode(),
     )
+
+
+def _why(error: Exception) -> str:
+    """Say what the parsers found, without what only who writes Python can use."""
+    match error:
+        case UnicodeDecodeError():
+            return "it is not UTF-8"
+        case RecursionError():
+            return "it is nested too deep"
+        case json.JSONDecodeError() if "BOM" in error.msg:
+            return "it begins with a byte order mark; JSON has none"
+        case json.JSONDecodeError() | msgspec.ValidationError():
+            return str(error)
+        case msgspec.DecodeError():  # what `json` lets pass
+            return "it has half a surrogate pair (\\ud800 to \\udfff), NaN or Infinity"
+        case _:
+            return "it has a number of thousands of digits"
 
 
 def _refuse_negative_zero(body: bytes) -> None:
