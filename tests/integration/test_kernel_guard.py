@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from cloudcore.iam.principal import PrincipalKind
 from tests.control_plane import (
     ACCOUNT,
     Options,
@@ -83,6 +84,20 @@ async def test_who_is_denied_everything_learns_nothing_of_what_exists(plane: Wor
             )
             assert one.pop("request_id") != other.pop("request_id")
             assert one == other
+
+
+async def test_a_person_is_told_to_assume_a_role(plane: World) -> None:
+    """A person has no policies in an account; "your policies" would send it looking for some."""
+    made = (await plane.ask("POST", "/v1/things", {"name": "a"})).json()["thing"]["id"]
+    plane.tokens.add("ada", "")
+    plane.tokens.restrict("ada")
+    holder, nothing = plane.tokens.holders["ada"]
+    person = holder._replace(kind=PrincipalKind.USER, account_id=None)
+    plane.tokens.holders["ada"] = person, nothing
+    for identity in (made, uuid4()):
+        answer = await plane.ask("GET", f"/v1/things/{identity}", token="ada")
+        words = str(assert_envelope(answer, 403, "ACCESS_DENIED")["message"])
+        assert words.endswith(" here: a person calls account services in an assumed role")
 
 
 async def test_a_things_own_policy_may_allow_what_no_policy_of_the_caller_does(

@@ -256,7 +256,8 @@ def _platform_error(
     if isinstance(error, errors.NotFound) and state.hides_absence:
         assert state.spec is not None
         assert state.spec.action is not None
-        return refusal(state.spec.action)
+        assert state.context is not None
+        return refusal(state.spec.action, caller=state.context.caller)
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, ConstraintViolated):

@@ -200,7 +200,7 @@ class RequestContext:
         if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
             verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
-            raise refusal(asked, verdict if self.allowed_somewhere else None)
+            raise refusal(asked, verdict if self.allowed_somewhere else None, self.caller)
         self.authorized.append((asked, resource))
 
     async def own_policies(self) -> Sequence[Policy]:
@@ -396,7 +396,11 @@ class RequestContext:
         )
 
 
-def refusal(action: str, verdict: Verdict | None = None) -> AccessDenied:
+def refusal(
+    action: str, verdict: Verdict | None = None, caller: Principal | None = None
+) -> AccessDenied:
     """Return the error for a verdict; None means the action is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
+    if verdict is None and caller is not None and caller.account_id is None:
+        why = "a person calls account services in an assumed role"
     return AccessDenied(f"you may not do {action} here: {why}")

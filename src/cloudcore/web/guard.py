@@ -130,7 +130,7 @@ class Guard:
         context.policies = await platform.authenticator.policies_of(context.caller)
         if not could_allow(context.policies, action, context.source_ip, context.clock()):
             if action not in self._vocabulary.shared_actions:
-                raise refusal(action)
+                raise refusal(action, caller=context.caller)
             state.hides_absence = True
             context.allowed_somewhere = False
         assert state.spec is not None
