@@ -7,7 +7,9 @@ from typing import Final
 
 from cloudcore.storage.errors import InvalidRange
 
-_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_RANGE: Final = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+MAX_DIGITS: Final = 19
+"""The digits of the largest 63-bit number, which clients send for "to the end"."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
@@ -22,12 +24,19 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
         return None
     first, last = found.groups()
     if not first:
-        if not int(last) or not size:
+        count = _number(last)
+        if not count or not size:
             raise InvalidRange(size)
-        return max(0, size - int(last)), size
-    stop = int(last) + 1 if last else size
-    if last and stop <= int(first):
+        return max(0, size - count), size
+    start = _number(first)
+    stop = _number(last) + 1 if last else size
+    if last and stop <= start:
         return None
-    if int(first) >= size:
+    if start >= size:
         raise InvalidRange(size)
-    return int(first), min(stop, size)
+    return start, min(stop, size)
+
+
+def _number(digits: str) -> int:
+    """Return a number, or one beyond any size for digits that are too many to convert."""
+    return int(digits) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

@@ -12,7 +12,7 @@ from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.listing import span_of
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.object_rows import Checksum
-from cloudcore.storage.ranges import parse_range
+from cloudcore.storage.ranges import MAX_DIGITS, parse_range
 from cloudcore.storage.rules import MAX_PARTS, key_bytes
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
@@ -140,7 +140,7 @@ def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
         return None
     found = parse_range(header, size)
     first, _, last = header.lower().removeprefix("bytes=").partition("-")
-    if found is None or not first or not last or int(last) >= size:
+    if found is None or not first or not last or len(last) > MAX_DIGITS or int(last) >= size:
         raise InvalidRange(size)
     return found
 
