@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,7 @@ from cloudcore.wire import RequestBody, Timestamp
 
 class Inner(RequestBody):
     size: Annotated[int, Meta(ge=1, le=9)] = 1
+    kind: Literal["small", "large"] | None = None
 
 
 class Shape(RequestBody):
@@ -25,6 +26,9 @@ class Shape(RequestBody):
     at: Timestamp | None = None
     inner: list[Inner] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, list[Annotated[Literal["small", "large"], Meta(title="kind")]]] = field(
+        default_factory=dict
+    )
 
 
 def refusal_of(document: bytes, shape: type[Any] = Shape) -> tuple[str, str]:
@@ -155,3 +159,20 @@ def test_a_shape_may_take_integers_of_any_size(digits: str, value: int) -> None:
     for wrong in ("1.5", "1e30", '"1"', "true"):
         with pytest.raises(InvalidInput):
             decode(b'{"number": %s}' % wrong.encode(), Saturating)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        (b'{"name":"a","inner":[{},{"kind":"%s"}]}', "inner[1].kind"),
+        (b'{"name":"a","kinds":{"x":["small","%s"]}}', "kinds[...][1]"),
+    ],
+)
+@pytest.mark.parametrize("given", [b"Small", b"", b"x" * 5_000])
+def test_a_value_of_no_enumeration_is_answered_with_those_that_there_are(
+    document: bytes, field: str, given: bytes
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        decode(document % given, Shape)
+    assert refused.value.message == f"{field}: must be one of large, small"
+    assert refused.value.params == {"field": field, "reason": "not_allowed"}

@@ -18,6 +18,7 @@ import msgspec
 from cloudcore.errors import InvalidInput
 from cloudcore.json_members import NamedTwice, unique_members
 from cloudcore.json_size import json_size
+from cloudcore.web.choices import choices
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 20_000
@@ -90,10 +91,10 @@ def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        raise _explained(str(error)) from None
+        raise _explained(str(error), shape) from None
 
 
-def _explained(complaint: str) -> InvalidInput:
+def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a type
     """Translate msgspec's message about the first invalid field."""
     at = _AT.search(complaint)
     path = at[1] if at else ""
@@ -101,6 +102,8 @@ def _explained(complaint: str) -> InvalidInput:
     named = _NAMED.match(what)
     if named is None:
         words = what[:1].lower() + what[1:].replace("`", "")
+        if what.startswith("Invalid enum"):
+            words = f"must be one of {', '.join(choices(shape, path))}"
         field = path or "body"
         return _refusal(field, _reason(what), f"{field[:_FIELD_CHARACTERS]}: {words}")
     reason, words = (
