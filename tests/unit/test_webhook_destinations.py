@@ -24,6 +24,13 @@ def test_plain_http_is_for_purposes_that_take_it(url: str) -> None:
             check_url(url, Allowed("UPSTREAM_ALLOWED"))
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
+@pytest.mark.parametrize("rest", ["///x", "//a.test./", "a.test"])
+def test_a_malformed_url_is_told_the_form_of_its_own_scheme(scheme: str, rest: str) -> None:
+    with pytest.raises(NotAllowed, match=f"write it as {scheme.lower()}://HOST/…, without a dot"):
+        check_url(f"{scheme}:{rest}", WEBHOOKS)
+
+
 @pytest.mark.parametrize("url", ["http://192.0.32.7:443/", "https://192.0.32.7:80/"])
 def test_a_port_of_the_system_is_only_that_of_the_scheme(url: str) -> None:
     with pytest.raises(NotAllowed, match="port"):

@@ -151,7 +151,8 @@ def _parsed(url: str) -> Destination:
         raise NotAllowed("it has a user name, a password, a fragment or a backslash")
     found = _URL.fullmatch(url)
     if found is None:
-        raise NotAllowed("write it as https://HOST/…")
+        scheme = "http" if url.lower().startswith("http:") else "https"
+        raise NotAllowed(f"write it as {scheme}://HOST/…, without a dot after HOST")
     scheme, host = found["scheme"].lower(), found["host"].lower()
     port = int(found["port"] or _PORTS[scheme])
     if not 0 < port <= 0xFFFF:
