@@ -74,6 +74,20 @@ async def test_handles_in_documents_mean_their_accounts(identity: World) -> None
     assert denial.resources.match(f"crn:registry:eu:{other}:repository/x")
 
 
+async def test_the_longest_resource_does_not_tell_which_accounts_exist(identity: World) -> None:
+    """The id that replaces a handle is longer, and counts for a handle that nobody has too."""
+
+    async def status(handle: str, size: int) -> int:
+        named = f"crn:registry:eu:{handle}:repository/"
+        body = {"name": f"{handle}-{size}", "document": document(named.ljust(size, "x"))}
+        return (await identity.ask("POST", POLICIES, body)).status_code
+
+    longest = 2048
+    for handle in ("globex", "nobody"):
+        assert await status(handle, longest) == 400
+        assert await status(handle, longest - 36 + len(handle)) == 201
+
+
 async def test_a_new_document_names_only_what_exists(identity: World) -> None:
     async def refusal(method: str, path: str, wrong: object, **more: object) -> dict[str, Any]:
         answer = await identity.ask(method, path, {"document": wrong, **more})

@@ -29,6 +29,7 @@ _NAMING: Final = ("principals", "resources")
 """Parts of a statement that name accounts."""
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
+_LONGEST_ACCOUNT: Final = "00000000-0000-0000-0000-000000000000"
 _OF_ORGANIZATIONS: Final = ("user/", "organization/", "identity-provider/")
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
@@ -72,7 +73,10 @@ def stored_document(
     """
     policy_of(document, kind)
     document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}
-    ids = find_account_ids(tx, sorted(set(_accounts(document))))
+    named = sorted(set(_accounts(document)))
+    # With ids it is longer. It must fit whether or not the accounts exist.
+    policy_of(_with_ids(document, dict.fromkeys(named, _LONGEST_ACCOUNT)), kind)
+    ids = find_account_ids(tx, named)
     own = {word: found for word, found in ids.items() if found == account_id}
     kept = _with_ids(document, own)
     foreign = {word: found for word, found in ids.items() if word != found != account_id}
