@@ -359,6 +359,20 @@ async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
     await v1(s3, "GET", "/v1/buckets/bucket/objects/private%2Fa")
 
 
+async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> None:
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
+    deleter = await program(
+        s3,
+        {"effect": "allow", "actions": ["storage:DeleteObject"], "resources": [f"{crn}/public/*"]},
+    )
+    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "b", "c"))
+    await deleter.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    await s3.served.auditor.flush()
+    path = "/v1/audit-events?outcome=refused&action=storage:DeleteObject"
+    (event,) = (await v1(s3, "GET", path)).json()["events"]
+    assert (event["times"], event["resources"]) == (2, [f"{crn}/c"])
+
+
 async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Client) -> None:
     trust = document({"effect": "allow", "principals": [s3.served.acme.account_id]})
     role = {"name": "writer", "trust_policy": trust}

@@ -229,16 +229,20 @@ async def delete_object(call: S3Call) -> Answer:
 
 
 async def delete_objects(call: S3Call) -> Answer:
-    """DeleteObjects: up to 1,000 keys; each is authorized by itself."""
+    """DeleteObjects: up to 1,000 keys; each is authorized, and its refusal counted, by itself."""
     bucket = await call.look_up_bucket()
     asked = await read_large(call, documents.read_deletion)
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
+    assert call.ctx.caller is not None
     for key in asked.keys:
         try:
             call.ctx.authorize(object_crn(bucket.crn, key))
             key_bytes(key)
-        except (AccessDenied, KeyTooLong) as error:
+        except AccessDenied as error:
+            call.ctx.note_refusal_of(call.ctx.caller)
+            refused[key] = s3_error(error)
+        except KeyTooLong as error:
             refused[key] = s3_error(error)
         else:
             allowed.append(key)
