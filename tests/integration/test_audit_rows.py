@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import cast
 
 import pytest
 
 from cloudcore.audit import rows
 from cloudcore.audit.family import AUDIT
-from cloudcore.audit.log import AuditLog
+from cloudcore.audit.log import MAX_PENDING, AuditLog
 from cloudcore.audit.needs import AuditNeeds
-from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage
+from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow
 from cloudcore.audit.tables import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
@@ -245,3 +245,26 @@ async def test_details_are_bounded(database: Database) -> None:
     kept = found.pop("deleted")
     assert list(kept.items()) == list(deleted.items())[: len(kept)]
     assert found == {"cut": {"deleted": 1000}, "deleted_count": 1000, "not_deleted_count": 3}
+
+
+async def test_a_flood_of_refusals_pushes_out_its_own_alone(database: Database) -> None:
+    log, flooded, other = AuditLog(database), uuid7(START), uuid7(START)
+    refusal = event(1)._replace(outcome="refused")
+    early, late = (refusal._replace(principal=name, owner_id=other) for name in ("early", "late"))
+    log.note_refusal(early)
+    for number in range(2 * MAX_PENDING):
+        log.note_refusal(refusal._replace(principal=f"flood{number}", owner_id=flooded))
+    log.note_refusal(late)
+    log.note_refusal(early)
+    await log.flush()
+
+    async def refused(owner_id: str) -> Sequence[AuditRow]:
+        wanted = AuditFilter(outcome="refused")
+        page = await database.read(rows.list_events, owner_id, wanted, None, 2 * MAX_PENDING)
+        return page.rows
+
+    assert sorted((row.principal, row.times) for row in await refused(other)) == [
+        ("early", 2),
+        ("late", 1),
+    ]
+    assert len(await refused(flooded)) == MAX_PENDING - 2

@@ -3,7 +3,8 @@
 A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
 row for each principal, source, action and hour, with the last resource. So a flood of refusals has
 bounded rows, and a process that dies loses a few seconds of counts. While the database is away,
-they wait in memory.
+they wait in memory. An account that is refused in many ways pushes out its own, never those of
+others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from cloudcore.iam.audit import AuditEvent, Owners
 
 FLUSH_SECONDS: Final = 10
 MAX_PENDING: Final = 1000
-"""The most refusals of different kinds that wait in memory; those of further kinds are dropped."""
+"""The most refusals of different kinds that wait in memory.
+
+Beyond, who has most of them loses one, so that no account keeps those of others out of the log."""
 
 _HOUR: Final = 3600 * MICROSECONDS
 
@@ -58,7 +61,10 @@ class AuditLog:
         self._database = database
         self._new_id = new_id
         self._tell = tell
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, dict[str, _Pending]] = {}
+        """By account (of a person without a role: by person) and kind; none is empty."""
+        self._count = 0
+        """Kinds in `_pending`."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of what it tells."""
@@ -70,11 +76,13 @@ class AuditLog:
         hour = event.occurred_at // _HOUR
         source = event.source.crn if event.source else ""
         key = f"{event.owner_id} {event.principal} {source} {event.action} {hour}"
-        known = self._pending.get(key)
+        whose, new = event.owner_id or event.principal, _Pending(event, 1, owners)
+        kinds = self._pending.get(whose, {})
+        known = kinds.get(key)
         if known is not None:
-            self._pending[key] = _joined(known, _Pending(event, 1, owners))
-        elif len(self._pending) < MAX_PENDING:
-            self._pending[key] = _Pending(event, 1, owners)
+            kinds[key] = _joined(known, new)
+        elif self._count < MAX_PENDING or self._make_room(len(kinds)):
+            self._put(whose, key, new)
 
     async def flush(self) -> None:
         """Write the refusals that were counted.
@@ -85,15 +93,38 @@ class AuditLog:
 
         """
         while self._pending:
-            key, pending = self._pending.popitem()
+            whose = next(iter(self._pending))
+            key, pending = self._take(whose)
             try:
                 await self._database.write_relaxed(self._add, key, pending)
             except Unavailable:
-                later = self._pending.get(key)
-                self._pending[key] = _joined(pending, later) if later else pending
+                later = self._pending.get(whose, {}).get(key)
+                self._put(whose, key, _joined(pending, later) if later else pending)
                 raise
             except Exception:  # noqa: BLE001 - one that can never be written must not hold up the others
                 _log.exception("refusals of %s could not be recorded", pending.event.action)
+
+    def _make_room(self, own: int) -> bool:
+        """Drop a refusal of who has most; return False if that is who has `own` of them."""
+        largest = max(self._pending, key=lambda whose: len(self._pending[whose]))
+        if len(self._pending[largest]) <= own + 1:
+            return False
+        self._take(largest)
+        return True
+
+    def _put(self, whose: str, key: str, pending: _Pending) -> None:
+        kinds = self._pending.setdefault(whose, {})
+        self._count += key not in kinds
+        kinds[key] = pending
+
+    def _take(self, whose: str) -> tuple[str, _Pending]:
+        """Remove one of an account's refusals and return it; the next turn is that of another."""
+        kinds = self._pending.pop(whose)
+        taken = kinds.popitem()
+        self._count -= 1
+        if kinds:
+            self._pending[whose] = kinds
+        return taken
 
     def _add(self, tx: Connection, key: str, pending: _Pending) -> None:
         event = pending.event
