@@ -18,6 +18,8 @@ from tests.integration.oauth_world import World
 PERSON: Final = f"crn:iam::{uuid4()}:user/{uuid4()}"
 FIRST: Final = {"effect": "allow", "principals": ["acme"]}
 SECOND: Final = {"effect": "allow", "principals": ["partner"]}
+NOBODY: Final = {"effect": "allow", "principals": ["nobody"]}
+ROLE: Final = {"effect": "allow", "principals": ["crn:iam::partner:role/deploy"]}
 MORE: Final = {"effect": "allow", "principals": [PERSON]}
 DENIAL: Final = {"effect": "deny", "principals": [PERSON]}
 
@@ -48,6 +50,10 @@ async def test_sessions_outlive_what_only_adds(oauth: World) -> None:
         (trust(FIRST), trust(FIRST, MORE), True),
         (trust(FIRST, SECOND), trust(MORE, SECOND, FIRST), True),
         (trust(FIRST, DENIAL), trust(FIRST, DENIAL, MORE), True),
+        (trust(FIRST, DENIAL), trust(FIRST, DENIAL, SECOND), True),
+        (trust(FIRST, DENIAL), trust(FIRST, DENIAL, NOBODY), True),
+        (trust(FIRST, DENIAL), trust(FIRST, DENIAL, ROLE), True),
+        (trust(FIRST, DENIAL, ROLE), trust(FIRST, DENIAL, ROLE, SECOND), True),
         (trust(FIRST, MORE), trust(FIRST), False),
         (trust(FIRST), trust(MORE), False),
         (trust(FIRST), trust(FIRST, DENIAL), False),

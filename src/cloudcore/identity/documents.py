@@ -10,7 +10,7 @@ name is accepted, shown as written, and matches no principal, even if one takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -108,6 +108,15 @@ def read_ids(encoded_ids: str) -> Ids:
         ids = msgspec.json.decode(encoded_ids, type=dict[str, str])
         _ids.keep(encoded_ids, ids, _BYTES_BY_CHARACTER * len(encoded_ids) + _DICT_BYTES)
     return ids
+
+
+def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
+    """Return those of `ids` that are ids of names in these statements of a trust policy."""
+    document = {"statements": statements}
+    named = {*_accounts(document)}
+    for statement in _with_ids(document, ids)["statements"]:
+        named.update(statement["principals"])
+    return {name: found for name, found in ids.items() if name in named}
 
 
 def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import PolicyKind
-from cloudcore.identity.documents import StoredDocument, read_ids, stored_document
+from cloudcore.identity.documents import StoredDocument, ids_of, read_ids, stored_document
 from cloudcore.identity.names import missing, parse_iam_reference
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
@@ -75,12 +75,13 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
     """Return True if a trust policy still admits all whom a role's present one admits.
 
     It does if it has every statement of that one, all others allow, and the names mean whom they
-    meant; with a denial, each name must.
+    meant; with a denial, a name that meant nobody must still mean nobody. What the others name does
+    not count: the answer must not reveal whether an account has a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]
     old_ids = read_ids(role.trust_ids)
-    if any(each["effect"] == "deny" for each in after) and stored.ids != old_ids:
+    if any(each["effect"] == "deny" for each in after) and ids_of(before, stored.ids) != old_ids:
         return False
     return (
         old_ids.items() <= stored.ids.items()
