@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import pytest
@@ -12,10 +13,19 @@ from sqlalchemy import text
 
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
+from registry.errors import RepositoryMirrored
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
+from registry.metadata.repositories.live import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.services.images.restoration import (
+    restore_images,
+    restore_repository,
+    restore_tag,
+)
 from registry.services.pull_through.rules import create_rule
+from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
 from tests.inprocess import Answer
 from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
@@ -62,6 +72,21 @@ async def push_image(cached: CachedWorld, tag: str) -> None:
         answer = await cached.ask("POST", f"blobs/uploads/?digest={digest_of(data)}", data)
         assert answer.status == 201
     assert (await push(cached, tag, IMAGE)).status == 201
+
+
+async def delete(cached: CachedWorld, reference: str) -> None:
+    """Delete a tag, or an image with its tags."""
+    assert (await cached.ask("DELETE", f"manifests/{reference}")).status == 202
+
+
+async def repository_record(cached: CachedWorld) -> RepositoryDetails:
+    """Return the cached repository as `/v1` has it."""
+    repository = await cached.ctx.database.read(find_repository, HANDLE, NAME.repository)
+    assert repository is not None
+    of = (repository.account_id, repository.id)
+    found = await cached.ctx.database.read(find_repository_details, *of)
+    assert found is not None
+    return found
 
 
 async def test_images_are_pushed_beside_those_that_are_there(cached: CachedWorld) -> None:
@@ -119,4 +144,59 @@ async def test_a_pushed_blob_stays_for_the_cached_image_that_lacked_it(cached: C
     assert (await push(cached, "v2", index, OCI_INDEX)).status == 201
     await cached.collect()
     assert (await cached.ask("GET", f"blobs/{digest_of(LAYER)}")).body == LAYER
+    await cached.check()
+
+
+async def test_restored_tags_are_nobodys_but_those_who_push(cached: CachedWorld) -> None:
+    """A new rule over them would delete them: its upstream does not have them."""
+    cached.upstream.add_image(APP, "v1", layers=(LAYER,))
+    await cached.pull("v1")
+    rule = await leave_behind(cached)
+    database, own = cached.ctx.database, await repository_record(cached)
+    for tag in ("mine", "ours"):
+        await push_image(cached, tag)
+    change = cached.ctx.change_by("")
+    await delete(cached, "mine")
+    await database.write(restore_tag, own, "mine", change)
+    await delete(cached, digest_of(IMAGE))
+    batch = await database.write(restore_images, own, [str(digest_of(IMAGE))], change)
+    assert [sorted(each.tags) for each in batch.restored] == [["mine", "ours"]]
+
+    for tag in ("mine", "ours"):
+        with pytest.raises(Conflict, match="hub/team/app"):
+            await database.write(create_rule, rule)
+        await delete(cached, tag)
+    await database.write(create_rule, rule)
+    await database.write(restore_tag, own, "mine", change)
+    assert (await cached.pull("mine")).status == 404, "names of a rule mean what they do upstream"
+    await cached.check()
+
+
+async def test_a_repository_with_a_pushed_tag_is_not_restored_under_a_rule(
+    cached: CachedWorld,
+) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(LAYER,))
+    await cached.pull("v1")
+    rule = await leave_behind(cached)
+    await push_image(cached, "mine")
+    database, own = cached.ctx.database, await repository_record(cached)
+    account_id = rule.account_id
+
+    async def delete_all() -> None:
+        change = cached.ctx.change_by("")
+        await database.write(partial(delete_repository, force=True), account_id, own.id, change)
+
+    await delete_all()
+    await database.write(create_rule, rule)
+    with pytest.raises(RepositoryMirrored, match="hub/"):
+        await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+    await leave_behind(cached)
+    await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+    assert (await cached.pull("mine")).body == IMAGE
+
+    await delete(cached, "mine")
+    await delete_all()
+    await database.write(create_rule, rule)
+    await database.write(restore_repository, account_id, own.id, cached.ctx.change_by(""))
+    assert (await cached.pull("v1")).status == 200
     await cached.check()

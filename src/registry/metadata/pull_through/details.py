@@ -134,6 +134,9 @@ _PUSHED: Final = Statement(
     .limit(literal_column("1"))
     .offset(_NONE)
 )
+_HAS_PUSHED_TAG: Final = Statement(
+    select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)
+)
 _ADD: Final = Statement(
     pull_through_cache_rules.insert().values({name: bindparam(name) for name in CacheRule._fields})
 )
@@ -194,6 +197,11 @@ def pushed_repository_under(tx: Connection, account_id: str, prefix: str) -> str
     """Return the name of a live repository under `prefix` to which somebody has pushed, or None."""
     row = tx.row(_PUSHED, account_id=account_id, first=f"{prefix}/", last=f"{prefix}0")
     return row[0] if row else None
+
+
+def has_pushed_tag(tx: Connection, repository_id: str) -> bool:
+    """Return True if a cached repository has a tag that was pushed while no rule had its name."""
+    return tx.row(_HAS_PUSHED_TAG, repository_id=repository_id) is not None
 
 
 def add_rule(tx: Connection, rule: CacheRule) -> None:

@@ -23,7 +23,7 @@ from registry.metadata.images.tombstones import (
     remove_tombstone,
     undelete,
 )
-from registry.metadata.pull_through.details import hold_account
+from registry.metadata.pull_through.details import has_pushed_tag, hold_account
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,
@@ -40,6 +40,7 @@ from registry.services.pull_through import references
 from registry.services.pull_through.reserved_names import CACHED, check_unmirrored
 from registry.services.repositories.details import get_repository
 from registry.services.repositories.locks import lock_existing_repository
+from registry.services.repositories.names import as_restored_in
 from registry.services.tags.pointers import point_restored_tag
 
 
@@ -187,7 +188,8 @@ def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Cha
     manifest = manifests.find_manifest(tx, repository.id, digest)
     if manifest is None:
         raise Conflict(f"its image was deleted; restore {digest}", digest=digest)
-    event = point_restored_tag(tx, repository, tag, manifest, deleted.pushed_digest, change)
+    asked = as_restored_in(tx, repository)
+    event = point_restored_tag(tx, asked, tag, manifest, deleted.pushed_digest, change)
     # There is no live tag of the same name: setting one removes the deleted one.
     assert event is not None
     publish(tx, change, repository, [event])
@@ -217,7 +219,8 @@ def restore_repository(
     Raises:
         NotFound: the account has no such repository, live or restorable.
         Conflict: it is not deleted, or another repository has its name.
-        RepositoryMirrored: its name belongs to a rule of the pull-through cache by now.
+        RepositoryMirrored: its name belongs to a rule of the pull-through cache by now, and
+            somebody has pushed to it.
 
     """
     found = lock_deleted_repository(tx, account_id, repository_id, change.now)
@@ -231,7 +234,7 @@ def restore_repository(
     assert repository is not None
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_CREATED)])
     restored = get_repository(tx, account_id, repository_id)
-    if restored.source != CACHED:
+    if restored.source != CACHED or has_pushed_tag(tx, repository_id):
         check_unmirrored(tx, account_id, restored.name)
     return restored
 
@@ -249,6 +252,7 @@ def _undelete_image(
     change: Change,
 ) -> tuple[list[str], list[RegistryEvent]]:
     """Restore an image whose children exist; return its tags and the events to publish."""
+    asked = as_restored_in(tx, repository)
     held = objects_of(tx, tombstone.id)
     lock_objects(tx, repository.account_id, held)
     digests = undelete(tx, tombstone, change.now)
@@ -268,7 +272,7 @@ def _undelete_image(
         tombstone.id, tombstone.digest, tombstone.size_bytes, 0, tombstone.media_type
     )
     moved = [
-        (tag, point_restored_tag(tx, repository, tag, manifest, pushed, change))
+        (tag, point_restored_tag(tx, asked, tag, manifest, pushed, change))
         for tag, pushed in tombstone.tags
     ]
     remove_tombstone(tx, tombstone.id)

@@ -73,6 +73,18 @@ def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
     return repository._replace(is_cached=False)
 
 
+def as_restored_in(tx: Connection, repository: Repository) -> Repository:
+    """Return a repository as one to restore tags in; no rule gets its name before the end.
+
+    Where no rule has the name, a restored tag is its account's own, as one that is pushed.
+    """
+    if not repository.is_cached:
+        return repository
+    hold_account(tx, repository.account_id)
+    is_filled = prefix_over(tx, repository.account_id, repository.name) is not None
+    return repository._replace(is_cached=is_filled)
+
+
 def refuse_mirrored(tx: Connection, name: Name) -> None:
     """Check that a name takes pushes, be there a repository or not.
 
