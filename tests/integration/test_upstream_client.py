@@ -109,6 +109,39 @@ async def test_a_token_that_is_refused_is_renewed_once(asked: Asking) -> None:
     assert len(served.asked_for("GET", digest_of(LAYER))) == 2 + 2 + 2
 
 
+async def test_a_realm_that_gave_no_token_is_not_remembered(asked: Asking) -> None:
+    """A page in between answers for the upstream once."""
+    asked.upstream.auth = "bearer"
+    foreign = {"WWW-Authenticate": 'Bearer realm="https://elsewhere.example/token"'}
+    asked.upstream.script = lambda _: error(401, "UNAUTHORIZED", foreign)
+    with pytest.raises(UpstreamBroken, match="names a realm"):
+        await blob(asked)
+    asked.upstream.script = lambda _: None
+    assert (await blob(asked))[2] == LAYER
+
+
+@pytest.mark.parametrize("status", [404, 500])
+async def test_a_realm_that_has_moved_is_found(asked: Asking, status: int) -> None:
+    asked.upstream.auth, served = "bearer", asked.upstream
+    await blob(asked)
+    asked.now += 3600 * MICROSECONDS
+    moved = {"WWW-Authenticate": f'Bearer realm="{served.url}/moved"'}
+
+    def script(each: Asked) -> Answer | None:
+        if each.path == "/token":
+            return Answer(status)
+        if each.path == "/moved":
+            return served.truth(
+                Asked(each.method, each.target.replace("moved", "token"), each.headers)
+            )
+        truth = served.truth(each)
+        return error(401, "UNAUTHORIZED", moved) if truth.status == 401 else None
+
+    served.tokens.clear()
+    served.script = script
+    assert (await blob(asked))[2] == LAYER
+
+
 async def test_a_wrong_credential_is_refused_by_its_realm(asked: Asking) -> None:
     asked.upstream.auth = "bearer"
     asked.upstream.secret = "another"

@@ -70,12 +70,23 @@ class Tokens:
     async def known(self, remote: Remote, scope: str) -> str | None:
         """Return the header if it is known what the upstream wants, or else None.
 
+        What leads to no header is forgotten: the upstream may want something else by now.
+
         Raises:
-            UpstreamFailed: a token is wanted, and cannot be had.
+            UpstreamFailed: a token is wanted, and its realm cannot be asked.
 
         """
         challenge = self._challenges.get(_key(remote, ""))
-        return await self._header(remote, scope, challenge, None) if challenge else None
+        if challenge is None:
+            return None
+        try:
+            return await self._header(remote, scope, challenge, None)
+        except (UpstreamBroken, UpstreamRefused):
+            self._challenges.pop(_key(remote, ""), None)
+            return None
+        except UpstreamFailed:
+            self._challenges.pop(_key(remote, ""), None)
+            raise
 
     async def renewed(
         self, remote: Remote, scope: str, headers: list[str], refused: str | None
@@ -91,10 +102,10 @@ class Tokens:
             wanted = [each for each in wanted if each.scheme == "bearer"]
         if not wanted:
             raise UpstreamRefused(f"{told(remote.origin)} wants a credential (status 401)")
+        header = await self._header(remote, scope, wanted[0], refused)
         if len(self._challenges) >= MAX_KEPT:
             self._challenges.clear()
         self._challenges[_key(remote, "")] = wanted[0]
-        header = await self._header(remote, scope, wanted[0], refused)
         if header == refused and wanted[0].scheme == "basic":  # a realm may give a token again
             raise UpstreamRefused(f"{told(remote.origin)} does not take the credential")
         return header
