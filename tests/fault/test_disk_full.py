@@ -27,11 +27,13 @@ from tests.databases import add_account, opened
 from tests.fault.collected import DELETED, KEPT, account_of, check_image, document, push_image
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
 from tests.inprocess import Answer, Registry, open_registry
+from tests.integration.mirror_world import TTL, open_cached
 
 DISK_BYTES: Final = 32 << 20
 BLOB_BYTES: Final = 1 << 20
 CHANGES: Final = 4000
 """With a page of the log each, twice what the disk holds."""
+PULLS: Final = 20
 
 _COUNT_ON: Final = Statement(
     accounts.update()
@@ -149,3 +151,21 @@ async def test_a_log_that_cannot_grow_is_used_again(disk: Path, database_on_disk
 
 def _count_on(tx: Connection, account_id: str) -> None:
     tx.execute(_COUNT_ON, account_id=account_id)
+
+
+async def test_a_cached_tag_is_pulled_from_a_full_disk_when_its_time_is_over(
+    disk: Path, database_on_disk: str
+) -> None:
+    """What an upstream tells cannot be kept there; what is cached is served, and the rest told."""
+    async with open_cached(database_on_disk) as cached:
+        subject = cached.upstream.add_image("team/app", "v1", layers=(b"layer",))
+        body = (await cached.pull("v1")).body
+        taken = take_the_rest(disk)
+        for _ in range(PULLS):
+            cached.clock.advance(TTL)
+            answer = await cached.pull("v1")
+            assert (answer.status, answer.body) == (200, body)
+            told = await cached.ask("GET", f"referrers/{subject}")
+            assert (told.status, told.json()["manifests"]) == (200, [])
+        taken.unlink()
+        await cached.check()

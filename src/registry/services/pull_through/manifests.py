@@ -8,10 +8,12 @@ upstream cannot be asked, the old answer is told to be stale.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through import freshness, lookups
@@ -48,6 +50,8 @@ _RETRY: Final = 30 * MICROSECONDS
 """Until an upstream is asked again that could not be asked."""
 _MOST_RETRY: Final = 3600 * MICROSECONDS
 
+_log = logging.getLogger(__name__)
+
 
 async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
     """Return a manifest by tag or digest, from the upstream of its name if it has one.
@@ -63,7 +67,11 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
         return await fetch_missing(ctx, name, reference, missing)
     if found.fresh_until is None or ctx.upstream is None or ctx.clock() < found.fresh_until:
         return found
-    return await _look_again(ctx, name, str(reference), found)
+    try:
+        return await _look_again(ctx, name, str(reference), found)
+    except Unavailable as failure:  # of ours, such as a full disk; what is cached is served
+        _log.warning("tag %s of %s is not looked at: %s", reference, name, failure.message)
+        return found
 
 
 async def _look_again(

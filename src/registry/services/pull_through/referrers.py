@@ -8,12 +8,14 @@ is stale, if the upstream cannot be asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.errors import DigestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.blobs.objects import canonical_digests
 from registry.metadata.images.manifests import find_manifests
@@ -27,7 +29,6 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
 from registry.services.pull_through.manifests import pull_manifest
-from registry.services.pull_through.turns import NoTurn
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
 
 
@@ -85,7 +86,7 @@ async def list_upstream_referrers(
             (name, subject),
             lambda: _ask(ctx, way, name, subject, known.repository),
         )
-    except (UpstreamFailed, HiddenUpstream, NoTurn) as failure:
+    except (UpstreamFailed, HiddenUpstream, Unavailable) as failure:
         if cached is not None:
             return UpstreamReferrers(_read(cached.body), cached.checked_at)
         if isinstance(failure, HiddenUpstream):
@@ -119,7 +120,9 @@ async def _ask(
     if repository is not None:
         now = ctx.clock()
         until = now + way.rule.tag_ttl_seconds * MICROSECONDS
-        await ctx.database.write(_keep, repository, str(subject), CachedReferrers(body, now, until))
+        kept = CachedReferrers(body, now, until)
+        with suppress(Unavailable):  # such as a full disk; the answer is told all the same
+            await ctx.database.write(_keep, repository, str(subject), kept)
     return body
 
 
