@@ -18,8 +18,11 @@ from cloudcore.serving.body import Message
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.lookups import begin_fetch
+from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.oci.reference import Name
+from registry.services.pull_through import fetched_manifests
+from registry.services.pull_through.fetched_manifests import CLAIM_SECONDS
 from registry.services.pull_through.upstream_states import REFUSED, UpstreamWatch
 from registry.upstream.base import (
     Credential,
@@ -134,6 +137,43 @@ async def test_workers_wait_for_the_one_that_fetches(metadata_url: str) -> None:
         second = asyncio.create_task(cached.pull("v1", worker=1))
         while not cached.contexts[1].manifest_fetches.is_busy:  # noqa: ASYNC110 - an event of ours
             await asyncio.sleep(0)
+        cached.upstream.go_on.set()
+        assert [(await each).status for each in (first, second)] == [200, 200]
+        assert cached.upstream.count("GET") == 1
+
+
+async def test_a_worker_that_died_holds_up_others_for_seconds(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    rule = await cached.ctx.database.read(find_rule_for, HANDLE, NAME.repository)
+    assert rule is not None
+    now = cached.clock()
+    until = now + CLAIM_SECONDS * MICROSECONDS
+    place = (rule.id, NAME.repository, "v1")
+    assert await cached.ctx.database.write(begin_fetch, *place, now, until)
+    waiting = asyncio.create_task(cached.pull("v1"))
+    cached.clock.advance(CLAIM_SECONDS - 1)
+    await asyncio.sleep(0.1)
+    assert cached.upstream.count("GET") == 0
+    cached.clock.advance(1)
+    assert (await waiting).status == 200
+
+
+async def test_a_worker_that_fetches_for_long_keeps_its_claim(
+    metadata_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_manifests, "RENEW_SECONDS", 0.01)
+    async with open_cached(metadata_url, workers=2) as cached:
+        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+        cached.upstream.go_on.clear()
+        first = asyncio.create_task(cached.pull("v1"))
+        await cached.upstream.was_asked.wait()
+        cached.clock.advance(CLAIM_SECONDS - 1)
+        kept = "SELECT 1 FROM upstream_lookups WHERE fetching_until > ?"
+        while not cached.rows(kept, cached.clock() + MICROSECONDS):  # noqa: ASYNC110 - a row
+            await asyncio.sleep(0.01)
+        cached.clock.advance(CLAIM_SECONDS - 1)
+        second = asyncio.create_task(cached.pull("v1", worker=1))
+        await asyncio.sleep(0.1)
         cached.upstream.go_on.set()
         assert [(await each).status for each in (first, second)] == [200, 200]
         assert cached.upstream.count("GET") == 1

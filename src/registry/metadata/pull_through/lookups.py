@@ -41,6 +41,11 @@ _NOTE: Final = Statement(_new.on_conflict_do_update(index_elements=_OF_KEY, set_
 _IS_ABSENT: Final = Statement(
     select(text("1")).select_from(upstream_lookups).where(*_KEY, _u.absent_until > bindparam("now"))
 )
+_RENEW: Final = Statement(
+    upstream_lookups.update()
+    .where(*_KEY, _u.fetching_until.is_not(None))
+    .values(fetching_until=bindparam("until"), ends_at=bindparam("until"))
+)
 _END: Final = Statement(upstream_lookups.delete().where(*_KEY))
 _FORGET_ABSENT: Final = Statement(
     upstream_lookups.delete().where(
@@ -60,6 +65,12 @@ def begin_fetch(
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     claim = {"fetching_until": until, "absent_until": None, "ends_at": until}
     return tx.execute(_BEGIN, **of, **claim, now=now) == 1
+
+
+def renew_fetch(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
+    """Keep a claim, unless it has ended, until a later moment."""
+    of = {"rule_id": rule_id, "repository": repository, "reference": reference}
+    tx.execute(_RENEW, **of, until=until)
 
 
 def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> None:

@@ -7,10 +7,13 @@ upstream does not have is remembered for a while, for all processes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import freshness, lookups
@@ -36,8 +39,9 @@ from registry.upstream.base import (
     UpstreamFailed,
 )
 
-_CLAIM: Final = 60 * MICROSECONDS
-"""For how long a process may fetch a manifest before another one tries."""
+CLAIM_SECONDS: Final = 15
+"""When another process fetches a manifest, after the one that was at it has died."""
+RENEW_SECONDS: Final = 5
 _WAIT_SECONDS: Final = 0.05
 
 
@@ -141,7 +145,8 @@ async def _fetch(
     rule_id, place = way.rule.id, (name.repository, str(reference))
     while True:
         now = ctx.clock()
-        is_mine = await ctx.database.write(lookups.begin_fetch, rule_id, *place, now, now + _CLAIM)
+        until = now + CLAIM_SECONDS * MICROSECONDS
+        is_mine = await ctx.database.write(lookups.begin_fetch, rule_id, *place, now, until)
         found = await _look(ctx, name, reference)
         if found is not None:
             if is_mine:
@@ -153,8 +158,9 @@ async def _fetch(
             raise not_upstream(name, reference)
         await asyncio.sleep(_WAIT_SECONDS)
     try:
-        fetched = await way.upstream.get_manifest(way.remote, reference)
-        await store_fetched(ctx, way, name, reference, fetched)
+        async with _renewed(ctx, rule_id, place):
+            fetched = await way.upstream.get_manifest(way.remote, reference)
+            await store_fetched(ctx, way, name, reference, fetched)
     except NotUpstream:
         until = ctx.clock() + way.rule.negative_ttl_seconds * MICROSECONDS
         await ctx.database.write(lookups.note_absence, rule_id, *place, until)
@@ -165,6 +171,27 @@ async def _fetch(
             raise as_error(error, ctx.clock()) from None
         raise
     return await manifests.get_whole_manifest(ctx, name, reference)
+
+
+@asynccontextmanager
+async def _renewed(
+    ctx: ServiceContext, rule_id: str, place: tuple[str, str]
+) -> AsyncIterator[None]:
+    """Renew the claim of a reference while the block fetches it."""
+    renewing = asyncio.create_task(_renew(ctx, rule_id, place))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _renew(ctx: ServiceContext, rule_id: str, place: tuple[str, str]) -> None:
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        until = ctx.clock() + CLAIM_SECONDS * MICROSECONDS
+        with suppress(Unavailable):
+            await ctx.database.write(lookups.renew_fetch, rule_id, *place, until)
 
 
 async def _look(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest | None:
