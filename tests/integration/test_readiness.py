@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -128,6 +129,37 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
         503,
         READY | {"writes": "the blob store is full"},
     )
+
+
+def test_a_disk_that_became_read_only_is_told_of_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ext4 does after an error, without a word in the flags of its file system."""
+    make = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return make(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = answer(Settings(data=tmp_path))
+    assert (found.status_code, found.json()) == (503, READY | {"writes": "the disk is read-only"})
+
+
+def test_a_file_system_without_unnamed_files_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.open
+
+    def lack(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
+        return make(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", lack)
+    found = answer(Settings(data=tmp_path))
+    assert (found.status_code, found.json()) == (200, READY)
 
 
 async def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from registry.blobstore.cold_file import ColdFile
 from registry.blobstore.deletion_lock import deleting
 from registry.blobstore.disk_io import (
     check_room,
+    check_writable,
     disk_errors,
     names_in,
     open_folder,
@@ -211,9 +212,10 @@ class DiskFiles:
                 os.close(descriptor)
 
     def check_room(self) -> None:
-        """Check that there is room for one more byte (`BlobWriter.check_room`)."""
+        """Check that one more byte can be stored (`BlobWriter.check_room`)."""
         with disk_errors():
             check_room(self._folders.uploads, 1)
+            check_writable(self._folders.uploads)
 
     def partitions(self) -> Sequence[str]:
         """Return the names of the folders of objects."""

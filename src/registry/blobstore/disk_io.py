@@ -15,6 +15,8 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RESERVE_BYTES: Final = 64 << 20
 _RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
+_NO_UNNAMED_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+"""What file systems answer that have no files without a name (``O_TMPFILE``)."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
@@ -22,6 +24,8 @@ def unavailable(error: OSError) -> StoreUnavailable:
     """Return the error for callers: it names the kind of `error`, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
+    if error.errno == errno.EROFS:
+        return StoreUnavailable("the disk is read-only")
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return StoreUnavailable(f"the blob store failed ({name})")
 
@@ -65,17 +69,35 @@ def check_room(descriptor: int, count: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def check_folder_room(folder: Path) -> None:
-    """Check that the file system of a folder has more free room than the reserve.
+def check_writable(folder: int) -> None:
+    """Check that a file can be made in a folder: a disk that fails may become read-only.
+
+    The file has no name, and is gone once it is closed. Only an attempt tells: neither the flags of
+    the file system nor `os.access` know of what ext4 does after an error.
 
     Raises:
-        StoreUnavailable: the file system is full, or failed.
+        OSError: it cannot.
+
+    """
+    try:
+        os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=folder))
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            raise
+
+
+def check_folder_room(folder: Path) -> None:
+    """Check that a folder can be written to, with more free room than the reserve.
+
+    Raises:
+        StoreUnavailable: the file system is full, is read-only, or failed.
 
     """
     with disk_errors():
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             check_room(descriptor, 1)
+            check_writable(descriptor)
         finally:
             os.close(descriptor)
 
