@@ -28,6 +28,11 @@ def small_disk(place: Path, size: int) -> Iterator[Path]:
         subprocess.run([umount, "-l", place], check=True)
 
 
+def make_read_only(disk: Path) -> None:
+    """Let nothing more be written to a disk on which no file is open."""
+    subprocess.run([require_tool("mount"), "-o", "remount,ro", disk], check=True)
+
+
 def free_bytes(disk: Path) -> int:
     """Return how many bytes are left."""
     found = os.statvfs(disk)

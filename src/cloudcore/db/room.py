@@ -42,10 +42,20 @@ def is_full(path: Path, error: BaseException | None) -> bool:
 
 def lacks_room(folder: Path) -> bool:
     """Return True if a small file cannot be written in a folder because its disk is full."""
+    return _refusal(folder) in NO_ROOM
+
+
+def is_read_only(folder: Path) -> bool:
+    """Return True if a small file cannot be written in a folder because its disk is read-only."""
+    return _refusal(folder) == errno.EROFS
+
+
+def _refusal(folder: Path) -> int | None:
+    """Write some bytes in a folder, and delete them; return the number of the error, if any."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_FILE_BYTES))
             file.flush()
     except OSError as error:
-        return error.errno in NO_ROOM
-    return False
+        return error.errno
+    return None

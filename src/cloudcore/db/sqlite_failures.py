@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from cloudcore.db.refusals import Refusals
-from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.room import DiskFull, is_full, is_read_only
 from cloudcore.errors import Unavailable
 
 _BUSY = "the database is busy"
@@ -51,6 +51,12 @@ def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
         return DatabaseDamaged(path, error)
     if is_full(path, error):
         return DiskFull(path)
+    if is_read_only(path.parent):
+        return Unavailable(
+            f"the disk that holds {path} is read-only, and SQLite writes files beside a database"
+            " even to read it; look in the system's log whether the disk has failed, and mount it"
+            " writable"
+        )
     return Unavailable(f"cannot {verb} the database {path}: {error}")
 
 

@@ -9,6 +9,7 @@ from shlex import quote
 
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.room import DiskFull, is_full
+from cloudcore.db.sqlite_failures import unusable
 from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
@@ -57,7 +58,7 @@ def run_backup(
         for path in (target / MANIFEST, sqlite_path(settings.database)):
             if is_full(path, error):
                 raise DiskFull(path) from None
-        raise CommandFailure(f"the database could not be copied: {error}") from None
+        raise CommandFailure(str(unusable(sqlite_path(settings.database), error, "copy"))) from None
     write_now(
         f"Backup {manifest.id} of {manifest.finished_at} is complete in {target}:"
         f" {copied.objects} blobs, {size_text(copied.object_bytes)};"

@@ -1,0 +1,39 @@
+"""Commands on a read-only disk: one line that names the disk and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from registry.cli.main import main
+from tests.fault.small_disk import make_read_only, small_disk
+
+DISK_BYTES: Final = 8 << 20
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "--port", "0"], ["fsck"], ["gc", "orphans"], ["backup", "{elsewhere}"]],
+    ids=lambda command: command[0],
+)
+def test_an_install_on_a_disk_that_became_read_only(
+    tmp_path: Path,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SQLite says "unable to open database file"."""
+    monkeypatch.setenv("ENTREPOT_PUBLIC_URL", "http://registry.test")
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        data = disk / "data"
+        init = ["init", "--account", "acme", "--admin-email", "a@example.com"]
+        assert main([*init, "--data", str(data)]) == 0
+        make_read_only(disk)
+        capsys.readouterr()
+        named = [part.format(elsewhere=tmp_path / "backup") for part in command]
+        assert main([*named, "--data", str(data)]) != 0
+    told = capsys.readouterr().err
+    assert f"entrepot: the disk that holds {data / 'metadata.db'} is read-only" in told
+    assert told.endswith("mount it writable\n"), told
