@@ -24,7 +24,7 @@ from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
 from cloudcore.jobs.kinds import JobKind
-from cloudcore.jobs.running import repeated, running
+from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.body import Receive, Scope, Send
@@ -235,7 +235,7 @@ class Registry:
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             resources.push_async_callback(ctx.referrer_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
-            await pulls.flush()
+            await last_turn(pulls.flush, "pulls")
 
     @asynccontextmanager
     async def open_planes(self) -> AsyncIterator[tuple[Process, PlaneApplications]]:

@@ -24,7 +24,7 @@ from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
-from cloudcore.jobs.running import repeated
+from cloudcore.jobs.running import last_turn, repeated
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms.aws import AwsMissing, AwsProvider
 from cloudcore.kms.making import KeyMaker
@@ -92,7 +92,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     tokens = AccessTokens(keys, settings.url, ctx.clock)
     permissions = Permissions(ctx.database)
     uses = last_uses.LastUses(ctx.database, ctx.clock)
-    resources.push_async_callback(uses.flush)
+    resources.push_async_callback(last_turn, uses.flush, "uses of keys and roles")
     await resources.enter_async_context(repeated(last_uses.FLUSH_SECONDS, uses.flush))
     authenticator = BearerAuthenticator(ctx.database, tokens, permissions, uses, ctx.clock)
     signer = BearerSigner(keys, settings.url, settings.pull_host, ctx.clock, uuid7)
@@ -100,7 +100,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
     auditor = audit_log.AuditLog(
         ctx.database, ctx.new_id, partial(events.tell_change, told_changes())
     )
-    resources.push_async_callback(auditor.flush)
+    resources.push_async_callback(last_turn, auditor.flush, "events of the audit log")
     await resources.enter_async_context(repeated(audit_log.FLUSH_SECONDS, auditor.flush))
     platform = Platform(
         database=ctx.database,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import Unavailable
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
+from registry.main import DEV, Registry, prepare
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.registry_settings import counts_pulls_of
+from registry.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
 from tests.integration.layered_images import Pusher, pusher
@@ -262,3 +266,16 @@ async def test_an_image_takes_one_write_a_minute_and_a_pull_no_read_for_it(
     with querying(sqlite_database) as query:
         ((at,),) = query("SELECT last_pulled_at FROM manifests")
         assert at % MINUTE == 0
+
+
+async def test_a_stop_that_cannot_record_the_last_pulls_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse() -> None:
+        raise Unavailable("the database or disk is full")
+
+    settings = Settings(data=tmp_path)
+    prepare(settings)
+    async with Registry(settings, DEV).open() as process:
+        monkeypatch.setattr(process.ctx.pulls, "flush", refuse)
+    assert "stops without recording the last pulls: the database or disk is full" in caplog.text

@@ -75,3 +75,11 @@ async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> Non
             _log.warning("a background chore failed: %s", error)
         except Exception:  # noqa: BLE001 - the next turn tries again
             _log.exception("a background chore failed")
+
+
+async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
+    """Write what a process noted in memory before it stops; log a failure and go on."""
+    try:
+        await chore()
+    except PlatformError as error:
+        _log.warning("this process stops without recording the last %s: %s", noted, error)
