@@ -141,6 +141,24 @@ def test_a_registry_comes_back_from_its_backup(
     site.serve(pulled(LAYER), site.restored)
 
 
+def test_every_folder_that_is_named_may_be_a_symbolic_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As /var/lib/entrepot that leads to a larger disk."""
+    for name in ("data", "backup", "restored"):
+        (tmp_path / f"disk-{name}").mkdir(mode=0o700)
+        (tmp_path / name).symlink_to(tmp_path / f"disk-{name}")
+    data, backup, restored = (str(tmp_path / name) for name in ("data", "backup", "restored"))
+    init = ["init", "--account", "acme", "--admin-email", "a@example.com", "--data", data]
+    for command in (
+        init,
+        ["backup", backup, "--data", data],
+        ["restore", backup, "--data", restored, "--root-key", f"{data}/root.key"],
+    ):
+        assert main(command) == 0, capsys.readouterr().err
+    assert (tmp_path / "disk-restored" / "metadata.db").exists()
+
+
 def test_what_the_collector_would_delete_between_the_two_steps_is_in_the_backup(
     site: Site,
 ) -> None:

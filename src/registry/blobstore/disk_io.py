@@ -103,8 +103,12 @@ def check_folder_room(folder: Path) -> None:
 
 
 def open_folder(name: str, parent: int | None = None) -> int:
-    """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`."""
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`.
+
+    Without one it is a path that the operator has named, which may be a symbolic link.
+    """
+    no_links = 0 if parent is None else os.O_NOFOLLOW
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | no_links, dir_fd=parent)
 
 
 def names_in(name: str, parent: int) -> list[str]:
