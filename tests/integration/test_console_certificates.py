@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.certificates import uploaded
@@ -57,7 +58,11 @@ async def test_one_is_uploaded_without_showing_its_key_and_revoked_and_deleted(
         made = await browser.post(f"{CERTIFICATES}/upload", data=fields)
         assert made.status_code == 303, made.text
         path = str(made.headers["location"]).partition("?")[0]
-        assert "Active" in (await browser.get(path)).text
+        shown = (await browser.get(path)).text
+        assert "Active" in shown
+        until = r"<time [^>]+>in \d+ (days|months)</time>"
+        assert re.search(f"It expires {until}", shown)
+        assert re.search(until, (await browser.get(CERTIFICATES)).text)
         for act in ("revoke", "delete"):
             asked = await browser.post(f"{path}/{act}", data={"csrf": "csrf"})
             assert (asked.status_code, f"{act.title()} up?" in asked.text) == (200, True)

@@ -67,7 +67,8 @@ async def test_a_key_is_made_rotated_disabled_enabled_deleted_and_kept(shop: Sho
         refused = await send(shop, f"{path}/delete", confirmed="yes", days=days)
         assert (refused.status_code, "from 7 to 30" in refused.text) == (400, True)
     assert (await record(shop, path))["state"] == "enabled"
-    assert "until then" in await told(shop, f"{path}/delete", confirmed="yes", days="7")
+    pending = await told(shop, f"{path}/delete", confirmed="yes", days="7")
+    assert re.search(r"It is deleted <time [^>]+>in 7 days</time>; until then", pending)
     assert (await record(shop, path))["state"] == "pending_deletion"
     assert "The key stays." in await told(shop, f"{path}/cancel-deletion")
     assert (await record(shop, path))["state"] == "disabled"

@@ -120,12 +120,13 @@ def span(seconds: float) -> str:
 
 @pass_context
 def _when(context: Context, moment: str | None) -> Markup:
-    """Return the time since a moment, with the exact time as its title."""
+    """Return the time since a moment, or until it, with the exact time as its title."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     passed = (_now(context) - datetime.fromisoformat(moment)).total_seconds()
-    words = "just now" if passed < 45 else f"{span(passed)} ago"
-    return _time(moment, words)
+    if abs(passed) < 45:
+        return _time(moment, "just now")
+    return _time(moment, f"{span(passed)} ago" if passed > 0 else f"in {span(-passed)}")
 
 
 @pass_context
