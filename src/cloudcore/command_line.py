@@ -153,6 +153,10 @@ class Invocation(Protocol):
         """Print a line to the standard error."""
         ...
 
+    def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
+        """Call `act` with each item; tell which were refused, and return False if any was."""
+        ...
+
     def show(self, record: Record) -> None:
         """Print a record."""
         ...
@@ -183,8 +187,8 @@ class Act(NamedTuple):
     answer: str = ""
     """The field of the answer to print; without one the whole answer."""
     columns: tuple[Cell, ...] = ()
-    is_paged: bool = False
-    """The answer is a list with pages."""
+    row_name: str = ""
+    """The answer is a list with pages; ``--quiet`` prints this field of each row."""
     said: str = ""
     """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
     question: str = ""

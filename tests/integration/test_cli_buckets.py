@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -65,3 +67,61 @@ def test_cors_rules_are_set_shown_and_reset(world: World, tmp_path: Path) -> Non
     assert shown["allowed_origins"] == ["https://app.example.com"]
     assert world.done("buckets", "reset-cors", "site").text == "Reset the CORS rules of site\n"
     assert world.told("buckets", "cors", "site")[0] == 3
+
+
+def test_a_file_takes_the_place_of_a_plain_file_alone(world: World, tmp_path: Path) -> None:
+    world.done("buckets", "create", "to-files")
+    world.run("buckets", "put", "to-files", "note", "-", stdin="a note")
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        world.done("buckets", "get", "to-files", "note", str(pipe))
+        assert (os.read(reading, 100), pipe.is_fifo()) == (b"a note", True)
+    finally:
+        os.close(reading)
+    link.symlink_to(file)
+    (tmp_path / "link.part").write_text("of somebody else")
+    world.done("buckets", "get", "to-files", "note", str(link))
+    assert (link.is_symlink(), file.read_text()) == (True, "a note")
+    assert (tmp_path / "link.part").read_text() == "of somebody else"
+    for name in ("", ".", str(tmp_path)):
+        assert world.told("buckets", "get", "to-files", "note", name) == (
+            2,
+            f"{name!r} is a folder; name a file in it",
+        )
+    assert len(list(tmp_path.iterdir())) == 4, "nothing unfinished is left"
+
+
+def test_what_tells_no_size_is_put_whole(world: World, tmp_path: Path) -> None:
+    world.done("buckets", "create", "streams")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = Thread(target=pipe.write_bytes, args=(b"a note",))
+    writing.start()
+    put = world.done("buckets", "put", "streams", "note", str(pipe))
+    writing.join()
+    assert put.text == "Stored note, 6 bytes\n"
+    kernel = Path("/proc/version").read_bytes()
+    world.done("buckets", "put", "streams", "kernel", "/proc/version")
+    assert world.done("buckets", "get", "streams", "kernel", "-").out == kernel
+
+
+def test_a_key_and_a_content_type_that_cannot_be_sent_are_refused(world: World) -> None:
+    for key in ("", "\udcff", "k" * 1025):
+        for verb in ("put", "get"):
+            told = world.told("buckets", verb, "absent", key, "file")
+            assert told == (2, "key: 1 to 1024 bytes of UTF-8")
+    told = world.told("buckets", "put", "absent", "k", "-", "--content-type", "a/b\r\nX: y")
+    assert told == (2, r"a content type is like text/plain, not 'a/b\r\nX: y'")
+
+
+def test_a_key_that_is_absent_keeps_no_other_from_being_removed(world: World) -> None:
+    world.done("buckets", "create", "removals")
+    for key in ("a", "c"):
+        world.run("buckets", "put", "removals", key, "-", stdin=key)
+    assert world.done("buckets", "objects", "removals", "--quiet").text == "a\nc\n"
+    ended = world.run("buckets", "remove", "removals", "a", "b", "c")
+    assert (ended.status, ended.text) == (1, "Deleted a\nDeleted c\n")
+    assert ended.err.startswith("entrepot: b: NOT_FOUND: there is no such object (")
+    assert world.done("buckets", "objects", "removals", "--quiet").text == ""

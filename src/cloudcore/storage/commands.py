@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from mimetypes import guess_type
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote
+from uuid import uuid4
 
 from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
-from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE
+from cloudcore.errors import InvalidInput
+from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE, key_bytes
 
 _STANDARD: Final = "-"
 _COPIED_BYTES: Final = 1 << 20
@@ -25,19 +29,28 @@ def _put(run: Invocation) -> bool:
     """Send a file, or the standard input, as an object."""
     key, name = run.values["key"], run.values["file"]
     content_type = run.values.get("content_type") or guess_type(key)[0] or DEFAULT_CONTENT_TYPE
+    if not (content_type.isascii() and content_type.isprintable()):
+        raise InvalidInput(f"a content type is like text/plain, not {content_type!r}")
     path = _path_of(run, key)
     if name == _STANDARD:
-        with TemporaryFile() as file:
-            while part := sys.stdin.buffer.read(_COPIED_BYTES):
-                file.write(part)
-            answer = run.client.send_file(path, file, file.tell(), content_type)
+        answer = _send_copy(run, path, sys.stdin.buffer, content_type)
     else:
         with Path(name).open("rb") as opened:
-            size = Path(name).stat().st_size
-            answer = run.client.send_file(path, opened, size, content_type)
+            size = os.fstat(opened.fileno()).st_size
+            if size:
+                answer = run.client.send_file(path, opened, size, content_type)
+            else:  # It is empty, or does not tell its size: a pipe, or a file of /proc.
+                answer = _send_copy(run, path, opened, content_type)
     made = answer["object"]
     run.say(f"Stored {made['key']}, {made['size']} bytes", made)
     return True
+
+
+def _send_copy(run: Invocation, path: str, source: BinaryIO, content_type: str) -> dict[str, Any]:
+    """Send what can be read only once."""
+    with TemporaryFile() as file:
+        copyfileobj(source, file, _COPIED_BYTES)
+        return run.client.send_file(path, file, file.tell(), content_type)
 
 
 def _get(run: Invocation) -> bool:
@@ -45,31 +58,50 @@ def _get(run: Invocation) -> bool:
     key, name = run.values["key"], run.values["file"]
     path = _path_of(run, key)
     if name == _STANDARD:
-        with TemporaryFile() as file:
-            run.client.receive_file(path, file)
-            file.seek(0)
-            while part := file.read(_COPIED_BYTES):
-                sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
+        _receive_copy(run, path, sys.stdout.buffer)
         return True
     target = Path(name)
-    unfinished = target.with_name(f"{target.name}.part")
-    try:
-        with unfinished.open("w+b") as file:
-            size = run.client.receive_file(path, file)
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    if not target.name or target.is_dir():
+        raise InvalidInput(f"{name!r} is a folder; name a file in it")
+    if target.exists() and not target.is_file():  # A device or a pipe, which stays what it is.
+        with target.open("wb") as opened:
+            size = _receive_copy(run, path, opened)
+    else:
+        size = _receive_file(run, path, target.resolve())
     run.say(f"Wrote {name}, {size} bytes")
     return True
 
 
+def _receive_file(run: Invocation, path: str, target: Path) -> int:
+    """Write an object to a file beside the target, which then takes its place; return its size."""
+    unfinished = target.with_name(f".{uuid4().hex}.part")
+    try:
+        with unfinished.open("x+b") as file:
+            size = run.client.receive_file(path, file)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return size
+
+
+def _receive_copy(run: Invocation, path: str, target: BinaryIO) -> int:
+    """Write an object to what can be written only once; return its size."""
+    with TemporaryFile() as file:
+        size = run.client.receive_file(path, file)
+        file.seek(0)
+        copyfileobj(file, target, _COPIED_BYTES)
+        target.flush()
+    return size
+
+
 def _remove(run: Invocation) -> bool:
-    """Delete objects."""
-    for key in run.values["keys"]:
+    """Delete objects; return False if one was refused."""
+
+    def remove(key: str) -> None:
         run.client.call("DELETE", _path_of(run, key))
         run.say(f"Deleted {key}")
-    return True
+
+    return run.for_each(run.values["keys"], remove)
 
 
 def _set_cors(run: Invocation) -> bool:
@@ -81,7 +113,7 @@ def _set_cors(run: Invocation) -> bool:
 
 def _path_of(run: Invocation, key: str) -> str:
     # Also its dots, which some proxies resolve.
-    return f"{run.path}/objects/{quote(key, safe='').replace('.', '%2E')}"
+    return f"{run.path}/objects/{quote(key_bytes(key), safe='').replace('.', '%2E')}"
 
 
 BUCKETS: Final = Noun(
@@ -119,7 +151,7 @@ BUCKETS: Final = Noun(
                 Cell("MODIFIED", "last_modified", "time"),
                 Cell("ETAG", "etag", "whole"),
             ),
-            is_paged=True,
+            row_name="key",
         ),
         Act(
             verb="put",

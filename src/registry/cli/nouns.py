@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -58,6 +58,8 @@ def add_described(commands: Verbs, noun: Noun) -> None:
         parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
         (_add_parents if act.is_of_all else _add_named)(parser, noun)
         add_options(parser, act.options)
+        if act.row_name:
+            add_quiet(parser, f"{act.row_name}s")
         if act.question:
             add_confirmation(parser)
 
@@ -130,6 +132,19 @@ class NounInvocation:
         """Print a line to the standard error."""
         sys.stdout.flush()
         sys.stderr.write(f"entrepot: {printable(text)}\n")
+
+    def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
+        """Call `act` with each item; tell which were refused, and return False if any was."""
+        from registry.cli.transport import RequestRefused  # noqa: PLC0415 - late, as the client
+
+        is_done = True
+        for item in items:
+            try:
+                act(item)
+            except RequestRefused as error:
+                self.warn(f"{item}: {error}")
+                is_done = False
+        return is_done
 
     def show(self, record: Record) -> None:
         """Print a record."""
@@ -214,9 +229,9 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     if act.run is not None:
         return 0 if act.run(run) else FAILED
     path = f"{run.path}/{act.path}" if act.path else run.path
-    if act.is_paged:
-        run.show_rows(run.client.rows(path, act.answer, values), act.columns)
-        return 0
+    if act.row_name:
+        rows = run.client.rows(path, act.answer, values)
+        return show_list(parsed, rows, columns_of(act.columns), lambda row: str(row[act.row_name]))
     answer = _send(run, act, path)
     found: Any = answer[act.answer] if act.answer else answer
     if act.columns:
