@@ -125,3 +125,13 @@ def test_a_key_that_is_absent_keeps_no_other_from_being_removed(world: World) ->
     assert (ended.status, ended.text) == (1, "Deleted a\nDeleted c\n")
     assert ended.err.startswith("entrepot: b: NOT_FOUND: there is no such object (")
     assert world.done("buckets", "objects", "removals", "--quiet").text == ""
+
+
+def test_a_bucket_is_named_by_its_own_crn_alone(world: World) -> None:
+    made = world.read("buckets", "create", "unlike")
+    assert world.read("buckets", "show", made["crn"])["id"] == made["id"]
+    for crn in (made["crn"].replace("bucket/", "queue/"), "crn:storage", "crn:a:b:c:bucket/"):
+        for words in (("delete", crn, "--yes"), ("objects", crn)):
+            assert world.told("buckets", *words) == (2, f"{crn!r} is no CRN of a bucket")
+    for verb in ("show", "objects"):
+        assert world.told("buckets", verb, "") == (2, "which bucket? an empty text names none")

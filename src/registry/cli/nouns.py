@@ -85,12 +85,20 @@ class NounInvocation:
         path = self.list_path
         if self._is_of_all:
             return path
-        written = getattr(self._parsed, self._noun.one)
+        written = self._written
         if self._noun.is_named_in_path:
-            return f"{path}/{quote(_name_in(written), safe='')}"
+            return f"{path}/{quote(_name_in(self._noun, written), safe='')}"
         if (found := parse_uuid(written)) is not None:
             return f"{path}/{found}"
         return f"{path}/{self.record['id']}"
+
+    @property
+    def _written(self) -> str:
+        """Return what the command line calls the resource."""
+        written: str = getattr(self._parsed, self._noun.one)
+        if not written:
+            raise Misuse(f"which {_words(self._noun)}? an empty text names none")
+        return written
 
     @cached_property
     def list_path(self) -> str:
@@ -103,13 +111,11 @@ class NounInvocation:
     @cached_property
     def record(self) -> Record:
         """Return the resource that the command names."""
-        noun, written = self._noun, getattr(self._parsed, self._noun.one)
-        if not written:
-            raise Misuse(f"which {_words(noun)}? an empty text names none")
+        noun, written = self._noun, self._written
         if noun.is_named_in_path or parse_uuid(written) is not None:
             found: Record = self.client.call("GET", self.path)[noun.one]
             return found
-        query = {noun.name_filter: _name_in(written)} if noun.name_filter else None
+        query = {noun.name_filter: _name_in(noun, written)} if noun.name_filter else None
         field = "crn" if written.startswith("crn:") else noun.name
         for row in self.client.rows(self.list_path, noun.many, query):
             if row[field] == written:
@@ -268,7 +274,8 @@ def _filled(words: str, record: Record) -> str:
 def _add_named(parser: argparse.ArgumentParser, noun: Noun) -> None:
     """Add the arguments that name a resource: those above it first."""
     _add_parents(parser, noun)
-    known = f"{noun.name} or CRN" if noun.is_named_in_path else f"{noun.name}, id or CRN"
+    has_id = noun.name != "id" and not noun.is_named_in_path
+    known = f"{noun.name}{', id' if has_id else ''} or CRN"
     parser.add_argument(noun.one, metavar=metavar_of(noun), help=known)
 
 
@@ -282,9 +289,19 @@ def metavar_of(noun: Noun) -> str:
     return noun.one.upper().replace("_", "-")
 
 
-def _name_in(written: str) -> str:
-    """Return the name in a CRN, or the name itself."""
-    return written.split(":", 4)[-1].partition("/")[2] if written.startswith("crn:") else written
+def _name_in(noun: Noun, written: str) -> str:
+    """Return the name in a CRN, or the name itself.
+
+    Raises:
+        Misuse: it is a CRN of another kind of resource.
+
+    """
+    if not written.startswith("crn:"):
+        return written
+    kind, _, name = written.split(":", 4)[-1].partition("/")
+    if kind != noun.one or not name:
+        raise Misuse(f"{printable(written)!r} is no CRN of {_one(noun)}")
+    return name
 
 
 def _words(noun: Noun) -> str:
