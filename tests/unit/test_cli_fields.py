@@ -5,6 +5,8 @@ from __future__ import annotations
 from registry.cli.main import make_parser
 from tests.cli_fields import NOUNS, PAGE, page
 
+OF_OPERATORS = {"config", "scrub", "seal"}
+
 
 def test_the_page_of_fields_is_what_the_operations_declare() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.cli_fields"
@@ -15,4 +17,13 @@ def test_the_page_of_fields_has_every_noun_that_prints_records() -> None:
     assert isinstance(commands.choices, dict)
     nouns = {name for name, parser in commands.choices.items() if parser.groups}
     # docs/catalog.md, docs/deploy.md, docs/scrub.md and docs/seal.md describe these.
-    assert set(NOUNS) >= nouns - {"catalog", "config", "scrub", "seal"}
+    assert set(NOUNS) >= nouns - {"catalog"} - OF_OPERATORS
+
+
+def test_the_page_of_commands_has_every_noun_for_users() -> None:
+    (commands,) = [each for each in make_parser()._actions if each.choices]
+    assert isinstance(commands.choices, dict)
+    nouns = {name for name, parser in commands.choices.items() if parser.groups}
+    told = (PAGE.parent / "cli.md").read_text()
+    # The README and their own pages describe these.
+    assert [noun for noun in nouns - OF_OPERATORS if f"| `{noun} " not in told] == []
