@@ -104,7 +104,7 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "topics": {"list, show, create, update": "TopicRecord", "publish": "Published"},
     "subscriptions": {
-        "list, show, create, update": "SubscriptionRecord",
+        "list, show, update; create adds the `signing_secret` of a webhook": "SubscriptionRecord",
         "secret, rotate-secret": "SigningSecret",
     },
     "events": {"list, create": "EventRuleAnswer"},

@@ -232,6 +232,8 @@ class Noun(NamedTuple):
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
     created: str = "Created {name}"
+    told_once: str = ""
+    """The field beside the new record that a creation alone answers, if it answers it."""
     update: tuple[Option, ...] | None = None
     delete: Deletion | None = None
     acts: tuple[Act, ...] = ()

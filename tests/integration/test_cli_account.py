@@ -281,15 +281,20 @@ def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None
     endpoint = ("--protocol", "https", "--endpoint", "https://192.0.32.7/hook")
     made = world.done("subscriptions", "create", "news", *endpoint, "--raw")
     (found,) = world.read("subscriptions", "list", "news")
-    assert made.text == f"Created the subscription {found['id']}\n"
+    secret = world.read("subscriptions", "secret", "news", found["id"])["signing_secret"]
+    assert made.text == (
+        f"Created the subscription {found['id']}\nIts signing secret is {secret}\n"
+    )
     assert (found["status"], found["raw_message_delivery"]) == ("pending_confirmation", True)
     one = ("news", found["id"])
     changed = world.read("subscriptions", "update", *one, "--no-raw", "--timeout-seconds", "5")
     assert changed["raw_message_delivery"] is False
     assert changed["delivery_policy"] == {"timeout_seconds": 5}
-    secret = world.read("subscriptions", "secret", *one)["signing_secret"]
     rotated = world.read("subscriptions", "rotate-secret", *one)
     assert rotated["previous_signing_secret"] == secret
+    other = ("--protocol", "https", "--endpoint", "https://192.0.32.7/other")
+    other_made = world.read("subscriptions", "create", "news", *other)
+    assert other_made["signing_secret"].startswith("whsec_")
     asked = world.done("subscriptions", "resend", *one)
     assert asked.text == "Asked https://192.0.32.7/hook to confirm\n"
     published = world.read("topics", "publish", "news", "hi", "--attribute", "kind=a")

@@ -108,6 +108,7 @@ SUBSCRIPTIONS: Final = Noun(
         *_SETTINGS,
     ),
     created="Created the subscription {id}",
+    told_once="signing_secret",
     update=(
         *_SETTINGS,
         Option("redrive_policy", "drop what cannot be delivered", "null", "no-redrive-policy"),

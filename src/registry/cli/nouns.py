@@ -200,8 +200,14 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> int:
 def _create(noun: Noun, parsed: argparse.Namespace) -> int:
     values = values_of(parsed, noun.create or ())
     run = NounInvocation(noun, parsed, values, is_of_all=True)
-    made = run.client.create(run.path, document_of(values))[noun.one]
-    run.say(_filled(noun.created, made), made)
+    answer = run.client.create(run.path, document_of(values))
+    made = answer[noun.one]
+    if noun.told_once not in answer:
+        run.say(_filled(noun.created, made), made)
+        return 0
+    secret = answer[noun.told_once]
+    run.say(_filled(noun.created, made), {**made, noun.told_once: secret})
+    run.say(f"Its {noun.told_once.replace('_', ' ')} is {secret}")
     return 0
 
 
