@@ -85,3 +85,25 @@ async def test_a_page_of_the_console_names_whom_it_acts_for() -> None:
         "principal": "crn:someone",
         "source": "somebody",
     }
+
+
+async def test_an_object_on_its_way_names_whom_it_goes_to_before_its_last_byte() -> None:
+    async def control(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"] |= {"principal": "crn:someone"}
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"bytes"})
+
+    outer: dict[str, Any] = {"asgi": {}, "scheme": "http", "headers": []}
+    outer["state"] = {"request_id": "id"}
+    named = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - a message
+        named.append((message["type"], outer["state"].get("principal")))
+
+    async def receive() -> Any:  # noqa: ANN401 - a message
+        return {"type": "http.disconnect"}
+
+    client = ControlPlaneClient(control, outer)
+    await client.relay("GET", "/v1/x", receive, send, (), lambda headers: None)
+    # The line of the log is written with the last part of the answer.
+    assert named[-1] == ("http.response.body", "crn:someone")

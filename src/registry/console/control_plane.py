@@ -168,6 +168,7 @@ class ControlPlaneClient:
         async def pass_on(message: Any) -> None:  # noqa: ANN401 - a message
             nonlocal refusal
             if message["type"] == "http.response.start":
+                self._note(scope)  # The log has its line when the answer ends.
                 if method != "PUT" and message["status"] >= 400:
                     refusal = message["status"], bytearray()
                     return
@@ -179,7 +180,6 @@ class ControlPlaneClient:
             await send(message)
 
         await self._app(scope, receive, pass_on)
-        self._note(scope)
         if refusal is not None:
             raise _refused(refusal[0], bytes(refusal[1]), scope["state"]["request_id"])
 
