@@ -139,6 +139,25 @@ def _posted() -> set[str]:
     }
 
 
+@pytest.mark.parametrize(
+    ("actions", "status", "path"),
+    [
+        (READ, 200, HOME),
+        (("queue:ListQueues", "storage:ListBuckets"), 303, "/console/services/queues"),
+        (("registry:PullImage",), 403, HOME),
+    ],
+    ids=["reader", "no-repositories", "nothing"],
+)
+async def test_a_role_begins_on_a_page_that_it_may_see(
+    shop: Shop, actions: Sequence[str], status: int, path: str
+) -> None:
+    async with shop.browser_that_may(*actions) as browser:
+        first = await browser.get(HOME)
+        assert (first.status_code, first.headers.get("location", HOME)) == (status, path)
+        shown = (await browser.get(path)).text
+        assert (">Repositories</a>" in shown) is (status == 200)
+
+
 async def test_what_is_forbidden_is_refused_when_it_is_asked_for(shop: Shop) -> None:
     acme = shop.served.acme
     role, program, policy = (

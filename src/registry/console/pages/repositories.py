@@ -14,12 +14,32 @@ from registry.console.paths import HOME, REPOSITORY
 
 _LIST: Final = "registry:DescribeRepositories"
 _PAGE: Final = 50
+_ELSEWHERE: Final = (
+    ("notifications:ListTopics", "/console/services/topics"),
+    ("queue:ListQueues", "/console/services/queues"),
+    ("certificate:ListCertificates", "/console/services/certificates"),
+    ("storage:ListBuckets", "/console/services/buckets"),
+    ("kms:DescribeKeys", "/console/settings/keys"),
+)
+"""The first pages of roles that may list no repository, by what they may do."""
 
 
 @get(HOME)
 async def list_repositories(page: InjectedPage) -> PageResponse:
-    """Show the repositories, or those whose names begin with a prefix."""
-    return await _page(page)
+    """Show the repositories, or those whose names begin with a prefix.
+
+    This is the first page after the sign-in: a role that may list none is led to one that it may.
+    """
+    try:
+        return await _page(page)
+    except Refused as error:
+        if error.status != 403:
+            raise
+        rights = await page.rights()
+        for action, path in _ELSEWHERE:
+            if rights.may_all(action):
+                return page.go(path)
+        raise
 
 
 @post(HOME)
