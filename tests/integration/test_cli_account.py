@@ -315,6 +315,12 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     (rule,) = world.read("events", "list")
     assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
     assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']['crn']} ")
+    head, line = world.done("events", "list").lines
+    assert head == "ID TOPIC EVENT TYPES REPOSITORY PREFIX FAULTS CREATED"
+    assert " team/ - 2" in line
+    world.done("topics", "delete", "builds")
+    assert " team/ TOPIC_MISSING " in world.done("events", "list").lines[1]
+    world.done("topics", "create", "builds")
     ended = world.done("events", "delete", rule["id"])
     assert ended.text == f"Deleted the event rule {rule['id']}\n"
     assert world.told("events", "delete", rule["id"])[0] == 3

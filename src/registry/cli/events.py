@@ -18,6 +18,7 @@ _COLUMNS: Final = (
     column("TOPIC", "topic", lambda topic: str(topic["crn"])),
     column("EVENT TYPES", "event_types"),
     column("REPOSITORY PREFIX", "repository_prefix"),
+    column("FAULTS", "faults", lambda faults: ", ".join(each["code"] for each in faults)),
     column("CREATED", "created_at", time_text),
 )
 
