@@ -299,6 +299,10 @@ def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None
     assert asked.text == "Asked https://192.0.32.7/hook to confirm\n"
     published = world.read("topics", "publish", "news", "hi", "--attribute", "kind=a")
     assert published["message_id"]
+    assert world.told("topics", "publish", "news", "hi", "--attribute", "kind") == (
+        2,
+        "--attribute takes NAME=VALUE, not 'kind'",
+    )
     ended = world.done("subscriptions", "delete", *one)
     assert ended.text == f"Deleted the subscription {found['id']}\n"
     assert world.done("topics", "delete", "news").text == "Deleted news\n"

@@ -17,6 +17,7 @@ from registry.cli.tag_pairs import pairs
 _DEST: Final = "field:"
 """Before the field, so that no option hides one of the command line's own, such as ``run``."""
 _STDIN: Final = "-"
+_PAIR: Final = "KEY=VALUE"
 
 
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
@@ -71,7 +72,7 @@ _NULL: Final = _Null()
 def _value(option: Option, given: Any) -> Any:  # noqa: ANN401 - of any kind
     match option.kind:
         case "tags":
-            return pairs(given)
+            return pairs(given, _flag(option), _metavar(option, _PAIR))
         case "document":
             return read_document(given)
         case "file":
@@ -136,7 +137,7 @@ def _add_texts(parser: argparse.ArgumentParser, option: Option) -> None:
         parser.add_argument(_dest(option), metavar=shown, nargs="+", help=option.words)
         return
     flag = _flag(option)
-    shown = _metavar(option, "KEY=VALUE" if option.kind == "tags" else "TEXT")
+    shown = _metavar(option, _PAIR if option.kind == "tags" else "TEXT")
     repeatable(parser, flag, f"--no-{flag.removeprefix('--')}s", shown, option.words)
 
 

@@ -8,18 +8,17 @@ from registry.cli.failure import Misuse
 from registry.cli.output import printable
 
 
-def pairs(texts: Iterable[str]) -> dict[str, str]:
+def pairs(texts: Iterable[str], option: str = "--tag", shape: str = "KEY=VALUE") -> dict[str, str]:
     """Return tags written as ``KEY=VALUE``; the last of a key counts.
 
     Raises:
-        Misuse: one has no equals sign.
+        Misuse: one has no equals sign; the error names the option and its shape.
 
     """
-    return dict(_pair(text) for text in texts)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise Misuse(f"a tag is KEY=VALUE, not {printable(text)!r}")
-    return key, value
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Misuse(f"{option} takes {shape}, not {printable(text)!r}")
+        found[key] = value
+    return found
