@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from registry.cli.api import client_for
 from registry.cli.candidates import candidates, kinds_of
 from registry.cli.command_table import CommandTable
 from registry.cli.main import make_parser
+from tests.entrepot import Home
 from tests.integration.cli_world import World, cli_world
 
 
@@ -97,3 +99,18 @@ def test_names_of_described_nouns_are_completed(world: World) -> None:
     assert candidates(client_for(world.install.url, world.home.environ), "key", "platf") == [
         "platform"
     ]
+
+
+def test_who_may_not_list_queues_is_told_to_give_the_id(world: World, tmp_path: Path) -> None:
+    made = world.read("queue", "create", "narrow")
+    producer = Home(tmp_path)
+    world.sign_in(
+        producer, {"effect": "allow", "actions": ["queue:SendMessage"], "resources": [made["crn"]]}
+    )
+    for name in ("narrow", made["crn"]):
+        status, words = world.told("queue", "send", name, "text", home=producer)
+        assert status == 1
+        assert words.startswith("ACCESS_DENIED: you may not do queue:ListQueues here")
+        assert words.endswith("; the id of the queue is found without a list: give that")
+    sent = world.done("queue", "send", made["id"], "text", home=producer)
+    assert sent.lines[0] == "ID SENT"

@@ -117,9 +117,17 @@ class NounInvocation:
             return found
         query = {noun.name_filter: _name_in(noun, written)} if noun.name_filter else None
         field = "crn" if written.startswith("crn:") else noun.name
-        for row in self.client.rows(self.list_path, noun.many, query):
-            if row[field] == written:
-                return row
+        from registry.cli.transport import RequestRefused  # noqa: PLC0415 - late, as the client
+
+        try:
+            for row in self.client.rows(self.list_path, noun.many, query):
+                if row[field] == written:
+                    return row
+        except RequestRefused as error:
+            if error.status != 403:
+                raise
+            advice = f"the id of the {_words(noun)} is found without a list: give that"
+            raise RequestRefused(f"{error}; {advice}", error.status, error.code) from None
         raise Missing(
             f"there is no {_words(noun)} {printable(written)!r}; "
             f"'entrepot {noun.noun} list' shows those there are"
