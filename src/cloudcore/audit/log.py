@@ -3,7 +3,7 @@
 A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
 row for each principal, source, action and hour, with the last resource. So a flood of refusals has
 bounded rows, and a process that dies loses a few seconds of counts. While the database is away,
-they wait in memory. An account that is refused in many ways pushes out its own, never those of
+they wait in memory. An account that is refused in many ways loses its own, never those of
 others.
 """
 
