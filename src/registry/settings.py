@@ -37,6 +37,8 @@ from registry.setting_texts import (
     mirrored_prefixes,
 )
 
+_REGION: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+"""As in the file of regions and prices (`cloudcore.catalog.documents`)."""
 _S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
@@ -136,6 +138,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
         self._check_tls()
+        self._check_region()
         if problem := self.certificates.problem(self.zone):
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
@@ -159,6 +162,14 @@ class Settings:
         if self.founders not in get_args(Founders):
             raise SettingsError(
                 f"founders is one of {', '.join(get_args(Founders))}, not {self.founders!r}"
+            )
+
+    def _check_region(self) -> None:
+        """Raise SettingsError if names of resources cannot carry the region."""
+        if not _REGION.fullmatch(self.region):
+            raise SettingsError(
+                f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
+                " letters, digits and hyphens, at most 63"
             )
 
     def _check_tls(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_limits_are_counted_in_microseconds() -> None:
     limits = Limits(upload_idle_seconds=2, touch_after_seconds=3)
     assert limits.upload_idle == 2_000_000
     assert limits.touch_after == 3_000_000
+
+
+@pytest.mark.parametrize("region", ["", "eu west", "EU-1", "eu:1", "-eu", "eu-", "e" * 64])
+def test_a_region_is_refused_by_its_own_name(region: str) -> None:
+    """It stands in names of resources, whose parts colons divide."""
+    with pytest.raises(SettingsError, match=f"^region: {region!r} is no name of a region such as"):
+        replace(DEFAULTS, region=region)
 
 
 def test_founders_are_a_choice_and_nobody_unless_made() -> None:
