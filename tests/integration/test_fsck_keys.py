@@ -78,6 +78,18 @@ async def test_a_sound_registry_has_no_fault(world: SealedWorld) -> None:
     assert (report.violations, report.opened_count, report.untried) == ([], 1, "")
 
 
+async def test_that_no_root_key_is_at_hand_is_told_where_blobs_need_it(world: SealedWorld) -> None:
+    ctx = world.install.ctx
+    store: Any = ctx.reader
+
+    async def untried() -> str:
+        return (await check(ctx.database, store, lambda _: None, clock=ctx.clock)).untried
+
+    assert "there is no root key" in await untried()
+    await change(world, _UNBIND_LINKS, Statement(_k.delete()), _PLAIN)
+    assert await untried() == ""
+
+
 async def test_a_key_whose_provider_is_away_is_no_fault(world: SealedWorld) -> None:
     away = world.with_providers(EmbeddedProvider(Keyring(b"another root key" * 2)))
     report = await fsck(world, away)

@@ -41,7 +41,7 @@ from registry.keys import DataKeys
 from registry.metadata.blobs import inline
 from registry.metadata.collector import audit
 from registry.metadata.collector.audit import ManifestBody, ObjectRow
-from registry.metadata.collector.wrap_audit import unerased_wraps
+from registry.metadata.collector.wrap_audit import stored_wraps, unerased_wraps
 
 _PAGE: Final = 500
 _MANIFESTS: Final = 16
@@ -207,6 +207,11 @@ async def _check_keys(
         report.opened_count = check.wrap_count
         report.untried = "; ".join(
             f"{why} (KMS key {kms_key_id})" for kms_key_id, why in check.untried.items()
+        )
+    elif await database.read(stored_wraps, ("", ""), 1):
+        report.untried = (
+            "there is no root key (root_key_file, or root.key in the data folder), without which no"
+            " sealed blob can be read"
         )
     report.violations += [Finding("I7", f"blob {each.digest}", each.problem) for each in faults]
     report.unerased_count = len(await database.read(unerased_wraps, _PAGE))
