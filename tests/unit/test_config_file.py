@@ -98,6 +98,33 @@ def test_an_unknown_variable_is_refused_with_the_nearest() -> None:
         from_environment({"ENTREPOT_PROT": "1"}, Settings(data=Path()))
 
 
+@pytest.mark.parametrize(
+    ("name", "url", "shown"),
+    [
+        ("SMTP_URL", "smtp://me:s3cret@mail:587", "smtp://me:***@mail:587"),
+        ("SMTP_URL", "smtps://me:s%40s3cret@mail", "smtps://me:***@mail"),
+        ("SMTP_URL", "smtp://mail:25", "smtp://mail:25"),
+        ("DATABASE_URL", "postgresql://me:a#b?s3cret@db/name", "postgresql://me:***@db/name"),
+        ("DATABASE_URL", "postgresql://me@db:5432/name", "postgresql://me@db:5432/name"),
+        ("DATABASE_URL", "sqlite:////srv/a:b@c/m.db", "sqlite:////srv/a:b@c/m.db"),
+    ],
+)
+def test_config_show_prints_no_password(
+    name: str,
+    url: str,
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The unit of systemd runs it at each start, so it is in the journal."""
+    monkeypatch.setenv(f"ENTREPOT_{name}", url)
+    monkeypatch.setenv("ENTREPOT_SMTP_FROM", "news@example.com")
+    assert main(["config", "show"]) == 0
+    printed = capsys.readouterr().out
+    assert f'{name.lower()} = "{shown}"' in printed
+    assert "s3cret" not in printed
+
+
 def test_config_show_prints_a_file_that_says_where_each_value_comes_from(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

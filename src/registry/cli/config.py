@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,6 +29,8 @@ from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
 
 _HIDDEN: Final = "***"
+_PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
+"""Also one with characters that ``urlsplit`` takes for the end of the host, and libpq does not."""
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
 
 
@@ -86,7 +87,8 @@ def _values(settings: Settings) -> Mapping[str, object]:
     )
     for group in groups:
         values |= {each.name: getattr(group, each.name) for each in fields(group)}
-    values["database_url"] = _without_password(settings.database_url)
+    for name in ("database_url", "smtp_url"):
+        values[name] = _without_password(str(values[name]))
     for name in LISTS:
         values[name] = [part.strip() for part in str(values[name]).split(",") if part.strip()]
     return {name: str(value) if name == "data" else value for name, value in values.items()}
@@ -98,6 +100,5 @@ def _line(name: str, value: object) -> str:
 
 
 def _without_password(url: str) -> str:
-    password = urlsplit(url).password if url else None
-    shown = url.replace(f":{password}@", f":{_HIDDEN}@", 1) if password else url
+    shown = _PASSWORD.sub(rf"\g<1>{_HIDDEN}@", url)
     return _SECRET_PARAMETER.sub(rf"\g<1>{_HIDDEN}", shown)
