@@ -55,6 +55,8 @@ async def test_one_is_uploaded_without_showing_its_key_and_revoked_and_deleted(
             assert refused.status_code == 400
             assert pems["private_key_pem"].splitlines()[1] not in refused.text
         fields |= {"upload_name": "up", "once": ""}
+        refused = await browser.post(f"{CERTIFICATES}/upload", data=fields | {"chain_pem": "x"})
+        assert "Chain pem: " in refused.text
         made = await browser.post(f"{CERTIFICATES}/upload", data=fields)
         assert made.status_code == 303, made.text
         path = str(made.headers["location"]).partition("?")[0]
