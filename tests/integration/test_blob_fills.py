@@ -17,11 +17,17 @@ from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
+from registry.services.pull_through import missing_blobs
 from registry.services.pull_through.feed import Rewound
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.upstream_states import BROKEN, conditions
 from registry.setting_groups import Limits
-from registry.upstream.base import UpstreamLimited, UpstreamRefused, UpstreamUnreachable
+from registry.upstream.base import (
+    UpstreamBroken,
+    UpstreamLimited,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
 from tests.databases import on_both_databases
 from tests.dripping_upstream import Asked, DrippingUpstream
 from tests.inprocess import START
@@ -242,6 +248,58 @@ async def test_a_wrong_length_is_no_blob(metadata_url: str, tmp_path: Path, size
             await world.workers[0].pull(DIGEST)
         assert world.files()[1] == 0
         assert (await world.left()).links == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "says_416"),
+    [
+        (size, says_416)
+        for size in (len(BLOB) // 2, len(BLOB) * 2, None)
+        for says_416 in (True, False)
+        if size or says_416
+    ],
+)
+async def test_what_came_of_a_wrong_length_stops_no_later_pull(
+    metadata_url: str, tmp_path: Path, size: int | None, says_416: bool
+) -> None:
+    """A page in between was cut off, say: the rest of it is at no upstream."""
+    upstream = DrippingUpstream(BLOB)
+    upstream.said_size, upstream.tells_size = size, size is not None
+    upstream.breaks_at = [2 * MIB] * 3
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        with pytest.raises(Exception, match="reset"):
+            await world.workers[0].pull(DIGEST)
+        await idle(world)
+        upstream.said_size, upstream.tells_size = None, True
+        if says_416:
+            upstream.failure = UpstreamBroken("it answered with status 416")
+            upstream.failure.http_status = 416
+        with pytest.raises(Exception, match=r"another length|416"):
+            await world.workers[0].pull(DIGEST)
+        await idle(world)
+        upstream.failure = None
+        assert await world.workers[0].pull(DIGEST) == BLOB
+        assert upstream.asked[-1] == Asked(DIGEST, 0)
+        assert await world.left() == ONE
+
+
+async def test_an_error_page_does_not_end_what_came_of_the_listed_length(
+    metadata_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: len(BLOB))
+    upstream = DrippingUpstream(BLOB)
+    upstream.breaks_at = [2 * MIB] * 3
+    async with fills_world(metadata_url, tmp_path, upstream) as world:
+        with pytest.raises(Exception, match="reset"):
+            await world.workers[0].pull(DIGEST)
+        await idle(world)
+        upstream.said_size = 500
+        with pytest.raises(Exception, match="another length"):
+            await world.workers[0].pull(DIGEST)
+        await idle(world)
+        upstream.said_size = None
+        assert await world.workers[0].pull(DIGEST) == BLOB
+        assert upstream.asked[-1] == Asked(DIGEST, 2 * MIB)
 
 
 @pytest.mark.parametrize("takes_ranges", [True, False])

@@ -44,6 +44,7 @@ from registry.upstream.base import (
 _TRIES: Final = 3
 """Requests to an upstream, one after the other, that may break off without new bytes."""
 _PAUSE_SECONDS: Final = 0.2
+_NO_SUCH_RANGE: Final = 416
 _DUPLICATE_SECONDS: Final = 1
 """How long bytes stay that the account has already: other workers are reading them, and find them
 right if they become an object."""
@@ -57,6 +58,10 @@ class AlreadyThere(Exception):
     """The repository has the blob by now."""
 
 
+class AnotherLength(UpstreamBroken):
+    """What was staged is not of the length that the upstream now tells: nothing of it is kept."""
+
+
 async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
 
@@ -67,6 +72,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
         FillTaken, UploadBusy: another worker fetches it.
         UploadUnknown: the fill that was found has ended, or the repository is gone.
         NotUpstream, UpstreamFailed: the upstream does not have it, or gave no usable answer.
+        AnotherLength: it has told two lengths; what has come is dropped.
         DigestMismatch: it sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
         PlatformError: the store, the database or the KMS key failed.
@@ -78,7 +84,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
     async with ctx.leases.hold(ctx.database, ctx.clock, source.name, session, idle, look) as hold:
         try:
             await _Fetch(ctx, source, feed, hold, found.size if found else None).run()
-        except (DigestMismatch, NotUpstream):
+        except (DigestMismatch, NotUpstream, AnotherLength):
             if not hold.is_over:
                 await end_staged(ctx, hold)
             raise
@@ -173,7 +179,11 @@ class _Fetch:
                     if await self._ask(resources):
                         return
                     break
-                except (UpstreamUnreachable, UpstreamBroken):
+                except AnotherLength:
+                    raise
+                except (UpstreamUnreachable, UpstreamBroken) as failure:
+                    if failure.http_status == _NO_SUCH_RANGE and self._is_length_doubtful():
+                        raise AnotherLength(str(failure)) from None
                     tries = tries + 1 if self._offset == before else 1
                     if tries >= _TRIES or self._stage is None:
                         await self._keep()
@@ -238,7 +248,12 @@ class _Fetch:
         if self._size is None and self._stage is None:
             self._size = size
         elif self._size is not None and size != self._size:
-            raise UpstreamBroken("the blob has another length than before")
+            kind = AnotherLength if self._is_length_doubtful() else UpstreamBroken
+            raise kind("the blob has another length than before")
+
+    def _is_length_doubtful(self) -> bool:
+        """Return True if no manifest tells the length that the upstream told first."""
+        return self._size is None or self._size != self._source.size
 
     async def _open_stage(self, resources: AsyncExitStack) -> None:
         """Open the staged file, and let readers know, here and in other workers."""
