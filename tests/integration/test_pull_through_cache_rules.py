@@ -335,3 +335,18 @@ async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_tol
     absent = rule_id, "quay/app", "1", install.clock()
     assert is_paused == are_kept
     assert await install.database.read(lookups.is_absent, *absent) == are_kept
+
+
+@on_both_databases
+@pytest.mark.parametrize(("seconds", "is_kept"), [(59, False), (60, True), (61, True)])
+async def test_what_is_not_upstream_is_asked_for_anew_once_it_is_remembered_for_less(
+    install: Install, seconds: int, is_kept: bool
+) -> None:
+    client = await client_of(install, "acme")
+    rule_id = (await make(client, "quay"))["id"]
+    until = install.clock() + 60_000_000
+    await install.database.write(lookups.note_absence, rule_id, "quay/app", "1", until)
+    changed = await client.patch(f"{PATH}/{rule_id}", json={"negative_ttl_seconds": seconds})
+    assert changed.status_code == 200
+    absent = rule_id, "quay/app", "1", install.clock()
+    assert await install.database.read(lookups.is_absent, *absent) == is_kept

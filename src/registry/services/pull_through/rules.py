@@ -144,6 +144,7 @@ def update_rule(
 
     If another upstream is asked, or with another credential, its limits and failures so far are
     forgotten, as is what it does not have: they were told to somebody else, or by somebody else.
+    What it does not have is forgotten, too, if that is to be remembered for a shorter time.
 
     Raises:
         InvalidInput: the upstream changes, and its credential is not given anew: who may change a
@@ -166,6 +167,8 @@ def update_rule(
         rows.save_rule(tx, changed._replace(updated_at=now))
     if any(getattr(changed, name) != getattr(rule, name) for name in _ASKED_BY):
         upstream_states.forget_state(tx, rule_id)
+        lookups.forget_absences(tx, rule_id)
+    elif changed.negative_ttl_seconds < rule.negative_ttl_seconds:
         lookups.forget_absences(tx, rule_id)
     return get_rule(tx, account_id, rule_id, now)
 
