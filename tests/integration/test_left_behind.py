@@ -24,6 +24,7 @@ from registry.services.images.restoration import (
     restore_repository,
     restore_tag,
 )
+from registry.services.pull_through import fetched_manifests
 from registry.services.pull_through.rules import create_rule
 from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
@@ -129,6 +130,16 @@ async def test_what_comes_late_from_upstream_moves_no_pushed_tag(
     fresh = "SELECT fresh_until FROM tags WHERE name = 'v1'"
     assert cached.rows(fresh) == [(None,)], "it is nobody's but those who push"
     await cached.check()
+
+
+async def test_a_rule_that_goes_before_its_upstream_is_asked_fetches_nothing(
+    cached: CachedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = await cached.ctx.database.read(find_rule_for, HANDLE, NAME.repository)
+    await leave_behind(cached)
+    monkeypatch.setattr(fetched_manifests, "find_rule_for", lambda *_: rule)  # as it was read
+    assert (await cached.pull("v1")).codes == ["NAME_UNKNOWN"]
+    assert cached.upstream.asked == []
 
 
 async def test_a_pushed_blob_stays_for_the_cached_image_that_lacked_it(cached: CachedWorld) -> None:

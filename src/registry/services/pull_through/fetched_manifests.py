@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
@@ -146,7 +146,10 @@ async def _fetch(
     while True:
         now = ctx.clock()
         until = now + CLAIM_SECONDS * MICROSECONDS
-        is_mine = await ctx.database.write(lookups.begin_fetch, rule_id, *place, now, until)
+        try:
+            is_mine = await ctx.database.write(lookups.begin_fetch, rule_id, *place, now, until)
+        except ConstraintViolated:  # the rule was deleted meanwhile: nothing is fetched any more
+            return await manifests.get_whole_manifest(ctx, name, reference)
         found = await _look(ctx, name, reference)
         if found is not None:
             if is_mine:
@@ -163,7 +166,8 @@ async def _fetch(
             await store_fetched(ctx, way, name, reference, fetched)
     except NotUpstream:
         until = ctx.clock() + way.rule.negative_ttl_seconds * MICROSECONDS
-        await ctx.database.write(lookups.note_absence, rule_id, *place, until)
+        with suppress(ConstraintViolated):  # the rule was deleted meanwhile
+            await ctx.database.write(lookups.note_absence, rule_id, *place, until)
         raise not_upstream(name, reference) from None
     except BaseException as error:
         await ctx.database.write(lookups.end_fetch, rule_id, *place)

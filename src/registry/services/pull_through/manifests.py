@@ -12,7 +12,7 @@ import logging
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
@@ -108,7 +108,11 @@ async def _look(
     except HiddenUpstream:  # it may be there, for others
         return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
-        if await ctx.database.write(_forget_tag, ctx, way.rule, name, tag):
+        try:
+            is_gone = await ctx.database.write(_forget_tag, ctx, way.rule, name, tag)
+        except ConstraintViolated:  # the rule was deleted meanwhile: what is cached is served
+            return found
+        if is_gone:
             raise not_upstream(name, tag) from None
         await _renew(ctx, way.rule, tag, found, None)
     except (UpstreamFailed, TimeoutError) as failure:
