@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from uuid import uuid4
 
 import pytest
 
@@ -133,5 +134,9 @@ def test_a_bucket_is_named_by_its_own_crn_alone(world: World) -> None:
     for crn in (made["crn"].replace("bucket/", "queue/"), "crn:storage", "crn:a:b:c:bucket/"):
         for words in (("delete", crn, "--yes"), ("objects", crn)):
             assert world.told("buckets", *words) == (2, f"{crn!r} is no CRN of a bucket")
+    account = made["crn"].split(":")[3]
+    foreign = made["crn"].replace(account, str(uuid4()))
+    told = world.told("buckets", "delete", foreign, "--yes")
+    assert told == (2, f"{foreign!r} is a bucket of another account")
     for verb in ("show", "objects"):
         assert world.told("buckets", verb, "") == (2, "which bucket? an empty text names none")

@@ -15,6 +15,7 @@ import msgspec
 
 from registry.cli.credentials import credentials_path
 from registry.cli.environment_key import KeyTokens, find_key
+from registry.cli.rights.token_claims import claims_of
 from registry.cli.sign_in import SignIn, bearer, choose_registry
 from registry.cli.transport import Lost, RequestRefused, Transport
 
@@ -73,6 +74,11 @@ class ApiClient:
     def host(self) -> str:
         """Return the registry's host and port as image references have them."""
         return urlsplit(self.url).netloc
+
+    @property
+    def account_id(self) -> str | None:
+        """Return the id of the account that commands act in; None for a person without a role."""
+        return claims_of(self._tokens.token()).acc
 
     def call(
         self, method: str, path: str, document: object = None, query: Query | None = None

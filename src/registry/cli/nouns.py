@@ -87,7 +87,7 @@ class NounInvocation:
             return path
         written = self._written
         if self._noun.is_named_in_path:
-            return f"{path}/{quote(_name_in(self._noun, written), safe='')}"
+            return f"{path}/{quote(self._own_name(written), safe='')}"
         if (found := parse_uuid(written)) is not None:
             return f"{path}/{found}"
         return f"{path}/{self.record['id']}"
@@ -99,6 +99,15 @@ class NounInvocation:
         if not written:
             raise Misuse(f"which {_words(self._noun)}? an empty text names none")
         return written
+
+    def _own_name(self, written: str) -> str:
+        """Return the name of a resource, which is in the caller's account, by its name or CRN."""
+        name = _name_in(self._noun, written)
+        if written.startswith("crn:"):
+            account_id = parse_uuid(written.split(":")[3])  # or it is a handle
+            if account_id is not None and account_id != self.client.account_id:
+                raise Misuse(f"{printable(written)!r} is {_one(self._noun)} of another account")
+        return name
 
     @cached_property
     def list_path(self) -> str:
