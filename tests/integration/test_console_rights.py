@@ -158,6 +158,15 @@ async def test_a_role_begins_on_a_page_that_it_may_see(
         assert (">Repositories</a>" in shown) is (status == 200)
 
 
+async def test_a_topic_is_shown_to_who_may_not_list_its_subscriptions(shop: Shop) -> None:
+    path = f"/console/services/topics/{shop.served.acme.ids['/v1/topics/{}']}"
+    async with shop.browser_that_may("notifications:GetTopic") as browser:
+        shown = await browser.get(path)
+        assert (shown.status_code, "<h1>images</h1>" in shown.text) == (200, True)
+        assert "Your role may not see who is subscribed" in shown.text
+    assert "Your role may not" not in (await shop.browser.get(path)).text
+
+
 async def test_what_is_forbidden_is_refused_when_it_is_asked_for(shop: Shop) -> None:
     acme = shop.served.acme
     role, program, policy = (

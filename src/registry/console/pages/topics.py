@@ -6,7 +6,7 @@ from typing import Final
 
 from litestar import get, post
 
-from registry.console.control_plane import Refused
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.creation import create_named
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
@@ -32,7 +32,7 @@ async def create_topic(page: InjectedPage) -> PageResponse:
 
 @get(_ONE)
 async def show_topic(page: InjectedPage) -> PageResponse:
-    """Show a topic with its subscriptions."""
+    """Show a topic, with its subscriptions if the role may list them."""
     return await _show(page)
 
 
@@ -88,16 +88,17 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     topic = (await page.api.get(_api(page)))["topic"]
-    found = await page.api.get(
+    subscriptions = page.api.get(
         f"{_api(page)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
     )
+    found = await unless_refused(subscriptions)
     page.asks_about(topic["crn"])
     return page.show(
         "topic.html",
         complaint.status,
         topic=topic,
-        subscriptions=found["subscriptions"],
-        meta=found["meta"],
+        subscriptions=found and found["subscriptions"],
+        meta=found and found["meta"],
         base=_path(page),
         complaint=complaint,
     )
