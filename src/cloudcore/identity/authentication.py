@@ -52,7 +52,9 @@ class BearerAuthenticator:
         claims = self._tokens.verify(bearer)
         principal = await self._database.read(find_principal, claims, self._clock())
         if principal is None:
-            raise Unauthenticated("the token was revoked, or its principal no longer exists")
+            raise Unauthenticated(
+                "the token was revoked, or its principal is suspended or no longer exists"
+            )
         return principal
 
     async def policies_of(self, principal: Principal) -> Sequence[Policy]:
