@@ -53,6 +53,22 @@ async def test_a_lost_generation_is_noticed_until_it_is_accepted(database_url: s
         await renew_generation(ctx, store)
 
 
+async def test_a_store_that_was_never_used_is_told_once_at_the_start(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the disk of the blobs is not mounted."""
+    async with open_registry(database_url, MemoryStore()) as registry:
+        ctx = registry.ctx
+        await Generations(ctx, MemoryStore()).begin()
+        assert caplog.text == "", "the database is new too"
+        unmounted = MemoryStore()
+        await Generations(ctx, unmounted).begin()
+        assert "is the disk of the blobs mounted?" in caplog.text
+        caplog.clear()
+        await Generations(ctx, unmounted).begin()
+        assert caplog.text == ""
+
+
 async def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database: str) -> None:
     """By a later state of the database it may be a blob: the orphan scan sets it aside."""
     steps = Steps()

@@ -27,6 +27,12 @@ _LONGEST: Final = 300 * MICROSECONDS
 _LAST_SECONDS: Final = 2.0
 """Limit of the time for the last generation, when the process stops."""
 
+_NEVER_USED: Final = (
+    "the blob store was never used with this database, which was used with one before: is the disk"
+    " of the blobs mounted? What is pushed now is stored where it is not looked for later. If the"
+    " blobs were restored without the file 'generation', run 'entrepot fsck'; this is told once"
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -85,8 +91,21 @@ class Generations:
         self._is_told = False
 
     async def begin(self) -> None:
-        """Begin the first generation of the process; log an error if the database went back."""
+        """Begin the first generation of the process.
+
+        Log an error if the database went back, or if the store is not the one of its last use.
+        """
+        try:
+            await self._check_store()
+        except PlatformError as error:
+            _log.warning("whether the blobs are those of the database is not known: %s", error)
         await self._try()
+
+    async def _check_store(self) -> None:
+        """Log an error if the database was used with a store, and this one was never used."""
+        is_new = await self._sweeper.generation() is None
+        if is_new and await self._ctx.database.read(generations.has_any):
+            _log.error(_NEVER_USED)
 
     async def go_on(self) -> None:
         """Begin a generation if there are newer objects or uploads, or the last one is too old.
