@@ -306,7 +306,7 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     if status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
         return response
     if spec.media_types:
-        response["content"] = {each: {"schema": _content_schema(each)} for each in spec.media_types}
+        response["content"] = {each: _content(each) for each in spec.media_types}
     elif _gives_stream(route) and status < 300:
         response["content"] = _BYTES
     shape = _answered(route)
@@ -315,9 +315,14 @@ def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape
     return response
 
 
-def _content_schema(media_type: str) -> Json:
-    """Return the schema of content that no shape describes: documents of JSON, or bytes."""
-    return {"type": "object"} if media_type.endswith("json") else _BINARY
+def _content(media_type: str) -> Json:
+    """Describe content that no shape does: documents of JSON, bytes, or either of any type.
+
+    Either has no schema: an object of a bucket may be of JSON, and be none that parses.
+    """
+    if media_type == "*/*":
+        return {}
+    return {"schema": {"type": "object"} if media_type.endswith("json") else _BINARY}
 
 
 def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
