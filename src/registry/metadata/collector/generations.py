@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, select
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement
 from registry.metadata.collection_tables import quarantined_objects, store_generations
 from registry.metadata.tables import blob_objects, uploads
 
@@ -23,7 +23,7 @@ _ADD: Final = Statement(
     )
 )
 _FIND: Final = Statement(select(_g.noted_at).where(_g.id == bindparam("id")))
-_ANY: Final = Statement(page(select(_g.id)))
+_ANY: Final = Statement(select(func.max(_g.id)))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
 )
@@ -46,7 +46,8 @@ def is_known(tx: Connection, generation: str) -> bool:
 
 def has_any(tx: Connection) -> bool:
     """Return True if this database was used with a blob store before."""
-    return tx.row(_ANY, limit=1) is not None
+    row = tx.row(_ANY)
+    return row is not None and row[0] is not None
 
 
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
