@@ -80,7 +80,9 @@ def served(folder: Path, *options: str, issuer: Issuer | None = None) -> Iterato
         yield Site(registry, trusted, certificate, key, user, secret)
     finally:
         assert registry.stop() == 0, registry.log
-    assert '"level":"error"' not in registry.log.replace(" ", "")
+    # A look may fall between the writes of a renewed certificate and its key; the next has both.
+    lines = [line for line in registry.log.splitlines() if "served so far stays" not in line]
+    assert '"level":"error"' not in "".join(lines).replace(" ", "")
 
 
 @pytest.fixture(scope="module")
