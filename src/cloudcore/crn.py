@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import UUID_PATTERN, parse_uuid
 
+REGION_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+"""What a region may be called. In a CRN it may be empty, too."""
+
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")

@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from cloudcore.certificate.grants import Grant, GrantError, parse_grants
+from cloudcore.crn import REGION_PATTERN
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.smarthosts import Smarthost, SmtpUrlError, parse_smarthost
@@ -37,8 +38,6 @@ from registry.setting_texts import (
     mirrored_prefixes,
 )
 
-_REGION: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-"""As in the file of regions and prices (`cloudcore.catalog.documents`)."""
 _S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
@@ -166,7 +165,7 @@ class Settings:
 
     def _check_region(self) -> None:
         """Raise SettingsError if names of resources cannot carry the region."""
-        if not _REGION.fullmatch(self.region):
+        if not re.fullmatch(REGION_PATTERN, self.region):
             raise SettingsError(
                 f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
                 " letters, digits and hyphens, at most 63"

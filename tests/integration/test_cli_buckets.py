@@ -131,7 +131,8 @@ def test_a_key_that_is_absent_keeps_no_other_from_being_removed(world: World) ->
 def test_a_bucket_is_named_by_its_own_crn_alone(world: World) -> None:
     made = world.read("buckets", "create", "unlike")
     assert world.read("buckets", "show", made["crn"])["id"] == made["id"]
-    for crn in (made["crn"].replace("bucket/", "queue/"), "crn:storage", "crn:a:b:c:bucket/"):
+    others = ("crn:storage", "crn:bucket/unlike", "crn:a:b:c:bucket/")
+    for crn in (made["crn"].replace("bucket/", "queue/"), *others):
         for words in (("delete", crn, "--yes"), ("objects", crn)):
             assert world.told("buckets", *words) == (2, f"{crn!r} is no CRN of a bucket")
     account = made["crn"].split(":")[3]

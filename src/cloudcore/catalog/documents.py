@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import Meta
 
+from cloudcore.crn import REGION_PATTERN
 from cloudcore.errors import InvalidInput
 from cloudcore.web.strict_json import convert, parse
 from cloudcore.wire import RequestBody, ResponseBody
@@ -21,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 MAX_BYTES: Final = 1 << 20
 """Maximum size of the file."""
 
-RegionName = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")]
+RegionName = Annotated[str, Meta(pattern=rf"\A{REGION_PATTERN}\Z")]
 Sku = Annotated[str, Meta(pattern=r"\A[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?\Z")]
 Word = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9-]{0,62}\Z")]
 Label = Annotated[str, Meta(min_length=1, max_length=100)]

@@ -10,6 +10,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_line import Act, Cell, Deletion, Noun, Record
+from cloudcore.crn import Crn
+from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Missing, Misuse
@@ -102,12 +104,13 @@ class NounInvocation:
 
     def _own_name(self, written: str) -> str:
         """Return the name of a resource, which is in the caller's account, by its name or CRN."""
-        name = _name_in(self._noun, written)
-        if written.startswith("crn:"):
-            account_id = parse_uuid(written.split(":")[3])  # or it is a handle
-            if account_id is not None and account_id != self.client.account_id:
-                raise Misuse(f"{printable(written)!r} is {_one(self._noun)} of another account")
-        return name
+        if not written.startswith("crn:"):
+            return written
+        crn = _crn_of(self._noun, written)
+        account_id = parse_uuid(crn.account)  # or it is a handle
+        if account_id is not None and account_id != self.client.account_id:
+            raise Misuse(f"{printable(written)!r} is {_one(self._noun)} of another account")
+        return crn.name
 
     @cached_property
     def list_path(self) -> str:
@@ -313,18 +316,24 @@ def metavar_of(noun: Noun) -> str:
 
 
 def _name_in(noun: Noun, written: str) -> str:
-    """Return the name in a CRN, or the name itself.
+    """Return the name in a CRN, or the name itself; raise what `_crn_of` raises."""
+    return _crn_of(noun, written).name if written.startswith("crn:") else written
+
+
+def _crn_of(noun: Noun, written: str) -> Crn:
+    """Return the CRN of a resource.
 
     Raises:
-        Misuse: it is a CRN of another kind of resource.
+        Misuse: it is no CRN, or one of another kind of resource.
 
     """
-    if not written.startswith("crn:"):
-        return written
-    kind, _, name = written.split(":", 4)[-1].partition("/")
-    if kind != noun.one or not name:
+    try:
+        crn = Crn.parse(written)
+    except InvalidInput:
+        crn = None
+    if crn is None or crn.type != noun.one:
         raise Misuse(f"{printable(written)!r} is no CRN of {_one(noun)}")
-    return name
+    return crn
 
 
 def _words(noun: Noun) -> str:
