@@ -131,18 +131,23 @@ def test_a_full_disk_is_told_of_writes(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
-def test_a_disk_that_became_read_only_is_told_of_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As ext4 does after an error, without a word in the flags of its file system."""
+def refuse_unnamed_files(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let no file without a name be made: it ends with the error of this number."""
     make = os.open
 
     def refuse(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+            raise OSError(number, os.strerror(number), path)
         return make(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refuse)
+
+
+def test_a_disk_that_became_read_only_is_told_of_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ext4 does after an error, without a word in the flags of its file system."""
+    refuse_unnamed_files(monkeypatch, errno.EROFS)
     found = answer(Settings(data=tmp_path))
     assert (found.status_code, found.json()) == (503, READY | {"writes": "the disk is read-only"})
 
@@ -150,14 +155,7 @@ def test_a_disk_that_became_read_only_is_told_of_writes(
 def test_a_file_system_without_unnamed_files_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = os.open
-
-    def lack(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
-        return make(path, flags, mode, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "open", lack)
+    refuse_unnamed_files(monkeypatch, errno.EOPNOTSUPP)
     found = answer(Settings(data=tmp_path))
     assert (found.status_code, found.json()) == (200, READY)
 

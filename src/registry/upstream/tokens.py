@@ -81,11 +81,10 @@ class Tokens:
             return None
         try:
             return await self._header(remote, scope, challenge, None)
-        except (UpstreamBroken, UpstreamRefused):
+        except UpstreamFailed as failure:
             self._challenges.pop(_key(remote, ""), None)
-            return None
-        except UpstreamFailed:
-            self._challenges.pop(_key(remote, ""), None)
+            if isinstance(failure, UpstreamBroken | UpstreamRefused):
+                return None
             raise
 
     async def renewed(
