@@ -38,6 +38,7 @@ from registry.setting_texts import (
     mirrored_prefixes,
 )
 
+_REGION: Final = re.compile(REGION_PATTERN)
 _S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
@@ -165,7 +166,7 @@ class Settings:
 
     def _check_region(self) -> None:
         """Raise SettingsError if names of resources cannot carry the region."""
-        if not re.fullmatch(REGION_PATTERN, self.region):
+        if not _REGION.fullmatch(self.region):
             raise SettingsError(
                 f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
                 " letters, digits and hyphens, at most 63"
