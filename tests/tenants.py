@@ -25,6 +25,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.rows.accounts import Account, add_account, save_account
+from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -270,6 +271,10 @@ def basic(password: str, username: str = "token") -> dict[str, str]:
 def bearer(token: str) -> dict[str, str]:
     """Return the header of a bearer token."""
     return {"Authorization": f"Bearer {token}"}
+
+
+def note_nothing(_owner: KeyOwner) -> None:
+    """Keep no note of an access key that is refused."""
 
 
 @cache

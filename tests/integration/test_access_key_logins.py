@@ -18,7 +18,7 @@ from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.integration.tokens_world import access_of
-from tests.tenants import HOST, Install, Program, allow, basic, bearer, deny
+from tests.tenants import HOST, Install, Program, allow, basic, bearer, deny, note_nothing
 
 SCOPE: Final = "repository:acme/web/a:pull,push"
 WRONG: Final = "A" * 40
@@ -135,7 +135,7 @@ async def statements(install: Install, name: str, secret: str) -> int:
     database = CountingDatabase(install.database)
     source = IPv4Address(install.clock.now % 2**32)
     with pytest.raises(Unauthenticated):
-        await log_in_with_key(database, install.clock, name, secret, source)
+        await log_in_with_key(database, install.clock, name, secret, source, note_nothing)
     return len(database.seen)
 
 
@@ -194,7 +194,9 @@ async def test_guesses_of_an_address_end_at_its_budget_and_stop_no_right_key(
 async def test_the_use_of_a_key_is_noted(install: Install) -> None:
     """`LastUses` notes by this field which key a principal acts by."""
     key = await make_key(install)
-    login = await log_in_with_key(install.database, install.clock, key.id, key.secret, None)
+    login = await log_in_with_key(
+        install.database, install.clock, key.id, key.secret, None, note_nothing
+    )
     assert principal_of(login).access_key_id == key.row_id
 
 

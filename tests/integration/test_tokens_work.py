@@ -21,7 +21,7 @@ from registry.services.logins import USERNAME, ClientCredential
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
 from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
-from tests.tenants import Install, Program, allow, basic, bearer, deny, document
+from tests.tenants import Install, Program, allow, basic, bearer, deny, document, note_nothing
 
 HALF = "a" * 50
 LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]
@@ -83,7 +83,9 @@ async def test_others_have_their_turn_while_scopes_are_decided(install: Install)
         turns, error = 0, None
         requested = {Name(*name.split("/")): ("pull", "push", "delete") for name in names}
         credential = ClientCredential(USERNAME, password)
-        exchange = asyncio.ensure_future(install.tokens.exchange(credential, requested, None))
+        exchange = asyncio.ensure_future(
+            install.tokens.exchange(credential, requested, None, note_nothing)
+        )
         while not exchange.done():
             turns += 1
             await asyncio.sleep(0)

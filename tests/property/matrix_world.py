@@ -32,7 +32,7 @@ from registry.services.logins import USERNAME, ClientCredential, mint_login, new
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
 from tests.property.access_oracle import Outcome, Statement
-from tests.tenants import ALLOW_ALL, Install, Program, allow, deny, let, refuse
+from tests.tenants import ALLOW_ALL, Install, Program, allow, deny, let, note_nothing, refuse
 
 Login = str
 PULLS: Final = "registry:PullImage"
@@ -301,7 +301,7 @@ class Matrix:
         requested = dict.fromkeys(callers.repositories, ("pull", "push", "delete"))
         try:
             credential = None if login is None else ClientCredential(USERNAME, login)
-            issued = await self.install.tokens.exchange(credential, requested, None)
+            issued = await self.install.tokens.exchange(credential, requested, None, note_nothing)
         except Unauthenticated:
             return None
         return b"Bearer " + issued.token.encode()

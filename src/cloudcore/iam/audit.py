@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.principal import Source
@@ -43,6 +43,9 @@ class AuditEvent(NamedTuple):
     """JSON; never a secret, never a document."""
     outcome: str = "succeeded"
 
+
+SIGN_IN: Final = "iam:SignIn"
+"""The action of a sign-in, and of a credential that is refused."""
 
 Owners = Callable[[Connection], Sequence[str]]
 """Finds the owners of an event."""

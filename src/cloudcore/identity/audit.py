@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from cloudcore.db.base import Connection
+from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rows.key_owners import KeyOwner
@@ -20,7 +21,6 @@ from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from cloudcore.web.context import RequestContext
 
-SIGN_IN: Final = "iam:SignIn"
 SIGN_OUT: Final = "iam:SignOut"
 LINK_USER: Final = "iam:LinkUser"
 
@@ -81,7 +81,7 @@ def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
 
 def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None:
     """Record that a service account got an access token for its key pair."""
-    source = _program(owner.account_id, owner.service_account)
+    source = source_of_program(owner.account_id, owner.service_account)
     details = {"access_key_id": owner.key_id}
     owners = [owner.account_id]
     ctx.audit(tx, SIGN_IN, owners, principal=source.crn, source=source, details=details)
@@ -89,7 +89,7 @@ def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None
 
 def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
     """Count a key pair that was refused: a wrong secret, or what is suspended."""
-    source = _program(owner.account_id, owner.service_account)
+    source = source_of_program(owner.account_id, owner.service_account)
     ctx.note_refusal(
         SIGN_IN,
         principal=source.crn,
@@ -103,7 +103,7 @@ def record_program_sign_out(
     ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
 ) -> None:
     """Record that a token or login of a service account was revoked; `ended` says which."""
-    source = _program(account_id, service_account)
+    source = source_of_program(account_id, service_account)
     details, owners = {"ended": ended}, [account_id]
     ctx.audit(tx, SIGN_OUT, owners, principal=source.crn, source=source, details=details)
 
@@ -131,7 +131,8 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
     ctx.audit(tx, SIGN_OUT, owners, principal=crn, source=source, details=details)
 
 
-def _program(account_id: str, name: str) -> Source:
+def source_of_program(account_id: str, name: str) -> Source:
+    """Return a service account as who is behind a request."""
     return Source(iam_crn(account_id, "service-account", name), name)
 
 

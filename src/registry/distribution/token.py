@@ -102,7 +102,8 @@ class TokenEndpoint:
         self, scope: Scope, credential: ClientCredential | None, requested: Requested
     ) -> Response:
         source_ip = self._access.source_ip(scope)
-        issued = await self._tokens.exchange(credential, requested, source_ip)
+        note = partial(self._access.note_refused_key, scope)
+        issued = await self._tokens.exchange(credential, requested, source_ip, note)
         state = scope.setdefault("state", {})
         state["principal"], state["source"] = issued.subject, issued.source  # for the access log
         return json_response(_document(issued), _NO_STORE)

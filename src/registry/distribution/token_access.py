@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
 from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
-from cloudcore.iam.audit import AuditClient, AuditEvent, Auditor, client_of
+from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
+from cloudcore.identity.audit import source_of_program
+from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
@@ -118,23 +120,48 @@ class TokenAccess:
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if not bearer.subject:
             raise TokenRequired("sign in to do this", challenge)
-        self._note_refusal(scope, bearer, name, need)
+        if bearer.account_id is not None:
+            self._note_refusal(
+                scope,
+                bearer.account_id,
+                PERMISSIONS.get(need.action, DESCRIBE),
+                bearer.subject,
+                bearer.source,
+                details={} if name is None else {"name": str(name)},
+            )
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
-    def _note_refusal(self, scope: Scope, bearer: Bearer, name: Name | None, need: Need) -> None:
+    def note_refused_key(self, scope: Scope, owner: KeyOwner) -> None:
+        """Count an access key that may not log in, such as by a wrong secret."""
+        source = source_of_program(owner.account_id, owner.service_account)
+        self._note_refusal(
+            scope, owner.account_id, SIGN_IN, source.crn, source, resources=(source.crn,)
+        )
+
+    def _note_refusal(
+        self,
+        scope: Scope,
+        account_id: str,
+        action: str,
+        principal: str,
+        source: Source | None,
+        *,
+        resources: Sequence[str] = (),
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         """Count a refusal for the audit log of the caller's account; nothing is written now."""
-        if self._auditor is None or bearer.account_id is None:
+        if self._auditor is None:
             return
         refusal = AuditEvent(
             id="",
-            owner_id=bearer.account_id,
+            owner_id=account_id,
             occurred_at=self._clock(),
-            action=PERMISSIONS.get(need.action, DESCRIBE),
-            resources=(),
-            principal=bearer.subject,
-            source=bearer.source,
+            action=action,
+            resources=resources,
+            principal=principal,
+            source=source,
             client=self.client_of(scope),
-            details={} if name is None else {"name": str(name)},
+            details=details or {},
             outcome="refused",
         )
         self._auditor.note_refusal(refusal)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
@@ -64,8 +65,11 @@ async def log_in_with_key(
     access_key_id: str,
     secret: str,
     source_ip: IPv4Address | IPv6Address | None,
+    note_refusal: Callable[[KeyOwner], None],
 ) -> Login:
     """Return an access key as a login. A failure takes a second transaction.
+
+    `note_refusal` is called for a key that exists and is refused, with its owner.
 
     Raises:
         Unauthenticated: the key is unknown, its secret wrong, or it may not log in.
@@ -82,6 +86,8 @@ async def log_in_with_key(
     is_right = hmac.compare_digest(given, kept)
     login = _login(found, access_key_id, now)
     if login is None or owner is None or not is_right:
+        if owner is not None:
+            note_refusal(owner)
         retry_after = await database.write_relaxed(_count_failure, access_key_id, source, now)
         if retry_after:
             raise _too_many(retry_after)

@@ -9,7 +9,7 @@ a credential (`registry.services.access_key_logins`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, Source
+from cloudcore.identity.rows.key_owners import KeyOwner
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -154,11 +155,13 @@ class BearerTokens:
         credential: ClientCredential | None,
         requested: Mapping[Name, tuple[str, ...]],
         source_ip: Address | None,
+        note_refusal: Callable[[KeyOwner], None],
     ) -> IssuedBearer:
         """Return a bearer with those of the `requested` actions that the caller may do.
 
         Without a `credential` the client is unauthenticated, and gets public access only. If every
-        action is denied, the bearer lists them as denied; that is not an error.
+        action is denied, the bearer lists them as denied; that is not an error. `note_refusal` is
+        called for an access key that is refused, with its owner.
 
         Raises:
             Unauthenticated: the credential is wrong, or has expired or was revoked.
@@ -166,7 +169,9 @@ class BearerTokens:
             PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
 
         """
-        login = None if credential is None else await self._login(credential, source_ip)
+        login = None
+        if credential is not None:
+            login = await self._login(credential, source_ip, note_refusal)
         subject = await self._subject(login, source_ip)
         now = self.clock()
         granted = await self._entries(subject, requested, now)
@@ -258,10 +263,17 @@ class BearerTokens:
         now = self.clock()
         return is_allowed(subject, DESCRIBE, target, name.repository, self.region, now, turns.work)
 
-    async def _login(self, credential: ClientCredential, source_ip: Address | None) -> Login:
+    async def _login(
+        self,
+        credential: ClientCredential,
+        source_ip: Address | None,
+        note_refusal: Callable[[KeyOwner], None],
+    ) -> Login:
         username, password = credential
         if is_access_key_id(username):
-            return await log_in_with_key(self.database, self.clock, username, password, source_ip)
+            return await log_in_with_key(
+                self.database, self.clock, username, password, source_ip, note_refusal
+            )
         if username != USERNAME:
             raise wrong_login()
         login = await self.database.read(logins.find_login, hash_of(password), self.clock())

@@ -15,8 +15,10 @@ from uuid import uuid4
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied, PlatformError
+from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
-from cloudcore.iam.signature_keys import SignatureKeys
+from cloudcore.iam.principal import Principal
+from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.source_address import source_address
 from cloudcore.storage.needs import StorageNeeds
@@ -223,9 +225,11 @@ class S3Endpoint:
                 "The AWS Access Key Id you provided does not exist in our records.",
                 details={"AWSAccessKeyId": claim.access_key_id},
             )
-        key = verify(signed, claim, found.secret)
-        if not found.fits_token(claim.security_token):
-            raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
+        try:
+            key = _verified(signed, claim, found)
+        except S3Error:
+            _note_wrong_secret(ctx, found.principal)
+            raise
         ctx.caller = found.principal
         log = scope.setdefault("state", {})
         log["principal"], log["source"] = found.principal.crn, found.principal.source
@@ -248,3 +252,27 @@ class S3Endpoint:
         for name in ("x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"):
             if request.headers.get(name, caller.account_id) != caller.account_id:
                 raise S3Error("AccessDenied", "Access Denied")
+
+
+def _verified(signed: SignedRequest, claim: Claim, found: SignatureKey) -> SigningKey:
+    """Return the key of a request whose signature and session token are right.
+
+    Raises:
+        S3Error: SignatureDoesNotMatch, InvalidToken.
+
+    """
+    key = verify(signed, claim, found.secret)
+    if not found.fits_token(claim.security_token):
+        raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
+    return key
+
+
+def _note_wrong_secret(ctx: RequestContext, owner: Principal) -> None:
+    """Count a signature by a wrong secret for the audit log of the key's account."""
+    ctx.note_refusal(
+        SIGN_IN,
+        principal=owner.crn,
+        source=owner.source,
+        owner_id=owner.account_id or "",
+        resource=owner.crn,
+    )
