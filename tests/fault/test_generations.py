@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from sqlalchemy import bindparam
 
@@ -61,12 +63,40 @@ async def test_a_store_that_was_never_used_is_told_once_at_the_start(
         ctx = registry.ctx
         await Generations(ctx, MemoryStore()).begin()
         assert caplog.text == "", "the database is new too"
+        registry.clock.advance(10)
         unmounted = MemoryStore()
         await Generations(ctx, unmounted).begin()
         assert "is the disk of the blobs mounted?" in caplog.text
         caplog.clear()
         await Generations(ctx, unmounted).begin()
         assert caplog.text == ""
+
+
+async def test_two_processes_that_start_for_the_first_time_tell_nothing(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One has committed the first generation, and not noted it, while the other looks."""
+    committed, looked = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def generation(self) -> str | None:
+            found = await super().generation()
+            if committed.is_set():
+                looked.set()
+            return found
+
+        async def note_generation(self, generation: str) -> None:
+            committed.set()
+            await looked.wait()
+            await super().note_generation(generation)
+
+    store = Slow()
+    async with open_registry(database_url, store) as registry:
+        first = asyncio.create_task(Generations(registry.ctx, store).begin())
+        await committed.wait()
+        await Generations(registry.ctx, store).begin()
+        await first
+    assert caplog.text == ""
 
 
 async def test_an_expired_upload_that_became_an_object_is_not_deleted(sqlite_database: str) -> None:

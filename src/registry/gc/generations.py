@@ -26,6 +26,10 @@ _LONGEST: Final = 300 * MICROSECONDS
 """Longest duration of a generation, in microseconds."""
 _LAST_SECONDS: Final = 2.0
 """Limit of the time for the last generation, when the process stops."""
+_NOTED_WITHIN_SECONDS: Final = 5.0
+"""Time in which the store notes a generation after its commit, or the process has died."""
+_LOOK_SECONDS: Final = 0.1
+"""Seconds between two looks for that note."""
 
 _NEVER_USED: Final = (
     "the blob store was never used with this database, which was used with one before: is the disk"
@@ -102,10 +106,22 @@ class Generations:
         await self._try()
 
     async def _check_store(self) -> None:
-        """Log an error if the database was used with a store, and this one was never used."""
-        is_new = await self._sweeper.generation() is None
-        if is_new and await self._ctx.database.read(generations.has_any):
-            _log.error(_NEVER_USED)
+        """Log an error if the database was used with a store, and this one was never used.
+
+        Another process that starts for the first time too has committed the first generation before
+        it notes it: if it is that new, this waits for the note.
+        """
+        if await self._sweeper.generation() is not None:
+            return
+        newest_at = await self._ctx.database.read(generations.newest_at)
+        if newest_at is None:
+            return
+        is_new = newest_at > self._ctx.clock() - _NOTED_WITHIN_SECONDS * MICROSECONDS
+        for _ in range(round(_NOTED_WITHIN_SECONDS / _LOOK_SECONDS) if is_new else 0):
+            await asyncio.sleep(_LOOK_SECONDS)
+            if await self._sweeper.generation() is not None:
+                return
+        _log.error(_NEVER_USED)
 
     async def go_on(self) -> None:
         """Begin a generation if there are newer objects or uploads, or the last one is too old.

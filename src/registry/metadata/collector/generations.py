@@ -23,7 +23,7 @@ _ADD: Final = Statement(
     )
 )
 _FIND: Final = Statement(select(_g.noted_at).where(_g.id == bindparam("id")))
-_ANY: Final = Statement(select(func.max(_g.id)))
+_NEWEST_AT: Final = Statement(select(func.max(_g.noted_at)))
 _FORGET: Final = Statement(
     store_generations.delete().where(_g.noted_at < bindparam("before"), _g.accepted_at.is_(None))
 )
@@ -44,10 +44,10 @@ def is_known(tx: Connection, generation: str) -> bool:
     return tx.row(_FIND, id=generation) is not None
 
 
-def has_any(tx: Connection) -> bool:
-    """Return True if this database was used with a blob store before."""
-    row = tx.row(_ANY)
-    return row is not None and row[0] is not None
+def newest_at(tx: Connection) -> int | None:
+    """Return when the newest generation began; None if no blob store was ever used."""
+    row = tx.row(_NEWEST_AT)
+    return None if row is None else row[0]
 
 
 def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool:
