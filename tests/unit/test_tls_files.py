@@ -146,16 +146,24 @@ def test_renewed_files_are_served_and_broken_ones_are_not(
     renewed.key.replace(files.key)
     served.check()
     assert served.context is first
-    assert "the certificate served so far stays" in caplog.text
+    assert not caplog.records
     renewed.certificate.replace(files.certificate)
     served.check()
     assert served.context is not first
+    assert not caplog.records
     assert served.gauge().value == pytest.approx(90 * 86400, abs=60)
 
     files.certificate.unlink()
     second = served.context
+    for count in (0, 1, 1):
+        served.check()
+        assert served.context is second
+        assert len(caplog.records) == count
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the certificate served so far stays" in caplog.text
+    served.is_asked = True
     served.check()
-    assert served.context is second
+    assert len(caplog.records) == 2
 
 
 def test_a_worker_that_begins_after_a_renewal_serves_the_renewed_certificate(

@@ -61,6 +61,8 @@ class ServedTls:
         self._count = count
         self._clock = clock
         self._version = identity.version
+        self._refused_version = object()
+        """Of the files when they could not be served last; equal to no version before that."""
         self._told_at = 0.0
         self.validations = validations
         self.is_asked = False
@@ -79,12 +81,12 @@ class ServedTls:
     def check(self) -> None:
         """Load the files again if they have changed; warn of a certificate that expires soon.
 
-        What cannot be served is logged, and the certificate before it stays.
+        What cannot be served is logged if it is still there at the next check: a renewal writes
+        two files, and this check may fall between them. The certificate before it stays.
         """
         version = self._files.find_version()
         if self.is_asked or version != self._version:
-            self._version, self.is_asked = version, False
-            self._load()
+            self._load(version)
         self._warn()
 
     def gauge(self) -> Gauge:
@@ -96,13 +98,18 @@ class ServedTls:
             round(left),
         )
 
-    def _load(self) -> None:
+    def _load(self, version: object) -> None:
+        is_final = self.is_asked or version == self._refused_version
+        self.is_asked = False
         try:
             self._identity = load_tls(self._files, self._clock())
         except TlsFilesError as error:
-            logger.error("the certificate served so far stays: %s", error)  # noqa: TRY400 - it says all
+            self._refused_version = version
+            if is_final:
+                self._version = version
+                logger.error("the certificate served so far stays: %s", error)  # noqa: TRY400 - it says all
             return
-        self._told_at = 0.0
+        self._version, self._told_at = version, 0.0
         logger.info("serving the certificate in %s to new connections", self._files.certificate)
 
     def _warn(self) -> None:
