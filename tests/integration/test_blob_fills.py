@@ -76,7 +76,7 @@ async def take(stream: AsyncIterator[bytes], count: int) -> bytes:
     """Return at least `count` bytes of a stream."""
     taken = b""
     while len(taken) < count:
-        taken += await asyncio.wait_for(anext(stream), 10)
+        taken += await asyncio.wait_for(anext(stream), 60)
     return taken
 
 
@@ -384,7 +384,7 @@ async def test_a_fill_for_another_repository_is_followed(metadata_url: str, tmp_
     async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
         await feed(world.workers[0])
         other = asyncio.create_task(world.workers[1].pull(DIGEST, OTHER))
-        await asyncio.wait_for(upstream.was_asked.wait(), 10)
+        await asyncio.wait_for(upstream.was_asked.wait(), 60)
         upstream.allow(None)
         assert await other == BLOB
         assert await world.workers[0].pull(DIGEST, OTHER) == BLOB

@@ -19,7 +19,7 @@ from tests.integration.fills_world import MortalDatabase, fills_world
 
 BLOB: Final = bytes(range(256)) * 4096
 DIGEST: Final = digest_of(BLOB)
-_WAIT_SECONDS: Final = 20
+_WAIT_SECONDS: Final = 60
 
 pytestmark = pytest.mark.anyio
 

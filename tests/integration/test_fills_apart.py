@@ -86,7 +86,7 @@ async def test_a_fill_that_has_just_begun_is_not_for_another_repository(
         late = worker.ctx.database
         assert isinstance(late, Late)
         pull = asyncio.create_task(worker.client.request("GET", path_of(DIGEST, OTHER)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await late.has_looked.wait()
             missing = BlobUnknown("it is not here")
             name = Name(HANDLE, REPOSITORY)

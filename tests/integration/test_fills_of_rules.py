@@ -115,7 +115,7 @@ async def test_all_workers_read_the_fill_of_a_blob_that_the_account_has(
     async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
         await push(world.workers[0])
         streams = [(await fed(worker)).blob.stream() for worker in world.workers]
-        begun = [await asyncio.wait_for(anext(stream), 10) for stream in streams]
+        begun = [await asyncio.wait_for(anext(stream), 60) for stream in streams]
         behind = [(await fed(worker)).blob.stream() for worker in world.workers]
         upstream.allow(None)
         for first, stream in zip(begun, streams, strict=True):

@@ -28,7 +28,7 @@ async def test_blobs_wait_for_their_turn_and_no_account_takes_all() -> None:
 
     feeds = [fills.join("one", str(number), run) for number in range(100)]
     other = fills.join("two", "0", run)
-    await asyncio.wait_for(is_others_turn.wait(), 10)
+    await asyncio.wait_for(is_others_turn.wait(), 60)
     assert len(running) < len(feeds)
     go_on.set()
     await fills.settled()
@@ -64,7 +64,7 @@ async def test_what_callers_have_left_is_not_more_than_so_much_at_once() -> None
         return "of another account"
 
     callers = [asyncio.create_task(fetches.join("one", number, fetch)) for number in range(200)]
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 60)
     for caller in callers[:-1]:
         caller.cancel()
     assert await fetches.join("two", "other", other) == "of another account"
