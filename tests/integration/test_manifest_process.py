@@ -25,6 +25,7 @@ from registry.oci.pushed_manifest import ReadManifest, read_manifest
 from registry.services.images import manifest_reading, manifest_wire
 from registry.services.images.manifest_process import RETRY_SECONDS, ManifestProcess
 from registry.services.images.manifest_reading import INLINE_BYTES, ProcessReader
+from tests.descriptors import list_open
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PART: Final = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
@@ -54,10 +55,6 @@ def ended(pid: int) -> bool:
         return bool(select.select([descriptor], [], [], 10)[0])
     finally:
         os.close(descriptor)
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def running(process: ManifestProcess) -> int:
@@ -111,7 +108,7 @@ def test_all_that_a_manifest_may_hold_comes_back(process: ManifestProcess) -> No
 
 
 def test_a_process_that_was_killed_is_started_again(process: ManifestProcess) -> None:
-    before = open_descriptors()
+    before = list_open()
     pid = running(process)
     for _ in range(3):
         os.kill(pid, signal.SIGKILL)
@@ -123,7 +120,7 @@ def test_a_process_that_was_killed_is_started_again(process: ManifestProcess) ->
         pid = again
     process.close()
     assert ended(pid)
-    assert open_descriptors() == before
+    assert not list_open() - before
 
 
 def test_who_pushes_while_the_process_is_killed_may_try_again() -> None:

@@ -19,6 +19,7 @@ from registry.blobstore.stored_file import open_cached
 from registry.blobstore.threads import at_once, each_of, in_thread
 from registry.oci.digest import digest_of
 from registry.settings import Settings
+from tests.descriptors import list_open
 
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 STAGED = "4c53fb4e-2c1f-4f0e-8f2d-0d5d4bb60bb1"
@@ -154,7 +155,7 @@ def test_a_lookup_follows_no_link_and_leaves_no_descriptor(tmp_path: Path) -> No
     (tmp_path / "link").symlink_to("file")
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - what is open now
+        before = list_open(tmp_path)
         for name in ("link", "absent"):
             assert open_cached(folder, name) is None
         opened = open_cached(folder, "file")
@@ -162,7 +163,7 @@ def test_a_lookup_follows_no_link_and_leaves_no_descriptor(tmp_path: Path) -> No
         if opened is not None:
             assert not os.get_inheritable(opened.file_region().descriptor)
             opened.close()
-        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        assert list_open(tmp_path) == before
     finally:
         os.close(folder)
 
@@ -198,10 +199,10 @@ def test_what_has_another_name_is_not_taken_up_at_once(tmp_path: Path) -> None:
         staged.write(memoryview(b"staged"))
         staged.close()
         os.link(tmp_path / "blobs" / "uploads" / STAGED, tmp_path / "backup")
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - what is open now
+        before = list_open(tmp_path)
         assert files.resume_cached(STAGED) is None
         assert files.resume_cached(UPLOAD) is None
-        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        assert list_open(tmp_path) == before
         files.resume(STAGED).close()
 
 

@@ -23,6 +23,7 @@ from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.disk_io import start_writeback, unavailable
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
+from tests.descriptors import list_open
 
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
 
@@ -51,10 +52,6 @@ def put(store: DiskFiles, data: bytes, upload_id: str = UPLOAD) -> None:
     with closing(store.stage(upload_id)) as staged:
         staged.write(memoryview(data))
         staged.commit(digest_of(data))
-
-
-def open_descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_files_lie_where_the_layout_says_and_only_their_owner_reads_them(tmp_path: Path) -> None:
@@ -148,7 +145,7 @@ def test_a_file_that_moved_before_its_lock_is_not_held(
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", overtaken)
-    before = open_descriptors()
+    before = list_open(root)
     if winner == "commit":
         with closing(store.resume(UPLOAD)) as staged:  # found again, as the object it became
             staged.discard()
@@ -157,7 +154,7 @@ def test_a_file_that_moved_before_its_lock_is_not_held(
     else:
         with pytest.raises(ObjectUnknown if winner == "discard" else StageBusy):
             store.resume(UPLOAD)
-    assert open_descriptors() == before
+    assert list_open(root) == before
 
 
 def test_an_object_taken_back_between_two_looks_is_found(
@@ -193,11 +190,11 @@ def test_a_new_file_discarded_before_its_lock_is_busy(
         store.stage(UPLOAD)
 
 
-def test_refusals_leave_no_descriptor_open(store: DiskFiles) -> None:
+def test_refusals_leave_no_descriptor_open(store: DiskFiles, root: Path) -> None:
     put(store, b"data")
     other = str(uuid.UUID(int=1))
     with closing(store.stage(other)):
-        before = open_descriptors()
+        before = list_open(root)
         for _ in range(3):
             for call in (store.stage, store.resume, store.discard):
                 with pytest.raises(StageBusy):
@@ -210,7 +207,7 @@ def test_refusals_leave_no_descriptor_open(store: DiskFiles) -> None:
                 store.open_cached(UPLOAD, 5)
             with pytest.raises(ObjectUnknown):
                 store.open(str(uuid.UUID(int=2)))
-        assert open_descriptors() == before
+        assert list_open(root) == before
 
 
 @contextmanager
