@@ -76,7 +76,8 @@ SELECT r.name, e.tag, count(*), count(DISTINCT e.ordinal), max(e.ordinal) - min(
 def querying(url: str) -> Iterator[Query]:
     """Give a way to the database at `url` that is not the registry's."""
     if url.startswith("sqlite:///"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as raw:
+        file = url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(file, timeout=30, isolation_level=None)) as raw:
             yield lambda sql, *parameters: raw.execute(sql, parameters).fetchall()
         return
     with psycopg.connect(url, autocommit=True) as connection:

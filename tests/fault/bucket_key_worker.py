@@ -45,7 +45,7 @@ async def _rewrap(world: StorageWorld, step: str) -> None:
     rewrapping.PORTION = PORTION  # type: ignore[misc]
     name, after, number = REWRAP_STEPS[step]
     setattr(rewrapping, name, die_at(number, getattr(rewrapping, name), after=after))
-    pace = JobPace(lease_seconds=0.5, poll_seconds=0.05)
+    pace = JobPace(poll_seconds=0.05)
     kind = rewrapping.rewrap_kind(world.needs)
     async with running(JobWorker(world.database, [kind], pace=pace)):
         await asyncio.Event().wait()

@@ -32,7 +32,7 @@ from cloudcore.kms.vault import Vault
 from registry.certificates import PlatformKeys
 from tests.dying import PassingDatabase
 
-PACE: Final = JobPace(lease_seconds=0.5, poll_seconds=0.02)
+PACE: Final = JobPace(poll_seconds=0.02)
 KEYRING: Final = Keyring(bytes(32))
 PROVIDERS: Final = Providers(EmbeddedProvider(KEYRING))
 PROOFS: Final = Proofs(Grants(parse_grants(["acme.test=*"])), "", checks_dns=False)

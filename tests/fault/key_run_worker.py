@@ -78,7 +78,7 @@ async def _rewrap(url: str, folder: Path, step: str) -> None:
     rewrapping._write = die_at(2, write, after=step == "after the rows")
     with closing(FilesystemStore(folder)) as store:
         async with open_keyed_registry(url, store) as keyed:
-            pace = JobPace(lease_seconds=0.5, poll_seconds=0.05)
+            pace = JobPace(poll_seconds=0.05)
             kind = rewrapping.rewrap_kind(keyed.ctx)
             async with running(JobWorker(keyed.database, [kind], pace=pace)):
                 await asyncio.Event().wait()

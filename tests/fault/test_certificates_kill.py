@@ -11,11 +11,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cloudcore.certificate import authority_rows, issue_rows, rows, services
 from cloudcore.certificate.keys import public_der
 from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.waking import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.kms.making import KeyMaker
 from tests.databases import on_both_databases, program, program_environment
 from tests.fault.certificate_worker import (
+    LEASE,
     PLACES,
     PROOFS,
     PROVIDERS,
@@ -23,7 +25,7 @@ from tests.fault.certificate_worker import (
     private_keys,
     worker,
 )
-from tests.jobs import running, until
+from tests.jobs import end_leases, running, until
 from tests.kms_world import ACME, add_account
 
 
@@ -60,7 +62,7 @@ def requested(name: str) -> Certificate:
 
 
 async def be_killed(url: str, place: str) -> None:
-    """Start a worker, and kill it when it has come to a place."""
+    """Start a worker, and kill it when it has come to a place. Then its lease has run out."""
     process = await asyncio.create_subprocess_exec(
         *program("tests.fault.certificate_worker", url, place),
         env=program_environment(),
@@ -72,6 +74,8 @@ async def be_killed(url: str, place: str) -> None:
     finally:
         process.kill()
         await process.wait()
+    ended = await asyncio.to_thread(end_leases, url)
+    assert ended == ([] if place == LEASE else [WORK])
 
 
 @on_both_databases
