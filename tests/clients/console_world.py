@@ -19,6 +19,7 @@ import httpx
 from cloudcore.clock import MICROSECONDS
 from tests.clients.images import OCI, as_json, noise, sha256
 from tests.entrepot import PASSWORD, Install, fetch_code, installed
+from tests.schedules import postpone
 
 EMPTY: Final = b"{}"
 EMPTY_TYPE: Final = "application/vnd.oci.empty.v1+json"
@@ -214,8 +215,10 @@ class Pusher:
     def fill_stages(self, name: str) -> None:
         """Let each stage of the collector hold something that was pushed to a repository.
 
-        The first blob comes to quarantine, the second is condemned, the third waits.
+        The first blob comes to quarantine, the second is condemned, the third waits. No run of the
+        collector begins by itself meanwhile.
         """
+        postpone(self.data, "registry.garbage_collection")
 
         def push(size: float) -> None:
             self.blob(name, noise(int(size * self.scale), ("garbage", size)), OCI.layer)
