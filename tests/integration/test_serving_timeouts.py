@@ -48,7 +48,7 @@ def test_bytes_now_and_then_do_not_prolong_a_head(server: RunningServer) -> None
         started = time.monotonic()
         client.send(b"GET /v2/ HTTP/1.1\r\nHost: a\r\nX: ")
         answer = b""
-        while not answer and time.monotonic() - started < 5:
+        while not answer and time.monotonic() - started < 30:
             client.send(b"x")
             try:
                 answer = client.sock.recv(100)
@@ -75,7 +75,7 @@ def test_a_response_nobody_reads_is_cut(
     server.app.file = path
     with server.connect() as client:
         client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        assert server.app.returned.wait(10)
+        assert server.app.returned.wait(60)
 
 
 def test_a_response_that_is_read_slowly_is_not_cut(server: RunningServer) -> None:
