@@ -1,38 +1,35 @@
-"""What every blob store promises, checked on each implementation; a new one is a parameter here."""
+"""What every blob store promises, checked on each implementation; a new one is a kind more."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import random
-import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, aclosing, closing
+from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar, cast
 
 import pytest
 from blake3 import blake3
 
-from registry.blobstore.base import (
-    BlobStore,
-    ObjectDamaged,
-    ObjectUnknown,
-    StageBusy,
-    Staged,
-)
-from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.base import BlobStore, ObjectDamaged, ObjectUnknown, StageBusy
 from registry.blobstore.memory import MemoryStore
-from registry.blobstore.sealed_format import sealed_size
-from registry.blobstore.sealed_whole import compressed_bytes
 from registry.errors import DigestMismatch
 from registry.oci.digest import ALGORITHMS, digest_of
-from tests.sealing_store import SealingStore
-from tests.small_frames import KEY
+from tests.contract.blob_stores import (
+    DATA,
+    KINDS,
+    is_sealing,
+    listed,
+    new_id,
+    opened_store,
+    put,
+    read,
+    staged_sizes,
+    store_has_frames,
+    stored_size,
+    write,
+)
 
-T = TypeVar("T")
-DATA = random.Random(7).randbytes(350_001).hex().encode()[:700_001]
-"""Bytes of which compression saves nearly a half."""
 BAD_IDS = (
     "",
     ".",
@@ -50,77 +47,10 @@ BAD_IDS = (
 )
 
 
-@pytest.fixture(
-    params=[
-        *("filesystem", "memory", "filesystem-sealed", "memory-sealed"),
-        *("filesystem-packed", "memory-packed"),
-    ]
-)
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
-    kind, _, sealed = request.param.partition("-")
-    packed = sealed == "packed"
-    with ExitStack() as stack:
-        found: BlobStore = (
-            MemoryStore(compresses=packed)
-            if kind == "memory"
-            else stack.enter_context(
-                closing(FilesystemStore(tmp_path / "blobs", compresses=packed))
-            )
-        )
-        yield cast("BlobStore", SealingStore(found, KEY)) if sealed else found
-
-
-def is_sealing(store: BlobStore) -> bool:
-    return isinstance(store, SealingStore)
-
-
-def store_has_frames(store: BlobStore) -> bool:
-    """Return True if staged bytes are sealed frame by frame."""
-    return isinstance(store, SealingStore) and not isinstance(store.store, MemoryStore)
-
-
-def is_packing(store: BlobStore) -> bool:
-    return isinstance(store, SealingStore) and store.files.compresses
-
-
-def stored_size(store: BlobStore, size: int) -> int:
-    """Return how many bytes the first `size` bytes of `DATA` have in the store."""
-    if is_packing(store):
-        return len(compressed_bytes(DATA[:size], KEY, new_id()))
-    return sealed_size(size) if is_sealing(store) else size
-
-
-async def staged_sizes(store: BlobStore, *expected: tuple[str, int]) -> bool:
-    """Return True if these are staged; of sealed ones the last frame may be in memory."""
-    found = await listed(store.list_staged())
-    if is_sealing(store):
-        return [each.object_id for each in found] == [upload_id for upload_id, _ in expected]
-    return found == list(expected)
-
-
-def new_id() -> str:
-    return str(uuid.uuid4())
-
-
-def write(staged: Staged, data: bytes) -> None:
-    staged.write(memoryview(data))
-
-
-async def listed(entries: AsyncIterator[T]) -> list[T]:
-    return [entry async for entry in entries]
-
-
-async def put(store: BlobStore, data: bytes) -> str:
-    async with aclosing(await store.stage(new_id(), None)) as staged:
-        write(staged, data)
-        return staged.commit(digest_of(data)).object_id
-
-
-async def read(store: BlobStore, object_id: str, start: int = 0, stop: int | None = None) -> bytes:
-    async with aclosing(await store.open(object_id)) as stored:
-        chunks = b"".join(bytes(chunk) for chunk in stored.chunks(start, stop))
-        assert b"".join([part async for part in stored.stream(start, stop)]) == chunks
-        return chunks
+    with opened_store(request.param, tmp_path / "blobs") as found:
+        yield found
 
 
 @pytest.mark.parametrize("size", [0, len(DATA)])
@@ -442,73 +372,11 @@ async def test_only_canonical_ids_are_taken(store: BlobStore, bad_id: str) -> No
             await call(bad_id)
 
 
-async def test_an_object_set_aside_comes_back_to_who_asks_for_it(store: BlobStore) -> None:
-    object_id = await put(store, DATA)
-    (place,) = [
-        each
-        for each in store.partitions()
-        if await listed(store.list_objects(each)) == [(object_id, stored_size(store, len(DATA)))]
-    ]
-    assert await store.set_aside(object_id, 7)
-    assert not await store.set_aside(object_id, 8)
-    assert await listed(store.list_objects()) == []
-    assert await listed(store.list_ids(place)) == []
-    size = stored_size(store, len(DATA))
-    assert await listed(store.list_orphans()) == [(object_id, 7, True, size)]
-    assert await read(store, object_id) == DATA
-    assert await listed(store.list_orphans()) == []
-    assert await listed(store.list_ids(place)) == [object_id]
-    assert not await store.take_back(object_id)
-
-
-async def test_staged_bytes_set_aside_come_back_to_who_goes_on(store: BlobStore) -> None:
-    upload_id = new_id()
-    async with aclosing(await store.stage(upload_id, None)) as staged:
-        write(staged, DATA)
-        staged.flush()
-    assert not await store.set_aside(upload_id, 7, staged_too=False)
-    async with aclosing(await store.resume(upload_id)):  # as the scan holds what it moves
-        assert await store.set_aside(upload_id, 7)
-    assert [each[:3] for each in await listed(store.list_orphans())] == [(upload_id, 7, False)]
-    assert await listed(store.list_staged()) == []
-    with pytest.raises(ObjectUnknown):
-        await store.open(new_id())
-    async with aclosing(await store.resume(upload_id)) as staged:
-        await staged.rewind(len(DATA), data_key=None)
-        assert staged.commit(digest_of(DATA)).size == len(DATA)
-    assert await read(store, upload_id) == DATA
-
-
-async def test_an_orphan_is_deleted_for_good(store: BlobStore) -> None:
-    object_id, other = await put(store, DATA), await put(store, DATA)
-    for each in (object_id, other):
-        assert await store.set_aside(each, 7)
-    (orphan,) = [each async for each in store.list_orphans() if each.object_id == object_id]
-    await store.delete_orphan(orphan)
-    await store.delete_orphan(orphan)
-    with pytest.raises(ObjectUnknown):
-        await store.open(object_id)
-    assert await store.take_back(other)
-    assert await read(store, other) == DATA
-
-
 async def test_the_last_generation_is_kept(store: BlobStore) -> None:
     assert await store.generation() is None
     for each in (new_id(), new_id()):
         await store.note_generation(each)
         assert await store.generation() == each
-
-
-async def test_partitions_hold_every_object_once(store: BlobStore) -> None:
-    objects = sorted([await put(store, b"x") for _ in range(20)])
-    partitions = store.partitions()
-    assert partitions == store.partitions()
-    found = [each for place in partitions for each in await listed(store.list_ids(place))]
-    assert sorted(found) == objects
-    found = [
-        each.object_id for place in partitions for each in await listed(store.list_objects(place))
-    ]
-    assert sorted(found) == objects
 
 
 async def test_one_of_several_objects_that_is_absent_is_deleted_too(store: BlobStore) -> None:
@@ -530,13 +398,6 @@ async def test_an_upload_goes_on_from_what_is_there(store: BlobStore) -> None:
     assert await store.resumable(upload_id, 300) == 300
     object_id = await put(store, DATA)
     assert await store.resumable(object_id, 300) == 300
-
-
-async def test_one_process_scans_at_a_time(store: BlobStore) -> None:
-    async with store.scan_alone() as is_alone:
-        assert is_alone
-    async with store.scan_alone() as is_alone:
-        assert is_alone
 
 
 async def test_a_fresh_id_is_staged_when_there_are_bytes(store: BlobStore) -> None:

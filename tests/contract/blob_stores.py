@@ -1,0 +1,94 @@
+"""The implementations of blob stores, and how tests write to them, read and list them."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, aclosing, closing, contextmanager
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from registry.blobstore.base import BlobStore, Staged
+from registry.blobstore.filesystem import FilesystemStore
+from registry.blobstore.memory import MemoryStore
+from registry.blobstore.sealed_format import sealed_size
+from registry.blobstore.sealed_whole import compressed_bytes
+from registry.oci.digest import digest_of
+from tests.sealing_store import SealingStore
+from tests.small_frames import KEY
+
+T = TypeVar("T")
+DATA = random.Random(7).randbytes(350_001).hex().encode()[:700_001]
+"""Bytes of which compression saves nearly a half."""
+KINDS: Final = (
+    *("filesystem", "memory", "filesystem-sealed", "memory-sealed"),
+    *("filesystem-packed", "memory-packed"),
+)
+
+
+@contextmanager
+def opened_store(kind: str, folder: Path) -> Iterator[BlobStore]:
+    """Open an empty store of a kind."""
+    place, _, sealed = kind.partition("-")
+    packed = sealed == "packed"
+    with ExitStack() as stack:
+        found: BlobStore = (
+            MemoryStore(compresses=packed)
+            if place == "memory"
+            else stack.enter_context(closing(FilesystemStore(folder, compresses=packed)))
+        )
+        yield cast("BlobStore", SealingStore(found, KEY)) if sealed else found
+
+
+def is_sealing(store: BlobStore) -> bool:
+    return isinstance(store, SealingStore)
+
+
+def store_has_frames(store: BlobStore) -> bool:
+    """Return True if staged bytes are sealed frame by frame."""
+    return isinstance(store, SealingStore) and not isinstance(store.store, MemoryStore)
+
+
+def is_packing(store: BlobStore) -> bool:
+    return isinstance(store, SealingStore) and store.files.compresses
+
+
+def stored_size(store: BlobStore, size: int) -> int:
+    """Return how many bytes the first `size` bytes of `DATA` have in the store."""
+    if is_packing(store):
+        return len(compressed_bytes(DATA[:size], KEY, new_id()))
+    return sealed_size(size) if is_sealing(store) else size
+
+
+async def staged_sizes(store: BlobStore, *expected: tuple[str, int]) -> bool:
+    """Return True if these are staged; of sealed ones the last frame may be in memory."""
+    found = await listed(store.list_staged())
+    if is_sealing(store):
+        return [each.object_id for each in found] == [upload_id for upload_id, _ in expected]
+    return found == list(expected)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def write(staged: Staged, data: bytes) -> None:
+    staged.write(memoryview(data))
+
+
+async def listed(entries: AsyncIterator[T]) -> list[T]:
+    return [entry async for entry in entries]
+
+
+async def put(store: BlobStore, data: bytes) -> str:
+    async with aclosing(await store.stage(new_id(), None)) as staged:
+        write(staged, data)
+        return staged.commit(digest_of(data)).object_id
+
+
+async def read(store: BlobStore, object_id: str, start: int = 0, stop: int | None = None) -> bytes:
+    async with aclosing(await store.open(object_id)) as stored:
+        chunks = b"".join(bytes(chunk) for chunk in stored.chunks(start, stop))
+        assert b"".join([part async for part in stored.stream(start, stop)]) == chunks
+        return chunks
