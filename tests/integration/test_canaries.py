@@ -22,7 +22,8 @@ import pytest
 
 from cloudcore.db.base import Connection, P, T
 from tests.integration.id_places import NOTHING, requests
-from tests.integration.served_world import NotingDatabase, Served
+from tests.integration.noting_database import NotingDatabase
+from tests.integration.served_world import Served
 from tests.live_signed_in import SignedIn, Tenant, serving
 from tests.spec.operations import OPERATIONS
 

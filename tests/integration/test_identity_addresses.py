@@ -16,7 +16,7 @@ from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.users import first_salt
 from tests.databases import on_both_databases
 from tests.identity_world import KEPT_PASSWORD, World, open_world
-from tests.integration.served_world import NotingDatabase
+from tests.integration.noting_database import NotingDatabase
 
 pytestmark = on_both_databases
 
