@@ -8,42 +8,28 @@ import os
 import pwd
 import secrets
 import shutil
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from cloudcore.clock import uuid7
 from registry.backup import files
-from registry.backup.manifest import Manifest, read_manifest
 from registry.backup.objects import Progress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.base import BlobSweeper
 from registry.blobstore.deletion_lock import HeldByAnother, deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
-from registry.gc.generations import Generations, check_generation, renew_generation
+from registry.gc.generations import renew_generation
 from registry.gc.orphans.quarantine import remove_overdue
 from registry.gc.orphans.scan import set_orphans_aside
-from registry.oci.digest import digest_of
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 from tests.collecting import at_once, collect
-from tests.fault.collected import (
-    GARBAGE,
-    account_of,
-    check_image,
-    fill,
-    push_blob,
-    push_image,
-)
-from tests.inprocess import Registry, open_registry
-
-LAYER: Final = b"a layer " * 1000
-LATER: Final = b"a layer pushed during the backup " * 1000
+from tests.fault.collected import GARBAGE, account_of, check_image, fill, push_blob, push_image
+from tests.inprocess import Registry
+from tests.integration.backup_world import LATER, LAYER, Site, object_file, pulled, pushed
 
 
 @pytest.fixture(autouse=True)
@@ -53,69 +39,9 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-class Site:
-    """A registry in this process, its backups, and the folder into which they are restored."""
-
-    def __init__(self, folder: Path, migrated: Path) -> None:
-        self.data = folder / "data"
-        self.target = folder / "backup"
-        self.restored = folder / "restored"
-        self.data.mkdir()
-        shutil.copy(migrated, self.data / "metadata.db")
-
-    @property
-    def settings(self) -> Settings:
-        return Settings(data=self.data)
-
-    def serve(self, play: Callable[[Registry, FilesystemStore], object], data: Path) -> None:
-        """Serve the registry of a folder while `play`, a coroutine function, runs."""
-
-        async def run() -> None:
-            with closing(FilesystemStore(data / "blobs")) as store:
-                async with open_registry(f"sqlite:///{data / 'metadata.db'}", store) as registry:
-                    history = Generations(registry.ctx, store)
-                    await history.begin()
-                    await play(registry, store)  # type: ignore[misc]
-                    await history.end()
-
-        asyncio.run(run())
-
-    def back_up(self, *options: str) -> int:
-        return main(["backup", str(self.target), "--data", str(self.data), *options])
-
-    def restore(self, *options: str) -> int:
-        return main(["restore", str(self.target), "--data", str(self.restored), *options])
-
-    def manifest(self) -> Manifest:
-        found = read_manifest(self.target)
-        assert found is not None
-        return found
-
-    def objects(self, folder: Path | None = None) -> set[str]:
-        """Return the names of all files below a folder of objects, of the backup if none given."""
-        where = folder or self.target / "objects"
-        return {each.name for each in where.rglob("*") if each.is_file()}
-
-
 @pytest.fixture
 def site(tmp_path: Path, migrated_file: Path) -> Site:
     return Site(tmp_path, migrated_file)
-
-
-def pushed(layer: bytes) -> Callable[[Registry, FilesystemStore], object]:
-    async def play(registry: Registry, _: FilesystemStore) -> None:
-        await push_image(registry, layer)
-
-    return play
-
-
-def pulled(*layers: bytes) -> Callable[[Registry, FilesystemStore], object]:
-    async def play(registry: Registry, store: FilesystemStore) -> None:
-        await check_generation(registry.ctx, store)  # the database is not taken for an older one
-        for layer in layers:
-            await check_image(registry, layer)
-
-    return play
 
 
 def test_a_registry_comes_back_from_its_backup(
@@ -405,101 +331,6 @@ def test_an_interrupted_restoration_is_continued(
     assert site.restore() == 0
     site.serve(pulled(LAYER), site.restored)
     assert site.restore() == 2  # it is no longer empty
-
-
-def object_file(folder: Path, data: bytes) -> Path:
-    (found,) = [each for each in folder.rglob("*-*") if each.read_bytes() == data]
-    return found
-
-
-def test_verify_finds_a_damaged_copy_and_copies_it_again(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
-    copy = object_file(site.target / "objects", LAYER)
-    copy.write_bytes(LAYER[:-1] + b"?")
-    assert site.back_up() == 0
-    assert copy.read_bytes() != LAYER  # its size is right
-    assert site.back_up("--verify") == 0
-    assert copy.read_bytes() == LAYER
-    assert site.manifest().is_verified
-
-
-def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    site.serve(pushed(LAYER), site.data)
-    stored = object_file(site.data / "blobs" / "objects", LAYER)
-    stored.write_bytes(LAYER[:-1] + b"?")
-    assert site.back_up("--verify") == 1
-    told = capsys.readouterr().out
-    assert f"blob {digest_of(LAYER)}: its bytes hash to sha256:" in told
-    assert [each.digest for each in site.manifest().damaged] == [str(digest_of(LAYER))]
-    stored.unlink()
-    assert site.back_up() == 1
-    assert f"blob {digest_of(LAYER)}: its bytes are gone" in capsys.readouterr().out
-    stored.write_bytes(LAYER)
-    assert site.back_up() == 0
-    assert site.manifest().damaged == []
-    assert object_file(site.target / "objects", LAYER).exists()
-
-
-def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whether it was damaged when it was taken, or has rotted since; `serve` is no next step."""
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
-    object_file(site.target / "objects", LAYER).write_bytes(LAYER[:-1] + b"?")
-    capsys.readouterr()
-    assert site.restore() == 1
-    told = capsys.readouterr().out
-    found = f"blob {digest_of(LAYER)}: "
-    damage = "The restored registry is damaged (damaged blobs: 1, images that need them: 1), as"
-    steps = [
-        found,
-        damage,
-        "  restore a backup",
-        "  or bring",
-        "entrepot fsck --data",
-        "  or serve",
-    ]
-    places = [told.index(each) for each in steps]
-    assert places == sorted(places)
-    assert "Next:" not in told
-
-    shutil.rmtree(site.restored)
-    object_file(site.data / "blobs" / "objects", LAYER).unlink()
-    assert site.back_up("--verify") == 1
-    capsys.readouterr()
-    assert site.restore("--quick") == 1
-    told = capsys.readouterr().out
-    known = f"blob {digest_of(LAYER)}, as the backup was taken: its bytes are gone"
-    assert told.index(known) < told.index("0 orphans") < told.index(damage)
-
-    shutil.rmtree(site.restored)
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
-    assert site.restore() == 0
-    told = capsys.readouterr().out
-    assert "Next:\n  entrepot serve" in told
-    assert "is damaged" not in told
-
-
-def test_a_blob_that_a_push_has_healed_is_copied_under_its_new_id(site: Site) -> None:
-    site.serve(pushed(LAYER), site.data)
-    stored = object_file(site.data / "blobs" / "objects", LAYER)
-    stored.write_bytes(LAYER[:-1])
-    assert site.back_up() == 1
-    site.serve(pushed(LAYER), site.data)
-    assert stored.read_bytes() == LAYER[:-1]  # in quarantine
-    assert site.back_up() == 0
-    assert site.objects() == site.objects(site.data / "blobs" / "objects") - {stored.name}
-    assert object_file(site.target / "objects", LAYER) != stored
-    shutil.rmtree(site.data)
-    assert site.restore() == 0
-    site.serve(pulled(LAYER), site.restored)
 
 
 def test_links_share_the_bytes(site: Site) -> None:

@@ -1,0 +1,114 @@
+"""Backups of which bytes are damaged, and registries: what is told, and what heals them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from registry.oci.digest import digest_of
+from tests.integration.backup_world import LAYER, Site, object_file, pulled, pushed
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of this machine count."""
+    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def site(tmp_path: Path, migrated_file: Path) -> Site:
+    return Site(tmp_path, migrated_file)
+
+
+def test_verify_finds_a_damaged_copy_and_copies_it_again(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    copy = object_file(site.target / "objects", LAYER)
+    copy.write_bytes(LAYER[:-1] + b"?")
+    assert site.back_up() == 0
+    assert copy.read_bytes() != LAYER  # its size is right
+    assert site.back_up("--verify") == 0
+    assert copy.read_bytes() == LAYER
+    assert site.manifest().is_verified
+
+
+def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.serve(pushed(LAYER), site.data)
+    stored = object_file(site.data / "blobs" / "objects", LAYER)
+    stored.write_bytes(LAYER[:-1] + b"?")
+    assert site.back_up("--verify") == 1
+    told = capsys.readouterr().out
+    assert f"blob {digest_of(LAYER)}: its bytes hash to sha256:" in told
+    assert [each.digest for each in site.manifest().damaged] == [str(digest_of(LAYER))]
+    stored.unlink()
+    assert site.back_up() == 1
+    assert f"blob {digest_of(LAYER)}: its bytes are gone" in capsys.readouterr().out
+    stored.write_bytes(LAYER)
+    assert site.back_up() == 0
+    assert site.manifest().damaged == []
+    assert object_file(site.target / "objects", LAYER).exists()
+
+
+def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it was damaged when it was taken, or has rotted since; `serve` is no next step."""
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    object_file(site.target / "objects", LAYER).write_bytes(LAYER[:-1] + b"?")
+    capsys.readouterr()
+    assert site.restore() == 1
+    told = capsys.readouterr().out
+    found = f"blob {digest_of(LAYER)}: "
+    damage = "The restored registry is damaged (damaged blobs: 1, images that need them: 1), as"
+    steps = [
+        found,
+        damage,
+        "  restore a backup",
+        "  or bring",
+        "entrepot fsck --data",
+        "  or serve",
+    ]
+    places = [told.index(each) for each in steps]
+    assert places == sorted(places)
+    assert "Next:" not in told
+
+    shutil.rmtree(site.restored)
+    object_file(site.data / "blobs" / "objects", LAYER).unlink()
+    assert site.back_up("--verify") == 1
+    capsys.readouterr()
+    assert site.restore("--quick") == 1
+    told = capsys.readouterr().out
+    known = f"blob {digest_of(LAYER)}, as the backup was taken: its bytes are gone"
+    assert told.index(known) < told.index("0 orphans") < told.index(damage)
+
+    shutil.rmtree(site.restored)
+    site.serve(pushed(LAYER), site.data)
+    assert site.back_up() == 0
+    assert site.restore() == 0
+    told = capsys.readouterr().out
+    assert "Next:\n  entrepot serve" in told
+    assert "is damaged" not in told
+
+
+def test_a_blob_that_a_push_has_healed_is_copied_under_its_new_id(site: Site) -> None:
+    site.serve(pushed(LAYER), site.data)
+    stored = object_file(site.data / "blobs" / "objects", LAYER)
+    stored.write_bytes(LAYER[:-1])
+    assert site.back_up() == 1
+    site.serve(pushed(LAYER), site.data)
+    assert stored.read_bytes() == LAYER[:-1]  # in quarantine
+    assert site.back_up() == 0
+    assert site.objects() == site.objects(site.data / "blobs" / "objects") - {stored.name}
+    assert object_file(site.target / "objects", LAYER) != stored
+    shutil.rmtree(site.data)
+    assert site.restore() == 0
+    site.serve(pulled(LAYER), site.restored)
