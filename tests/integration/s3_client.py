@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 from xml.etree.ElementTree import Element, fromstring
 
 import httpx
@@ -128,3 +128,12 @@ def texts(document: Element, name: str) -> list[str]:
 def client_of(served: Served, tenant: Tenant) -> S3Client:
     """Return a client with the access key of a tenant's program."""
     return S3Client(served, tenant.access_key_id, tenant.secret)
+
+
+async def v1(s3: S3Client, method: str, path: str, body: object = None, **more: Any) -> Any:  # noqa: ANN401
+    """Send a request of the program to ``/v1``, which succeeds; return its answer."""
+    answer = await s3.served.ask(
+        method, path, body, token=more.pop("token", s3.served.acme.program_token), **more
+    )
+    assert answer.is_success, answer.text
+    return answer

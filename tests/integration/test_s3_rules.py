@@ -1,4 +1,4 @@
-"""The S3 endpoint in one process with ``/v1``: signatures, bodies, parts, lists and rights."""
+"""The S3 endpoint in one process with ``/v1``: signatures, bodies, parts and lists."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from tests.databases import on_both_databases
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
+from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
 from tests.integration.served_world import Served, open_served
 from tests.s3_negatives import negatives
 from tests.s3_signing import framed, with_header
-from tests.tenants import Statement, document
 
 MIB: Final = 1 << 20
 CRC: Final = "x-amz-checksum-crc32"
@@ -44,14 +43,6 @@ def writes(served: Served) -> list[str]:
     """Return what was written to the tables of storage since the list was cleared."""
     noted = [each.statement.sqlite for each in served.database.noted]
     return [each for each in noted if "storage_" in each and not each.startswith("SELECT")]
-
-
-async def v1(s3: S3Client, method: str, path: str, body: object = None, **more: Any) -> Any:  # noqa: ANN401
-    answer = await s3.served.ask(
-        method, path, body, token=more.pop("token", s3.served.acme.program_token), **more
-    )
-    assert answer.is_success, answer.text
-    return answer
 
 
 @on_both_databases
@@ -310,166 +301,6 @@ async def test_s12_names_of_buckets(s3: S3Client) -> None:
     assert "second" in texts(await s3.done("GET", "/"), "Name")
     for method, target in (("GET", ""), ("PUT", "/key"), ("GET", "/key"), ("DELETE", "")):
         assert await other.code(method, f"/bucket{target}") == "NoSuchBucket"
-
-
-async def program(s3: S3Client, *statements: Statement) -> S3Client:
-    """Return a client of another program of acme, with these rights."""
-    made = (await v1(s3, "POST", "/v1/service-accounts", {"name": "other"})).json()
-    path = f"/v1/service-accounts/{made['service_account']['id']}/access-keys"
-    key = (await v1(s3, "POST", path, {})).json()["access_key"]
-    policy = {"name": "other", "document": document(*statements)}
-    made = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]
-    attached = {"service_account": "other"}
-    await v1(s3, "POST", f"/v1/policies/{made['id']}/attachments", attached)
-    return S3Client(s3.served, key["access_key_id"], key["secret_access_key"])
-
-
-async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
-    await s3.done("PUT", "/bucket/public/a", b"a")
-    await s3.done("PUT", "/bucket/private/a", b"a")
-    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
-    actions = ["storage:GetObject", "storage:DeleteObject"]
-    reader = await program(
-        s3, {"effect": "allow", "actions": actions, "resources": [f"{crn}/public/*"]}
-    )
-    assert (await reader.ask("GET", "/bucket/public/a")).content == b"a"
-    for method, target in (
-        ("GET", "/bucket/private/a"),
-        ("HEAD", "/bucket/public/a?acl"),
-        ("PUT", "/bucket/public/a"),
-        ("GET", "/bucket"),
-        ("GET", "/"),
-        ("GET", "/bucket/public/a?uploadId=1"),
-        ("PUT", "/other"),
-        ("DELETE", "/bucket"),
-        ("GET", "/none"),
-    ):
-        answer = await reader.ask(method, target)
-        assert answer.status_code in (400, 403), (method, target)
-        assert method == "HEAD" or code_of(answer) == "AccessDenied", (method, target)
-    copy = {"x_amz_copy_source": "/bucket/private/a"}
-    assert await reader.code("PUT", "/bucket/public/b", b"", **copy) == "AccessDenied"
-    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "private/a"))
-    done = await reader.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
-    assert (texts(done, "Key"), texts(done, "Code")) == (
-        ["private/a", "public/a"],
-        ["AccessDenied"],
-    )
-    assert (await s3.ask("GET", "/bucket/private/a")).content == b"a"
-    await v1(s3, "GET", "/v1/buckets/bucket/objects/private%2Fa")
-
-
-async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> None:
-    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
-    deleter = await program(
-        s3,
-        {"effect": "allow", "actions": ["storage:DeleteObject"], "resources": [f"{crn}/public/*"]},
-    )
-    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "b", "c"))
-    await deleter.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
-    await s3.served.auditor.flush()
-    path = "/v1/audit-events?outcome=refused&action=storage:DeleteObject"
-    (event,) = (await v1(s3, "GET", path)).json()["events"]
-    assert (event["times"], event["resources"]) == (2, [f"{crn}/c"])
-
-
-async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Client) -> None:
-    trust = document({"effect": "allow", "principals": [s3.served.acme.account_id]})
-    role = {"name": "writer", "trust_policy": trust}
-    made = (await v1(s3, "POST", "/v1/roles", role)).json()["role"]
-    everything: Statement = {"effect": "allow", "actions": ["storage:*"], "resources": ["*"]}
-    policy = {"name": "writes", "document": document(everything)}
-    policy_id = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]["id"]
-    await v1(s3, "POST", f"/v1/policies/{policy_id}/attachments", {"role": "writer"})
-    assumed = (await v1(s3, "POST", "/v1/assume-role", {"role": made["id"]})).json()
-    session = S3Client(
-        s3.served, assumed["access_key_id"], assumed["secret_access_key"], assumed["session_token"]
-    )
-    await session.done("PUT", "/bucket/key", b"by the role")
-    url = session.presign("GET", "/bucket/key")  # without its token
-    assert code_of(await s3.send(url)) == "InvalidToken"
-    without = S3Client(s3.served, session.key_id, session.secret)
-    assert await without.code("GET", "/bucket/key") == "InvalidToken"
-    borrowed = S3Client(s3.served, s3.key_id, s3.secret, session.token)
-    assert await borrowed.code("GET", "/bucket/key") == "InvalidToken"
-    path, token = "/v1/buckets/bucket/objects/key", assumed["access_token"]
-    assert (await v1(s3, "GET", path, token=token)).content == b"by the role"
-    form = f"token={session.token}".encode()
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert (await s3.served.ask("POST", "/v1/oauth/revoke", form, headers=kind)).is_success
-    assert await session.code("GET", "/bucket/key") == "InvalidAccessKeyId"
-    assert (await s3.served.ask("GET", path, token=token)).status_code == 401
-
-
-async def test_keys_that_are_inactive_deleted_or_suspended_sign_nothing(s3: S3Client) -> None:
-    everything: Statement = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
-    other = await program(s3, everything)
-    await other.done("GET", "/")
-    programs = (await v1(s3, "GET", "/v1/service-accounts?limit=200")).json()
-    (made,) = [each for each in programs["service_accounts"] if each["name"] == "other"]
-    path = f"/v1/service-accounts/{made['id']}"
-    (key,) = (await v1(s3, "GET", f"{path}/access-keys")).json()["access_keys"]
-    for at, off, on in (
-        (path, {"status": "suspended"}, {"status": "active"}),
-        (f"{path}/access-keys/{key['id']}", {"status": "inactive"}, {"status": "active"}),
-    ):
-        await v1(s3, "PATCH", at, off)
-        assert await other.code("GET", "/") == "InvalidAccessKeyId"
-        await v1(s3, "PATCH", at, on)
-        await other.done("GET", "/")
-    await v1(s3, "DELETE", f"{path}/access-keys/{key['id']}")
-    assert await other.code("GET", "/") == "InvalidAccessKeyId"
-    unknown = S3Client(s3.served, "AKNONE", s3.secret)
-    assert await unknown.code("GET", "/") == "InvalidAccessKeyId"
-
-
-async def test_a_bearer_token_is_no_signature(s3: S3Client) -> None:
-    bearer = f"Bearer {s3.served.acme.program_token}"
-    request = with_header(s3.sign("GET", "/bucket"), "authorization", bearer)
-    assert code_of(await s3.send(request)) == "InvalidRequest"
-    assert (await s3.served.ask("GET", "/v1/buckets", headers=signature(s3))).status_code == 401
-
-
-def signature(s3: S3Client) -> dict[str, str]:
-    headers = s3.sign("GET", "/v1/buckets").headers
-    return {name.decode(): value.decode() for name, value in headers if name != b"host"}
-
-
-async def test_a_change_of_a_bucket_is_in_the_audit_log(s3: S3Client) -> None:
-    await s3.done("PUT", "/second")
-    await s3.done("DELETE", "/second")
-    answer = await v1(s3, "GET", "/v1/audit-events?limit=2")
-    events = [(each["action"], each["outcome"]) for each in answer.json()["events"]]
-    assert events == [("storage:DeleteBucket", "succeeded"), ("storage:CreateBucket", "succeeded")]
-    # Uploads in parts are there too, as those of /v1; objects and parts are not.
-    await s3.done("PUT", "/bucket/key", b"bytes")
-    ids = [texts(await s3.done("POST", "/bucket/key?uploads"), "UploadId")[0] for _ in range(2)]
-    part = f"/bucket/key?uploadId={ids[0]}"
-    etag = (await s3.ask("PUT", f"{part}&partNumber=1", b"x")).headers["etag"]
-    listed = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
-    await s3.done(
-        "POST", part, f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-    )
-    await s3.done("DELETE", f"/bucket/key?uploadId={ids[1]}")
-    assert await s3.code("DELETE", f"/bucket/key?uploadId={ids[1]}") == "NoSuchUpload"
-    found = (await v1(s3, "GET", "/v1/audit-events?limit=4")).json()["events"]
-    assert [(each["action"], each["details"].get("upload_id")) for each in reversed(found)] == [
-        ("storage:PutObject", ids[0]),
-        ("storage:PutObject", ids[1]),
-        ("storage:PutObject", ids[0]),
-        ("storage:AbortMultipartUpload", ids[1]),
-    ]
-    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket/key"
-    assert all(each["resources"] == [crn] for each in found)
-
-
-async def test_a_presigned_request_ends(s3: S3Client) -> None:
-    await s3.done("PUT", "/bucket/key", b"bytes")
-    request = s3.presign("GET", "/bucket/key", 60)
-    assert (await s3.send(request)).content == b"bytes"
-    s3.served.clock.advance(61)
-    answer = await s3.send(request)
-    assert (answer.status_code, code_of(answer)) == (403, "AccessDenied")
 
 
 async def test_errors_are_documents_with_the_id_of_the_request(s3: S3Client) -> None:
