@@ -1,0 +1,125 @@
+"""At which addresses upstreams are asked, and under which certificates."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from cloudcore.outbound.addresses import Address
+from cloudcore.outbound.destinations import Allowed, NotAllowed
+from cloudcore.outbound.failures import Unreachable
+from cloudcore.outbound.http_client import HttpClient
+from registry.upstream.base import (
+    UpstreamUnreachable,
+)
+from tests.certificates import self_signed
+from tests.scripted_upstream import scripted_upstream
+from tests.upstream_world import ask_of
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Return both event loops: the transports of uvloop, which serves, are of other classes."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+async def test_a_name_is_vetted_at_each_connection_by_all_its_addresses() -> None:
+    """So rebinding, and a mixture of addresses, reach nothing inside."""
+    found: list[list[str]] = [
+        ["127.0.0.1"],
+        ["8.8.8.8", "127.0.0.1"],
+        ["2606:4700::1", "::ffff:127.0.0.1"],
+        ["2606:4700::1", "fd00::1", "8.8.8.8"],
+        ["64:ff9b::7f00:1"],
+        [],
+    ]
+    with scripted_upstream() as inside:
+        port = inside.url.rpartition(":")[2]
+        for addresses in found:
+
+            async def resolve(
+                _host: str, _port: int, listed: Sequence[str] = addresses
+            ) -> Sequence[Address]:
+                return [ip_address(each) for each in listed]
+
+            http = HttpClient(Allowed("ENTREPOT_UPSTREAM_ALLOWED"), resolve=resolve)
+            with pytest.raises(NotAllowed):
+                async with http.request("GET", f"https://hub.example.com:{port}/v2/"):
+                    pass
+        assert inside.connections == 0
+
+
+async def test_a_name_is_resolved_once_and_that_address_is_dialled() -> None:
+    resolved: list[str] = []
+
+    async def resolve(host: str, _port: int) -> Sequence[Address]:
+        resolved.append(host)
+        return [ip_address("127.0.0.1" if len(resolved) == 1 else "127.0.0.2")]
+
+    with scripted_upstream() as inside:
+        origin = f"http://hub.internal:{inside.url.rpartition(':')[2]}"
+        http = HttpClient(Allowed("X", (origin,)), resolve=resolve)
+        async with http.request("GET", f"{origin}/v2/") as answer:
+            assert answer.head.status == 200
+        http.close()
+        assert resolved == ["hub.internal"]
+        assert inside.asked[0].headers["host"] == origin.partition("://")[2]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a certificate of ``hub.internal``, its own root, and its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"), "hub.internal")
+
+
+async def test_the_certificate_is_that_of_the_name(certificate: tuple[Path, Path]) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        return [ip_address("127.0.0.1")]
+
+    with scripted_upstream(tls=server) as inside:
+        port = inside.url.rpartition(":")[2]
+        names = ("hub.internal", "other.internal")
+        allowed = Allowed("X", tuple(f"https://{name}:{port}" for name in names))
+        http = HttpClient(allowed, resolve=resolve, tls=trusting)
+        for _ in range(3):
+            async with http.request("GET", f"https://hub.internal:{port}/v2/") as answer:
+                assert await answer.read(100) == b"{}"
+        assert inside.connections == 1
+        with pytest.raises(Unreachable, match="TLS failed: Hostname mismatch") as refused:
+            async with http.request("GET", f"https://other.internal:{port}/v2/"):
+                pass
+        assert refused.value.stage == "tls"
+        http.close()
+        doubting = HttpClient(allowed, resolve=resolve)
+        with pytest.raises(Unreachable, match=r"TLS failed: self.signed"):
+            async with doubting.request("GET", f"https://hub.internal:{port}/v2/"):
+                pass
+        assert len(inside.asked) == 3
+
+
+async def test_nobody_listens_and_a_name_is_unknown() -> None:
+    with scripted_upstream() as gone:
+        pass
+
+    async def unknown(_host: str, _port: int) -> Sequence[Address]:
+        raise OSError(-2, "Name or service not known")
+
+    with ask_of(gone) as asked:
+        with pytest.raises(UpstreamUnreachable, match="cannot be reached") as failed:
+            await asked.client.ping(asked.remote())
+        assert failed.value.stage == "tls"
+    with ask_of(gone, resolve=unknown) as asked:
+        remote = asked.remote()._replace(origin="https://hub.example.com")
+        with pytest.raises(UpstreamUnreachable, match="Name or service not known") as failed:
+            await asked.client.ping(remote)
+        assert failed.value.stage == "dns"
+        with pytest.raises(UpstreamUnreachable, match="ENTREPOT_UPSTREAM_ALLOWED"):
+            await asked.client.ping(remote._replace(origin="https://10.0.0.1"))
