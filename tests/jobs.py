@@ -103,6 +103,9 @@ async def count_steps(job: Job) -> Next | Done:
     return Done(change) if step + 1 == job.arguments else Next(step + 1, change)
 
 
+COUNTING: Final = JobKind(name=COUNT, step=count_steps)
+
+
 def enqueue_counts(tx: Connection, count: int, steps: int, now: int) -> list[str]:
     return [enqueue(tx, NewJob(COUNT, steps), now) for _ in range(count)]
 

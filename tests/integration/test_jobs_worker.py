@@ -1,11 +1,10 @@
-"""Workers: steps and retries, leases kept and lost, stops, wake-ups, several at one queue."""
+"""Workers: steps and retries, wake-ups, polls and delays."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -21,11 +20,11 @@ from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.jobs import (
     COUNT,
+    COUNTING,
     START,
     Clock,
     add_effect,
     all_jobs,
-    count_steps,
     enqueue_counts,
     get,
     list_effects,
@@ -36,7 +35,6 @@ from tests.jobs import (
 )
 
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)
-COUNTING: Final = JobKind(name=COUNT, step=count_steps)
 SECRET: Final = "s3cret"
 
 
@@ -290,122 +288,6 @@ async def test_a_step_that_hangs_is_ended(
 
 @with_effects
 @on_both_databases
-async def test_a_lease_is_renewed_while_a_long_step_runs(database: Database) -> None:
-    """For more than two leases, under a clock that goes on with each renewal, however late."""
-    may_end = asyncio.Event()
-
-    async def step(job: Job) -> Done:
-        await may_end.wait()
-        return Done()
-
-    clock = Clock()
-    [identity] = await database.write(enqueue_counts, 1, 1, START)
-    pace = JobPace(lease_seconds=0.3, poll_seconds=0.01)
-    async with running(
-        JobWorker(database, [JobKind(name=COUNT, step=step)], pace=pace, clock=clock)
-    ):
-
-        async def renewed() -> bool:
-            return (await get(database, identity)).due_at == clock.now + 300_000
-
-        for _ in range(8):
-            await until(renewed)
-            clock.pass_seconds(0.1)
-        may_end.set()
-        await until_finished(database)
-    assert (await get(database, identity)).attempts == 1
-
-
-@with_effects
-@on_both_databases
-async def test_a_worker_whose_lease_was_taken_ends_its_step(database: Database) -> None:
-    """It finds out at the next renewal; the step is cancelled and has no effect."""
-    cancelled = asyncio.Event()
-    began = asyncio.Event()
-
-    async def hang(job: Job) -> Done:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        raise AssertionError
-
-    clock = Clock()
-    [identity] = await database.write(enqueue_counts, 1, 1, START)
-    slow_pace = JobPace(lease_seconds=0.3, poll_seconds=3600)
-    slow = JobWorker(database, [JobKind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
-    async with running(slow):
-        await began.wait()
-        taken: Sequence[Job] = ()
-        while not taken:  # unless it renews at that very moment
-            clock.pass_seconds(1)
-            terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT})
-            taken = await database.write(lease, terms, clock.now)
-        await cancelled.wait()
-    assert (await get(database, identity)).lease_token == "other"
-
-
-@with_effects
-@on_both_databases
-async def test_a_stop_ends_the_step_under_way_and_begins_none(database: Database) -> None:
-    at_step, may_end = asyncio.Event(), asyncio.Event()
-
-    async def step(job: Job) -> Next | Done:
-        at_step.set()
-        await may_end.wait()
-        return await count_steps(job)
-
-    jobs = await database.write(enqueue_counts, 2, 3, system_clock())
-    worker = JobWorker(database, [JobKind(name=COUNT, step=step)], pace=JobPace(slots=1))
-    task = asyncio.create_task(worker.run())
-    await at_step.wait()
-    worker.stop()
-    may_end.set()
-    await task
-    assert len(await database.read(list_effects)) == 1
-    begun, untouched = sorted(
-        await database.read(all_jobs), key=lambda job: job.state, reverse=True
-    )
-    assert (begun.state, begun.cursor, begun.lease_token) == ("running", 1, None)
-    assert (untouched.state, untouched.attempts) == ("queued", 0)
-    async with running(JobWorker(database, [COUNTING])):  # at once: no lease to wait for
-        await until_finished(database)
-    assert await database.read(list_effects) == sorted(
-        (job, number) for job in jobs for number in range(3)
-    )
-
-
-@with_effects
-@on_both_databases
-async def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(
-    database: Database,
-) -> None:
-    began = asyncio.Event()
-
-    async def hang(job: Job) -> Done:
-        began.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    clock = Clock()
-    [identity] = await database.write(enqueue_counts, 1, 1, START)
-    task = asyncio.create_task(
-        JobWorker(database, [JobKind(name=COUNT, step=hang)], clock=clock).run()
-    )
-    await began.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (await get(database, identity)).due_at == START + 60_000_000
-    clock.pass_seconds(60)
-    async with running(JobWorker(database, [COUNTING], clock=clock)):
-        await until_finished(database)
-    assert (await get(database, identity)).attempts == 2
-
-
-@with_effects
-@on_both_databases
 async def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
     database: Database,
 ) -> None:
@@ -468,37 +350,3 @@ async def test_jobs_of_unknown_kinds_are_left_alone(database: Database) -> None:
     async with running(JobWorker(database, [COUNTING], pace=JobPace(slots=1))):
         await until(done)
     assert (await get(database, foreign)).state == "queued"
-
-
-@with_effects
-@pytest.mark.parametrize("lease_seconds", [60, 0.02])
-async def test_racing_workers_commit_each_step_once(
-    database: Database, database_url: str, lease_seconds: float, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With leases too short to hold, steps run twice; still each is committed once."""
-    runs: Counter[tuple[str, int]] = Counter()
-
-    async def step(job: Job) -> Next | Done:
-        runs[job.id, job.cursor or 0] += 1
-        outcome = await count_steps(job)
-        if lease_seconds < 1:
-            await asyncio.sleep(0.002 * (len(runs) % 20))
-        return outcome
-
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        other = open_database(database_url)
-        jobs = await database.write(enqueue_counts, 40, 3, system_clock())
-        pace = JobPace(slots=8, lease_seconds=lease_seconds, poll_seconds=0.01)
-        kind = JobKind(name=COUNT, step=step, max_attempts=None)
-        async with (
-            running(JobWorker(database, [kind], pace=pace)),
-            running(JobWorker(other, [kind], pace=pace)),
-        ):
-            await until_finished(database)
-        await other.close()
-        assert await database.read(list_effects) == sorted(
-            (job, number) for job in jobs for number in range(3)
-        )
-        assert {job.state for job in await database.read(all_jobs)} == {"succeeded"}
-        if lease_seconds > 1:
-            assert set(runs.values()) == {1}
