@@ -127,6 +127,11 @@ async def test_nothing_tells_whether_another_account_has_a_handle(served: Served
     partner, theirs = "crn:iam::HANDLE:role/role", "crn:registry:local:HANDLE:repository/app"
     named = say(let("HANDLE", "crn:iam::HANDLE:role/role"))
     pulls = say(allow(PULL, on="crn:registry:*:HANDLE:repository/*"))
+    named_so = crn(served.acme, "object", "b/a:HANDLE:object/b")
+    within = "crn:*:*:HANDLE:object/b"
+    many = {**allow(PULL), "resources": ["crn:iam::HANDLE:role/?"] * 100}
+    costly = [say(*[many] * 7)] * 2
+    malformed = say(allow(PULL, on="crn:registry::HANDLE:repository/app"))
     for asked in (
         {"principal": partner, "resource": own},
         {"principal": partner, "resource": own, "resource_policy": named},
@@ -135,6 +140,9 @@ async def test_nothing_tells_whether_another_account_has_a_handle(served: Served
         {"principal": ci, "resource": theirs, "resource_policy": named},
         {"principal": ci, "resource": theirs, "policies": [pulls]},
         {"principal": partner, "resource": theirs},
+        {"principal": ci, "resource": named_so, "policies": [say(allow("*", on=within))]},
+        {"principal": ci, "resource": own, "policies": costly},
+        {"principal": ci, "resource": own, "policies": [malformed]},
     ):
         told = set()
         for handle in ("globex", "absent"):

@@ -12,10 +12,11 @@ from random import Random
 
 import pytest
 
-from cloudcore.iam.decision import Caller, Question, Trace, could_allow, decide
-from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.decision import Caller, Question, Trace, Verdict, could_allow, decide
+from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import Policy, PolicyKind, parse_policy
 from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.identity.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
 from tests.property.policy_oracle import Asked, Document, fits, is_allowed
@@ -180,3 +181,29 @@ def test_patterns_match_as_their_definition_says() -> None:
         pattern = "".join(random.choices("ab*?.\n", k=random.randint(0, 8)))
         text = "".join(random.choices("ab.\n", k=random.randint(0, 8)))
         assert Patterns((pattern,)).match(text) is fits(pattern, text), (pattern, text)
+
+
+def test_neither_decision_nor_cost_tells_whether_an_account_exists() -> None:
+    """A handle in a policy that means an account is to all other accounts as one that means none.
+
+    Names hold handles too: the key of an object may have colons.
+    """
+    random = Random("handles")
+    caller = Caller(f"crn:iam::{make.OWN}:role/dev", make.OWN)
+    source = ip_address("10.1.2.3")
+    used: set[tuple[Verdict, int]] = set()
+    for _ in range(CASES // 10):
+        handle = random.choice(("ap", "app", "team-of-some-thirty-letters-xx"))
+        text = json.dumps(make.document(random)).replace(make.OTHER, handle)
+        text = text.replace("repository/team", f"x:{handle}:repository/team")
+        name = random.choice((*make.NAMES, f"x:{handle}:repository/team/app", "ap" * 60))
+        resource, action = make.repository(make.OWN, name), random.choice(make.ATTACHED_ACTIONS)
+        found = []
+        for ids in ({}, {handle: make.OTHER}):
+            policy = read_stored(text, json.dumps(ids), PolicyKind.IDENTITY)
+            work = Work(10**9)
+            asked = Question(caller, action, resource, make.OWN, source, make.NOON, work)
+            found.append((decide(asked, [policy]), work.left))
+        assert found[0] == found[1], (text, resource, found)
+        used.update(found)
+    assert len(used) > 100

@@ -23,7 +23,9 @@ from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 
 DECISION_STEPS: Final = 13_000_000
 """Steps of one decision if the question has no `Work`: some 5 ms. Policies within
-`policy.MAX_PRINCIPAL_BYTES` never need more: a byte of a policy costs at most 300 steps."""
+`policy.MAX_PRINCIPAL_BYTES` never need more on a resource whose CRN has at most 300 characters: a
+byte of a policy then costs at most 300 steps. Handles of other accounts count as the ids that take
+their place, whether or not there is such an account."""
 
 
 class Caller(NamedTuple):

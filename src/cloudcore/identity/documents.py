@@ -5,7 +5,9 @@ role or service account means the principal that has it then. So a principal tha
 later gains nothing. The ids are stored beside the document, by name.
 
 The answer does not reveal whether another account, its roles or service accounts exist: an unknown
-name is accepted, shown as written, and matches no principal, even if one takes the name later.
+name is accepted, shown as written, and matches no principal, even if one takes the name later. In
+the pattern of a resource, a handle that means no account matches nothing, and costs as much to
+compare as an id.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ import msgspec
 from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.iam.compiled import WeighedCache, memory_of
-from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, check_size, parse_policy, policy_of
+from cloudcore.iam.patterns import Patterns
+from cloudcore.iam.policy import EVERYONE, Policy, PolicyKind, check_size, policy_of
 from cloudcore.iam.resource_rules import ResourceRules
+from cloudcore.identity.names import is_handle
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import find_role_named
 from cloudcore.identity.rows.service_accounts import find_service_account_named
@@ -30,6 +34,9 @@ _NAMING: Final = ("principals", "resources")
 _CRN_PARTS: Final = 5
 _ACCOUNT_PART: Final = 3
 _LONGEST_ACCOUNT: Final = "00000000-0000-0000-0000-000000000000"
+_NO_ACCOUNT: Final = " " * len(_LONGEST_ACCOUNT)
+"""Stands in patterns for a handle that means no account. No CRN has a space, so it matches nothing;
+and as it is as long as an id, the cost of a decision is that of an account which exists."""
 _OF_ORGANIZATIONS: Final = ("user/", "organization/", "identity-provider/")
 _FIND_NAMED: Final = {"role": find_role_named, "service-account": find_service_account_named}
 
@@ -82,7 +89,7 @@ def stored_document(
     foreign = {word: found for word, found in ids.items() if word != found != account_id}
     encoded = msgspec.json.encode(kept)
     check_size(encoded)
-    policy = policy_of(_with_ids(kept, foreign), kind)
+    policy = _evaluated(kept, foreign, kind)
     bearers = {str(crn): _bearer(tx, crn) for crn in _foreign_bearers(policy, account_id)}
     return StoredDocument(encoded.decode(), foreign | bearers, policy)
 
@@ -92,11 +99,7 @@ def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -
     key = (text, encoded_ids, kind)
     policy = _policies.get(key)
     if policy is None:
-        ids = read_ids(encoded_ids)
-        if all(word.startswith("crn:") for word in ids):
-            policy = parse_policy(text, kind)
-        else:
-            policy = policy_of(_with_ids(msgspec.json.decode(text), ids), kind)
+        policy = _evaluated(msgspec.json.decode(text), read_ids(encoded_ids), kind)
         _policies.keep(key, policy, memory_of(policy) + len(text) + len(encoded_ids))
     return policy
 
@@ -174,6 +177,24 @@ def _with_id(text: str, part: str, ids: Ids) -> str:
         return ids[word]
     parts = text.split(":", _CRN_PARTS - 1)
     return ":".join([*parts[:_ACCOUNT_PART], ids[word], parts[-1]])
+
+
+def _evaluated(document: dict[str, Any], ids: Ids, kind: PolicyKind | ResourceRules) -> Policy:
+    """Return the policy that a document means, with the `ids` of all accounts that it means."""
+    policy = policy_of(_with_ids(document, ids), kind)
+    statements = [
+        each._replace(resources=Patterns(tuple(map(_without_handle, each.resources.texts))))
+        for each in policy.statements
+    ]
+    return Policy(tuple(statements))
+
+
+def _without_handle(pattern: str) -> str:
+    """Return the pattern of a resource with `_NO_ACCOUNT` in place of a handle that is left."""
+    word = _account(pattern, "resources")
+    if word is None or not is_handle(word):
+        return pattern
+    return _with_id(pattern, "resources", {word: _NO_ACCOUNT})
 
 
 def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:

@@ -48,9 +48,14 @@ def check_name(name: str) -> None:
         )
 
 
+def is_handle(text: str) -> bool:
+    """Return True if `text` is well-formed as the handle of an account."""
+    return _HANDLE.fullmatch(text) is not None
+
+
 def check_handle(handle: str) -> None:
     """Reject a malformed account handle."""
-    if not _HANDLE.fullmatch(handle):
+    if not is_handle(handle):
         raise InvalidInput(
             "a handle is 2 to 32 of a-z 0-9, in parts joined by single hyphens",
             field="handle",

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.crn import Crn, lower_ids
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.policy import EVERYONE
+from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Document
 from cloudcore.identity.routes.policies import crn_of
@@ -127,7 +127,8 @@ async def simulate_policy(
     scene = await ctx.database.read(load_scene, wanted)
     if wanted.policies is not None:
         for each in scene.identity or ():
-            ctx.vocabulary.check(each.policy)
+            # As written: an error must not show the id that a handle means.
+            ctx.vocabulary.check(policy_of(each.document, PolicyKind.IDENTITY))
     now = ctx.clock() if data.time is None else moment_of(data.time)
     results = []
     for action in data.actions:
