@@ -87,6 +87,7 @@ async def test_what_cannot_be_asked_is_refused(served: Served) -> None:
         ({"resource": crn(served.acme, "cupboard", "x")}, "unknown_resource"),
         ({"resource": crn(served.globex, "role", "admin")}, "foreign_account"),
         ({"resource": "crn:iam::nobody:role/admin"}, "foreign_account"),
+        ({"resource": "crn:iam::globex:cupboard/x"}, "foreign_account"),
         ({"resource": own, "actions": ["iam:Fly"]}, "unknown_action"),
         ({"resource": own, "actions": ["iam:Create*"]}, "action_pattern"),
         ({"resource": own, "actions": []}, "out_of_range"),
@@ -94,6 +95,7 @@ async def test_what_cannot_be_asked_is_refused(served: Served) -> None:
         answer = await served.ask("POST", PATH, {"questions": [question]}, token=token)
         assert answer.status_code == 400, question
         assert answer.json()["error"]["params"]["reason"] == reason, answer.text
+        assert served.globex.account_id not in answer.text
     many = {"questions": [{"resource": own}] * 101}
     assert (await served.ask("POST", PATH, many, token=token)).status_code == 400
     person = await served.ask("POST", PATH, {"questions": [{"resource": own}]}, token="")

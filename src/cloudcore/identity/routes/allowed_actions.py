@@ -109,10 +109,10 @@ def _question(
     ctx: RequestContext, account_id: str, crn: Crn, at: int, asked: AskAboutResource
 ) -> RightsQuestion:
     field = f"questions[{at}].resource"
-    kind = ctx.vocabulary.kind_of(crn, field)
-    if crn.account != account_id:
+    if crn.account != account_id:  # before an error that shows the id of the account
         words = f"{field}: it is not a resource of your account"
         raise InvalidInput(words, field=field, reason="foreign_account")
+    kind = ctx.vocabulary.kind_of(crn, field)
     for action in asked.actions or ():
         ctx.vocabulary.check_action(action, f"questions[{at}].actions")
     return RightsQuestion(crn, asked.actions or kind.actions, kind.own_policy)
