@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.storage.s3 import object_calls
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
 from tests.integration.served_world import open_served
 from tests.s3_signing import with_header
@@ -81,6 +83,27 @@ async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> No
     path = "/v1/audit-events?outcome=refused&action=storage:DeleteObject"
     (event,) = (await v1(s3, "GET", path)).json()["events"]
     assert (event["times"], event["resources"]) == (2, [f"{crn}/c"])
+
+
+async def test_decisions_about_a_batch_of_keys_share_a_budget(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond it keys are refused, each with its reason, and nothing is lost."""
+    everything: Statement = {"effect": "allow", "actions": ["storage:*"], "resources": ["*"]}
+    owner = await program(s3, everything)
+    for key in range(5):
+        await s3.done("PUT", f"/bucket/{key}", b"x")
+    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in range(5))
+    work = Work(10**6)
+    Patterns(("*",)).match("crn:x", work)
+    monkeypatch.setattr(object_calls, "_DELETION_STEPS", 2 * (10**6 - work.left) + 1)
+    done = await owner.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    assert texts(done, "Key") == ["2", "3", "4", "0", "1"]
+    assert texts(done, "Code") == ["AccessDenied"] * 3
+    assert all("delete fewer objects at once" in (each or "") for each in texts(done, "Message"))
+    assert [(await s3.ask("GET", f"/bucket/{key}")).status_code for key in range(5)] == (
+        [404, 404, 200, 200, 200]
+    )
 
 
 async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Client) -> None:

@@ -22,6 +22,7 @@ from cloudcore.iam.audit import AuditEvent, Auditor, Owners, client_of
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.founders import Founders
 from cloudcore.iam.passwords import PasswordChecks
+from cloudcore.iam.patterns import Work
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
@@ -185,9 +186,16 @@ class RequestContext:
         self._query_string = query_string
 
     def authorize(
-        self, resource: str, *, action: str | None = None, resource_policy: Policy | None = None
+        self,
+        resource: str,
+        *,
+        action: str | None = None,
+        resource_policy: Policy | None = None,
+        work: Work | None = None,
     ) -> None:
         """Check that the caller may do the route's action (or `action`) on the resource of a CRN.
+
+        `work` has the steps that the decision may take; None for as many as one has by itself.
 
         Raises:
             AccessDenied: no policy allows it, or one denies it.
@@ -196,7 +204,8 @@ class RequestContext:
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
         self.asked = asked, resource
-        verdict = decide(self._question(asked, resource), self.policies, resource_policy)
+        question = self._question(asked, resource)._replace(work=work)
+        verdict = decide(question, self.policies, resource_policy)
         if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
             verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
