@@ -249,6 +249,41 @@ async def test_a_wait_ends_empty_or_with_the_queue_and_each_message_wakes_one(
     assert (await last).status_code == 404
 
 
+@pytest.mark.parametrize("taken", ["policy", "service account", "token"])
+async def test_a_right_that_is_taken_during_a_wait_gets_no_message(
+    served: Served, path: str, waits: asyncio.Semaphore, taken: str
+) -> None:
+    crn, own = (await done(served, "GET", path))["queue"]["crn"], served.acme.program_token
+    token = await _program_that_may(served, served.acme, "queue:LeaseMessages", crn)
+
+    async def named(kind: str) -> str:
+        found = (await served.ask("GET", f"/v1/{kind}", token=own)).json()
+        (made,) = (
+            each for each in found[kind.replace("-", "_")] if each["name"] == "leasemessages"
+        )
+        return f"/v1/{kind}/{made['id']}"
+
+    policy, program = await named("policies"), await named("service-accounts")
+    lease = f"/v1/queues{path}/messages/lease"
+    waiting = asyncio.create_task(served.ask("POST", lease, {"wait_seconds": 20}, token=token))
+    await waits.acquire()
+    if taken == "policy":
+        denial = {"effect": "deny", "actions": ["queue:*"], "resources": [crn]}
+        document = {"document": {"version": "1", "statements": [denial]}}
+        answer = await served.ask("PATCH", policy, document, token=own)
+    elif taken == "service account":
+        answer = await served.ask("PATCH", program, {"status": "suspended"}, token=own)
+    else:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        body = f"token={token}".encode()
+        answer = await served.ask("POST", "/v1/oauth/revoke", body, headers=form)
+    assert answer.is_success, answer.text
+    await done(served, "POST", f"{path}/messages", {"body": "a"})
+    assert (await waiting).status_code == (403 if taken == "policy" else 401)
+    leased = (await done(served, "POST", f"{path}/messages/lease", {}))["messages"]
+    assert [(each["body"], each["lease_count"]) for each in leased] == [("a", 1)]
+
+
 async def until_quiet(served: Served) -> None:
     """Return when no statement has run for a while."""
     count = -1

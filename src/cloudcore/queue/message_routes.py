@@ -76,7 +76,8 @@ async def lease_messages(
     """Lease the oldest messages that can be leased; nobody else gets them until the leases end.
 
     The answer has fewer than `max_messages` if there are fewer, or if they are large. It waits up
-    to `wait_seconds` for the first. A lease ends earlier when its message is acknowledged.
+    to `wait_seconds` for the first; the caller must still have the right then. A lease ends earlier
+    when its message is acknowledged.
     """
     queue = await authorized_queue(ctx, queue_id)
     database, clock = needs.database, ctx.clock
@@ -95,7 +96,8 @@ async def lease_messages(
                 return leased
         return []
 
-    leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, take)
+    check = partial(ctx.authorize_again, queue.crn)
+    leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, check, take)
     return leased_messages(leased)
 
 

@@ -83,21 +83,30 @@ class Waiter:
         queue_id: str,
         seconds: float,
         due_at: Callable[[], Awaitable[int | None]],
+        check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
     ) -> list[T]:
         """Return what `take` returns as soon as that is not empty; after `seconds`, nothing.
 
         `due_at` tells when it may be, in microseconds since the epoch, or None if that is unknown.
-        `take` is called only when that moment is over.
+        `take` is called only when that moment is over; after a wait, `check` before it, which
+        raises if the caller may have nothing any more.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        has_waited = False
         with self._bells.waiting(queue_id) as woken:
             while True:
                 woken.clear()
                 version = self._database.version()
                 due = await due_at()
                 if due is not None and due <= self._clock():
+                    if has_waited:
+                        try:
+                            await check()
+                        except BaseException:
+                            woken.set()  # so that another one who waits is woken in its place
+                            raise
                     if taken := await take():
                         return taken
                     due = None  # another consumer was faster
@@ -107,6 +116,7 @@ class Waiter:
                 if due is not None:
                     left = min(left, (due - self._clock()) / MICROSECONDS)
                 await self._changed(woken, version, left)
+                has_waited = True
 
     async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
         """Wait until somebody rings, another process commits, or `seconds` are over."""

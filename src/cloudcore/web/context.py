@@ -5,7 +5,7 @@ Services take a `RequestContext` and no HTTP objects; `cloudcore.web.app` create
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -165,6 +165,8 @@ class RequestContext:
         """The route's action, which the caller must be allowed to do."""
         self.caller: Principal | None = None
         """None only on public routes."""
+        self.authenticate: Callable[[], Awaitable[Principal]] | None = None
+        """Authenticates the caller by the request's access token, as of now."""
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies, if the route has an action."""
         self.allowed_somewhere = True
@@ -211,6 +213,22 @@ class RequestContext:
         if not verdict.is_allowed:
             raise refusal(asked, verdict if self.allowed_somewhere else None, self.caller)
         self.authorized.append((asked, resource))
+
+    async def authorize_again(self, resource: str) -> None:
+        """Check what `authorize` did, by the session and the policies that the caller has now.
+
+        For a request that has waited since.
+
+        Raises:
+            Unauthenticated: the token is no longer valid.
+            AccessDenied: no policy allows it, or one denies it.
+
+        """
+        assert self.authenticate is not None
+        self.caller = await self.authenticate()
+        self.policies = await self._authenticator.policies_of(self.caller)
+        self.authorized.clear()
+        self.authorize(resource)
 
     async def own_policies(self) -> Sequence[Policy]:
         """Return the caller's identity policies, whether or not the route has an action."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from litestar.connection import ASGIConnection
@@ -105,7 +106,8 @@ class Guard:
         )
         credentials = _values(headers, b"authorization")
         if not spec.public:
-            context.caller = await _authenticate(platform, state, context, credentials)
+            context.authenticate = partial(_authenticate, platform, state, context, credentials)
+            context.caller = await context.authenticate()
         elif spec.rate_limited and credentials:
             # Counted by principal; with an invalid credential, by address.
             with suppress(Unauthenticated):

@@ -1,0 +1,79 @@
+"""Who waits for messages is checked before it gets any, and woken in another's place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+
+from cloudcore.db.base import Database
+from cloudcore.errors import AccessDenied
+from cloudcore.queue.waiting import Bells, Waiter
+
+NOW = 1_750_000_000_000_000
+LONG = 3600
+
+
+class NoDatabase:
+    """Commits nothing, so those who wait are woken by bells alone."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        pass
+
+    def version(self) -> int | None:
+        return 1
+
+
+class Messages:
+    """A queue in memory."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        database = cast("Database", NoDatabase())
+        self.bells = Bells(database)
+        self.waiter = Waiter(database, lambda: NOW, self.bells)
+        self.checked = 0
+
+    def lease(self, seconds: float = LONG, *, allowed: bool = True) -> Awaitable[list[str]]:
+        async def due_at() -> int | None:
+            return NOW if self.waiting else None
+
+        async def check() -> None:
+            self.checked += 1
+            await asyncio.sleep(0)
+            if not allowed:
+                raise AccessDenied("no longer")
+
+        async def take() -> list[str]:
+            return [self.waiting.pop()]
+
+        return self.waiter.first("queue", seconds, due_at, check, take)
+
+
+async def test_only_a_lease_that_has_waited_is_checked() -> None:
+    queue = Messages()
+    queue.waiting.append("a")
+    assert await queue.lease() == ["a"]
+    assert await queue.lease(0) == []
+    assert queue.checked == 0
+    waits = asyncio.ensure_future(queue.lease())
+    await asyncio.sleep(0.01)
+    queue.waiting.append("b")
+    queue.bells.ring("queue", 1)
+    assert await waits == ["b"]
+    assert queue.checked == 1
+
+
+async def test_what_one_may_no_longer_have_wakes_the_next() -> None:
+    queue = Messages()
+    former = asyncio.ensure_future(queue.lease(allowed=False))
+    await asyncio.sleep(0.01)
+    other = asyncio.ensure_future(queue.lease())
+    await asyncio.sleep(0.01)
+    queue.waiting.append("a")
+    queue.bells.ring("queue", 1)
+    with pytest.raises(AccessDenied):
+        await former
+    assert await other == ["a"]
