@@ -20,6 +20,7 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
+from cloudcore.db.patience import Patience
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
@@ -192,6 +193,7 @@ class Registry:
         self._clock = clock
         self._new_id = new_id
         self._pace = pace
+        self._patience = Patience()
         self._resources = AsyncExitStack()
         self._planes: PlaneApplications | None = None
         self.on_damage: Callable[[], None] = lambda: None
@@ -207,7 +209,7 @@ class Registry:
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
             if database is None:
-                database = open_database(settings.database, self._mark)
+                database = open_database(settings.database, self._mark, self._patience)
                 resources.push_async_callback(database.close)
             database = CountedDatabase(database, self.count)
             if store is None:
@@ -326,7 +328,8 @@ class Registry:
         return await self._measure()
 
     async def stop(self) -> None:
-        """Undo `start`, in reverse."""
+        """Undo `start`, in reverse; if the database is away, without what cannot be written."""
+        self._patience.is_over = True
         await self._resources.aclose()
 
     def readiness(self, ctx: ServiceContext) -> Readiness:

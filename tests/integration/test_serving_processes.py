@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -49,6 +50,11 @@ async def note(word: str) -> None:
     sys.stdout.flush()
 
 
+async def stick() -> None:
+    """Never end by itself."""
+    await asyncio.Event().wait()
+
+
 class TellingApplication(SampleApplication):
     """Says for the test to see that a slow request is being answered."""
 
@@ -65,7 +71,7 @@ def make_application() -> Dispatcher:
         TellingApplication(),
         control_plane,
         startup=functools.partial(note, "started"),
-        shutdown=functools.partial(note, "stopped"),
+        shutdown=stick if os.environ.get("STUCK") else functools.partial(note, "stopped"),
     )
 
 
@@ -112,9 +118,9 @@ class Process:
         return self.popen.returncode, log
 
 
-def start(workers: int, metrics_port: int = 0) -> Process:
+def start(workers: int, metrics_port: int = 0, **env: str) -> Process:
     """Start a server and wait until it is ready."""
-    popen = launch(workers, metrics_port)
+    popen = launch(workers, metrics_port, **env)
     assert popen.stdout is not None
     started = 0
     for line in popen.stdout:
@@ -184,6 +190,13 @@ def test_what_does_not_end_in_time_is_cut(process: Process) -> None:
         assert SHUTDOWN_SECONDS <= time.monotonic() - started < 50
         assert status == 0
         assert "cut 1 exchanges" in log
+
+
+def test_an_application_that_does_not_stop_is_cut_with_one_line() -> None:
+    status, log = start(1, STUCK="1").stop()
+    assert status == 0
+    assert log.count("cut the application, which did not stop in time") == 1
+    assert "Traceback" not in log
 
 
 def test_a_dead_worker_is_replaced() -> None:

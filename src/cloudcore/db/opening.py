@@ -6,18 +6,22 @@ from pathlib import Path
 
 from cloudcore.db.base import Database
 from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.patience import Patience
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")
 
 
-def open_database(url: str, mark: CommitMark | None = None) -> Database:
+def open_database(
+    url: str, mark: CommitMark | None = None, patience: Patience | None = None
+) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
     Threads and connections do not survive a fork: open it in each process.
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
-    PostgreSQL, they know of each other's commits by it.
+    PostgreSQL, they know of each other's commits by it. When `patience` is over, a server that is
+    away is waited for no more.
 
     Raises:
         Unavailable: the database cannot be reached.
@@ -26,7 +30,7 @@ def open_database(url: str, mark: CommitMark | None = None) -> Database:
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
 
-        return PostgresqlDatabase(url, mark)
+        return PostgresqlDatabase(url, mark, patience)
     from cloudcore.db.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
 
     return SqliteDatabase(sqlite_path(url))

@@ -38,6 +38,7 @@ from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, OutcomeUnknown, P, Row, T
 from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.patience import Patience
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.refusals import Refusals
@@ -188,13 +189,15 @@ class PostgresqlDatabase:
         self,
         url: str,
         mark: CommitMark | None = None,
+        patience: Patience | None = None,
         *,
         readers: int = READERS,
         writers: int = WRITERS,
     ) -> None:
         """Connect to the migrated database at `url`; warn if its settings are not durable.
 
-        Processes that have `mark` in common know of each other's commits at once.
+        Processes that have `mark` in common know of each other's commits at once. When `patience`
+        is over, a call is tried at most twice.
 
         Raises:
             Unavailable: the database cannot be reached.
@@ -204,8 +207,9 @@ class PostgresqlDatabase:
         self._mark = mark or CommitMark()
         self._watch = CommitWatch(partial(connect, url))
         new_session = partial(_Session, url, self._mark, _Breaks())
-        self._readers = _Threads(new_session, _Session.read, readers)
-        self._writers = _Threads(new_session, _Session.write, writers)
+        patience = patience or Patience()
+        self._readers = _Threads(new_session, _Session.read, readers, patience)
+        self._writers = _Threads(new_session, _Session.write, writers, patience)
         self._listeners: list[Callable[[], None]] = []
 
     async def read(
@@ -280,9 +284,11 @@ class _Threads:
         new_session: Callable[[], _Session],
         work: Callable[[_Session, Pending], Any],
         count: int,
+        patience: Patience,
     ) -> None:
         self._new_session = new_session
         self._work = work
+        self._patience = patience
         self._stopping = False
         self._lock = threading.Lock()
         self._waiting: deque[_Call] = deque()
@@ -345,14 +351,19 @@ class _Threads:
                 self._idle.append(inbox)
 
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
-        """Do the work; retry after a conflict or on a new connection until `give_up_at`."""
-        pause = 0.005
+        """Do the work; retry after a conflict or on a new connection until `give_up_at`.
+
+        When the process's patience is over, retry once.
+        """
+        pause = first_pause = 0.005
         while True:
             try:
                 return self._work(session, pending)
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
-                if not (conflict or session.is_lost(error)) or time.monotonic() > give_up_at:
+                is_late = self._patience.is_over and pause > first_pause
+                is_late = is_late or time.monotonic() > give_up_at
+                if not (conflict or session.is_lost(error)) or is_late:
                     raise _refusals.unavailable(_REFUSED, error) from error
             time.sleep(random.uniform(0, pause))  # noqa: S311 - jitter, not security
             pause = min(2 * pause, 0.5)

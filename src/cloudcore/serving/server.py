@@ -349,8 +349,11 @@ class Server(uvicorn.server.Server):
                 task.cancel()
         receivers, senders = self._worker.receivers, self._worker.senders
         await self._wait_for(lambda: not receivers.jobs and not senders.jobs, JOB_GRACE_SECONDS)
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self.lifespan.shutdown(), APPLICATION_GRACE_SECONDS)
+        except TimeoutError:
+            logger.warning("cut the application, which did not stop in time")
+            self.lifespan.shutdown_failed = True  # else uvicorn logs the cut with a traceback
 
     async def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
