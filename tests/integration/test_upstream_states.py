@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import pytest
 from sqlalchemy import bindparam, text
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
+from cloudcore.errors import Unavailable
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.services.pull_through import upstream_states
 from registry.services.pull_through.upstream_states import (
@@ -17,6 +21,7 @@ from registry.services.pull_through.upstream_states import (
     conditions,
 )
 from registry.upstream.base import (
+    NotUpstream,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
@@ -183,6 +188,53 @@ async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -
     await shared.fail(UpstreamRefused("no"))
     await shared.one.succeeded(REMOTE, RateLimit(1, 1, 1))
     assert await shared.condition() == Condition([], None, None, None)
+
+
+class FullDatabase:
+    """A database without room for changes, while it is full."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.read = database.read
+        self.is_full = True
+
+    async def write_relaxed(self, change: Callable[..., Any], *args: object) -> object:
+        if self.is_full:
+            raise Unavailable("the database or disk is full")
+        return await self._database.write_relaxed(change, *args)
+
+
+async def test_answers_stand_though_the_database_is_full_which_is_logged_once(
+    shared: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = FullDatabase(shared.database)
+    watch = UpstreamWatch(cast("Database", full), lambda: shared.now)
+    with scripted_upstream() as served, ask_of(served, watch=watch) as asked:
+        digest = served.add_image("library/alpine", "3", b"layer")
+        remote = REMOTE._replace(origin=served.url)
+
+        async def pull() -> None:
+            shared.after(upstream_states.SUCCESS_SECONDS)
+            head = await asked.client.head_manifest(remote, "3")
+            assert head is not None
+            assert str(head.digest) == str(digest)
+            with pytest.raises(NotUpstream):
+                await asked.client.head_manifest(remote, "4")
+            served.script = lambda _asked: error(500, "UNKNOWN")
+            with pytest.raises(UpstreamBroken):
+                await asked.client.head_manifest(remote, "3")
+            served.script = lambda _asked: None
+
+        for _ in range(2):
+            await pull()
+        told = "how upstreams answer cannot be recorded: the database or disk is full"
+        assert caplog.text.count(told) == 1
+        full.is_full = False
+        await pull()
+        full.is_full = True
+        await pull()
+        assert caplog.text.count(told) == 2
+    assert [each.occurrences for each in (await shared.condition()).faults] == [1]
 
 
 async def test_an_upstream_that_wants_fewer_requests_gets_none(shared: Install) -> None:

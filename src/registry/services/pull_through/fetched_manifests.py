@@ -118,7 +118,8 @@ async def store_fetched(
         why = f": {error.message}" if isinstance(error, ManifestInvalid) else ""
         words = "no manifest that can be stored" if why else "other bytes than those of the digest"
         noted = UpstreamBroken(f"it sent {words}")  # without what the upstream may have written
-        await ctx.database.write_relaxed(record_failure, way.rule.id, noted, ctx.clock())
+        with suppress(Unavailable):  # the client is told all the same
+            await ctx.database.write_relaxed(record_failure, way.rule.id, noted, ctx.clock())
         raise UpstreamBroken(f"{noted}{why}") from None
     ctx.pulls.cache.fetched(way.rule.id, len(fetched.body), is_image=True)
     if kept is KeptBody.HEALED:

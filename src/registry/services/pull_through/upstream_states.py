@@ -7,12 +7,15 @@ write.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
+from cloudcore.errors import Unavailable
 from registry.metadata.pull_through import upstream_states as rows
 from registry.metadata.pull_through.upstream_states import UpstreamFault, UpstreamState
 from registry.upstream.base import (
@@ -42,6 +45,8 @@ SUCCESS_SECONDS: Final = 60
 RATE_SECONDS: Final = 10
 """A worker notes a limit that goes down at most so often."""
 _MAX_NOTED: Final = 10_000
+
+_log = logging.getLogger(__name__)
 
 
 class Condition(NamedTuple):
@@ -80,7 +85,10 @@ def details(fault: UpstreamFault) -> dict[str, str]:
 
 
 class UpstreamWatch:
-    """Keeps the rows of upstreams (`Watch`); one per process."""
+    """Keeps the rows of upstreams (`Watch`); one per process.
+
+    An answer is not refused because a row could not be written, as on a full disk.
+    """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -88,6 +96,8 @@ class UpstreamWatch:
         self._known: dict[str, UpstreamState | None] = {}
         """The row of a rule as it was last read."""
         self._succeeded_at: dict[str, int] = {}
+        self._is_told = False
+        """It is in the log that rows cannot be written; until one is again."""
 
     async def check(self, remote: Remote) -> None:
         """Return if the upstream may be asked now.
@@ -124,13 +134,29 @@ class UpstreamWatch:
         if not (has_failed or has_news or is_due):
             return
         self._succeeded_at[rule_id] = now
-        self._known[rule_id] = await self._database.write_relaxed(
-            record_success, rule_id, rate if has_news else None, now
-        )
+        with self._writing():
+            self._known[rule_id] = await self._database.write_relaxed(
+                record_success, rule_id, rate if has_news else None, now
+            )
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Count the fault, and leave the upstream alone if it wants that or fails repeatedly."""
-        await self._database.write_relaxed(record_failure, remote.rule_id, failure, self._clock())
+        with self._writing():
+            await self._database.write_relaxed(
+                record_failure, remote.rule_id, failure, self._clock()
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Log the first of several failures of the database in a row, and go on."""
+        try:
+            yield
+        except Unavailable as error:
+            if not self._is_told:
+                _log.warning("how upstreams answer cannot be recorded: %s", error.message)
+            self._is_told = True
+        else:
+            self._is_told = False
 
 
 def record_success(
