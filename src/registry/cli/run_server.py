@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from cloudcore.db.commit_mark import CommitMark
+from cloudcore.db.room import is_read_only
+from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
@@ -19,6 +21,21 @@ from registry.planes import planes_of
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 from registry.watched import WATCHED
+
+
+def check_disks(settings: Settings) -> None:
+    """Check that the folders of a prepared install can be written to, before workers fail at it.
+
+    Raises:
+        Unavailable: a disk is read-only. A database elsewhere has not noticed that.
+
+    """
+    for folder in (settings.data, settings.blobs, settings.buckets):
+        if is_read_only(folder):
+            raise Unavailable(
+                f"the disk that holds {folder} is read-only; look in the system's log whether the"
+                " disk has failed, and mount it writable"
+            )
 
 
 def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:
