@@ -18,7 +18,13 @@ def public_url_problem(url: str) -> str:
     """
     scheme, separator, rest = url.rpartition("://")
     host, _, path = rest.partition("/")
+    person, at, host = host.rpartition("@")
     is_host = HOST.fullmatch(host) is not None
+    if at:  # neither is repeated: this is printed, and may be logged
+        named = "a user and a password" if ":" in person else "a user"
+        return (
+            f"it has {named} before the host, and is told to all clients; {_advice(host, is_host)}"
+        )
     if separator and scheme not in ("http", "https"):
         return f"{url!r} begins with neither https:// nor http://; {_advice(host, is_host)}"
     if not is_host:
@@ -36,6 +42,17 @@ def is_every_address(host: str) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return host in ("", "0")  # as `bind` reads them
+
+
+def share_a_port(host: str, other: str) -> bool:
+    """Return True if a machine cannot listen on the same port of both hosts."""
+    host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
+    if host == other:
+        return True
+    return any(
+        is_every_address(every) and (":" in every or ":" not in one)  # :: is every address of IPv4
+        for every, one in ((host, other), (other, host))
+    )
 
 
 def _advice(host: str, is_host: bool) -> str:  # noqa: FBT001

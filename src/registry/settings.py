@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -19,7 +20,7 @@ from cloudcore.own_certificate.places import local_folder, own_certificate, own_
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.certificate_settings import CertificateSettings
-from registry.public_url import HOST, is_every_address, public_url_problem
+from registry.public_url import HOST, is_every_address, public_url_problem, share_a_port
 from registry.setting_groups import (
     MOST_PORT,
     Delays,
@@ -147,6 +148,7 @@ class Settings:
         groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
         for group in (self, *groups):
             check_numbers(group)
+        self._check_metrics()
         for name in ("public_url", "certificate_url"):
             url = getattr(self, name)
             if url and (problem := public_url_problem(url)):
@@ -171,6 +173,18 @@ class Settings:
                 f"region: {self.region!r} is no name of a region such as local or eu-1: lower-case"
                 " letters, digits and hyphens, at most 63"
             )
+
+    def _check_metrics(self) -> None:
+        """Raise SettingsError if the endpoint of the metrics is where the server itself listens."""
+        address = self.metrics_address
+        if address is None or not address[1]:
+            return
+        for port, what in ((self.port, "registry"), (self.s3_port, "S3 endpoint")):
+            if port == address[1] and share_a_port(self.host, address[0]):
+                raise SettingsError(
+                    f"metrics: {self.metrics!r} is where the {what} listens; name another port,"
+                    " such as 127.0.0.1:9464"
+                )
 
     def _check_tls(self) -> None:
         """Raise SettingsError if the settings of TLS do not fit together."""
@@ -231,6 +245,16 @@ class Settings:
         if not self.acme.names:
             return None
         return own_folder(self.root_key.absolute().parent, self.acme.tls_acme_directory)
+
+    def check_data(self) -> None:
+        """Raise SettingsError if the data folder is a file, or would be below one."""
+        with suppress(OSError):  # whoever may not look there is told when it is opened
+            for place in (self.data, *self.data.parents):
+                if place.exists() and not place.is_dir():
+                    raise SettingsError(
+                        f"data: {place} is a file, and the data are in a folder; name one that"
+                        " exists, or that can be made (--data)"
+                    )
 
     def check_has_url(self) -> None:
         """Raise SettingsError if no setting says under which URL clients reach the registry."""

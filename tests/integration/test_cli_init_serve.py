@@ -144,9 +144,11 @@ def test_serve_tells_in_a_line_what_the_system_refuses(
     install: Path, home: Home, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    ended = home.run("serve", "--data", str(tmp_path / "file"))
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert str(tmp_path / "file") in ended.stderr
+    new = ("--account", "acme", "--admin-email", "a@example.org")
+    for command in (("serve",), ("init", *new), ("config", "show")):
+        ended = home.run(*command, "--data", str(tmp_path / "file"))
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+        assert f"data: {tmp_path / 'file'} is a file" in ended.stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = home.run("serve", "--port", str(port), "--data", str(install))

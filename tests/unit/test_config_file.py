@@ -180,9 +180,10 @@ def test_config_show_refuses_what_serve_refuses(
         assert told.err.startswith("entrepot: serve would refuse these settings: ")
         assert all(reason in told.err for reason in reasons), told.err
         assert f"# {config}\n" in told.out
-    with socket.create_server(("127.0.0.1", 0)) as server:  # a server that runs already
-        port = server.getsockname()[1]
-        config.write_text(f'port = {port}\nmetrics = "127.0.0.1:{port}"\n')
+    place = ("127.0.0.1", 0)
+    with socket.create_server(place) as server, socket.create_server(place) as metrics:
+        ports = [each.getsockname()[1] for each in (server, metrics)]  # of one that runs already
+        config.write_text('port = {}\nmetrics = "127.0.0.1:{}"\n'.format(*ports))
         assert main(["config", "show", "--config", str(config)]) == 0
 
 

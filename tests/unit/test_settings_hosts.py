@@ -69,7 +69,12 @@ def test_a_host_is_a_host(host: str) -> None:
         ("htps://one", "begins with neither https:// nor http://; set https://one"),
         ("HTTPS://one", "begins with neither https:// nor http://; set https://one"),
         ("https://", "names no host; set for example https://registry.example.com"),
-        ("https://user:secret@one", "names no host; set for example https://registry.example.com"),
+        (
+            "https://user:secret@one",
+            "has a user and a password before the host, and is told to all clients; set https://one",
+        ),
+        ("https://user@one:8443", "it has a user before the host, and is told to all clients;"),
+        ("user:secret@/x", "set for example https://registry.example.com"),
         ("https://one?query", "names no host; set for example https://registry.example.com"),
         ("https://one/registry", "has a path, but clients look for /v2 on a host; set https://one"),
     ],
@@ -77,8 +82,9 @@ def test_a_host_is_a_host(host: str) -> None:
 def test_a_public_url_that_leads_nowhere_is_refused_with_one_that_does(
     url: str, advice: str
 ) -> None:
-    with pytest.raises(SettingsError, match=re.escape(advice)):
+    with pytest.raises(SettingsError, match=re.escape(advice)) as refused:
         Settings(HERE, public_url=url)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "", "0:0::0"])
@@ -89,3 +95,45 @@ def test_every_address_is_no_url(host: str) -> None:
     Settings(HERE, host=host, public_url="https://one").check_has_url()
     Settings(HERE, host=host, allowed_hosts="one:5000").check_has_url()
     Settings(HERE).check_has_url()
+
+
+@pytest.mark.parametrize(
+    ("host", "metrics", "what"),
+    [
+        ("127.0.0.1", "127.0.0.1:5000", "registry"),
+        ("127.0.0.1", "localhost:5000", "registry"),
+        ("127.0.0.1", "0.0.0.0:5000", "registry"),
+        ("0.0.0.0", "127.0.0.1:5000", "registry"),
+        ("::", "127.0.0.1:5000", "registry"),
+        ("::1", "[::1]:5000", "registry"),
+        ("127.0.0.1", "127.0.0.1:5001", "S3 endpoint"),
+    ],
+)
+def test_metrics_are_not_where_the_server_itself_listens(
+    host: str, metrics: str, what: str
+) -> None:
+    words = f"metrics: '{metrics}' is where the {what} listens; name another port"
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        Settings(HERE, host=host, metrics=metrics, s3_port=5001)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "metrics"),
+    [
+        ("127.0.0.1", 5000, "127.0.0.1:5002"),
+        ("127.0.0.1", 5000, "127.0.0.2:5000"),
+        ("0.0.0.0", 5000, "[::1]:5000"),
+        ("127.0.0.1", 0, "127.0.0.1:0"),
+    ],
+)
+def test_metrics_are_on_any_other_address(host: str, port: int, metrics: str) -> None:
+    assert Settings(HERE, host=host, port=port, metrics=metrics).metrics == metrics
+
+
+@pytest.mark.parametrize("below", ["", "data", "a/b"])
+def test_data_that_are_a_file_are_refused(below: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    Settings(tmp_path / below).check_data()
+    with pytest.raises(SettingsError, match=re.escape(f"data: {file} is a file")):
+        Settings(file / below).check_data()

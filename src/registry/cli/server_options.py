@@ -112,7 +112,12 @@ def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings of the command line, else of the environment, else of the file."""
+    """Return the settings of the command line, else of the environment, else of the file.
+
+    Raises:
+        SettingsError: one is unknown or invalid, or `data` is a file.
+
+    """
     defaults = Settings(data=options.default_data)
     path = config_path(options)
     if path is not None:
@@ -123,7 +128,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
     given = given_options(options)
     if "allowed_hosts" in given:
         given["allowed_hosts"] = ",".join(given["allowed_hosts"])
-    return with_values(from_environment(environ, defaults), given)
+    settings = with_values(from_environment(environ, defaults), given)
+    settings.check_data()
+    return settings
 
 
 def config_path(options: argparse.Namespace) -> Path | None:
