@@ -9,6 +9,8 @@ import pytest
 
 from cloudcore.clock import uuid7
 from registry.cli.main import main
+from registry.cli.run_server import check_disk
+from registry.settings import Settings
 from tests.fault.small_disk import make_read_only, small_disk
 
 DISK_BYTES: Final = 8 << 20
@@ -61,3 +63,11 @@ def test_a_database_elsewhere_does_not_notice_a_disk_that_became_read_only(
         f"entrepot: the disk that holds {data} is read-only; look in the system's log whether the"
         " disk has failed, and mount it writable\n"
     )
+
+
+def test_a_read_only_disk_of_the_blobs_alone_stops_no_start(tmp_path: Path) -> None:
+    """What is there can still be pulled."""
+    settings = Settings(data=tmp_path)
+    with small_disk(settings.blobs, DISK_BYTES) as disk:
+        make_read_only(disk)
+        check_disk(settings)

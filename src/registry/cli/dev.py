@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from cloudcore.serving.shared_memory import limit_arenas
 from registry.cli.output import write_now
-from registry.cli.run_server import check_disks, load_before_fork, serve_application
+from registry.cli.run_server import check_disk, load_before_fork, serve_application
 from registry.main import DEV, DEV_ACCOUNT, create_dev_app, prepare
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -20,7 +20,7 @@ def run_dev(settings: Settings) -> int:
     Raises:
         SettingsError: the address could be reached from other machines, or the folder holds an
             install with accounts.
-        Unavailable: a disk is read-only.
+        Unavailable: the disk of the data is read-only.
 
     """
     limit_arenas()
@@ -36,7 +36,7 @@ def run_dev(settings: Settings) -> int:
         )
     settings = replace(settings, s3_port=0, s3_host="")  # whoever uses it signs in
     prepare(settings)
-    check_disks(settings)
+    check_disk(settings)
     load_before_fork(settings, DEV)
     return serve_application(settings, create_dev_app, partial(_greet, settings))
 

@@ -23,19 +23,20 @@ from registry.settings import Settings
 from registry.watched import WATCHED
 
 
-def check_disks(settings: Settings) -> None:
-    """Check that the folders of a prepared install can be written to, before workers fail at it.
+def check_disk(settings: Settings) -> None:
+    """Check that a prepared data folder can be written to, before workers fail at it.
+
+    A disk of the blobs alone may be read-only: what is there can be pulled.
 
     Raises:
-        Unavailable: a disk is read-only. A database elsewhere has not noticed that.
+        Unavailable: the disk is read-only. A database elsewhere has not noticed that.
 
     """
-    for folder in (settings.data, settings.blobs, settings.buckets):
-        if is_read_only(folder):
-            raise Unavailable(
-                f"the disk that holds {folder} is read-only; look in the system's log whether the"
-                " disk has failed, and mount it writable"
-            )
+    if is_read_only(settings.data):
+        raise Unavailable(
+            f"the disk that holds {settings.data} is read-only; look in the system's log whether"
+            " the disk has failed, and mount it writable"
+        )
 
 
 def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:

@@ -21,7 +21,7 @@ from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.name_server import check_name_server
 from registry.cli.output import write_now
-from registry.cli.run_server import check_disks, load_before_fork, serve_application
+from registry.cli.run_server import check_disk, load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
 from registry.cli.server_options import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
@@ -40,7 +40,7 @@ def run_serve(settings: Settings) -> int:
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
             which URL clients reach the registry, or its zone cannot be served.
-        Unavailable: a disk is read-only.
+        Unavailable: the disk of the data is read-only.
 
     """
     limit_arenas()
@@ -49,7 +49,7 @@ def run_serve(settings: Settings) -> int:
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)
     prepare(settings)
-    check_disks(settings)
+    check_disk(settings)
     asyncio.run(_check(settings))
     load_before_fork(settings, SERVE)
     keeper, note = _prepare_certificate(settings)
