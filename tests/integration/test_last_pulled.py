@@ -279,3 +279,17 @@ async def test_a_stop_that_cannot_record_the_last_pulls_is_no_failure(
     async with Registry(settings, DEV).open() as process:
         monkeypatch.setattr(process.ctx.pulls, "flush", refuse)
     assert "stops without recording the last pulls: the database or disk is full" in caplog.text
+
+
+async def test_the_bearer_of_one_who_may_not_pull_tells_nothing_of_it(world: World) -> None:
+    """Else a bearer, which anyone can read, would tell that there is such an account."""
+    partner = await world.install.add_account("partner")
+    program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
+    await world.ignore("*")
+    password = await world.install.login(program)
+    scopes = [f"repository:{name}:pull" for name in ("acme/r", "acme/absent", "nobody/r")]
+    for token in (
+        await world.install.exchange(password, *scopes),
+        await world.install.exchange(None, *scopes),
+    ):
+        assert [each.get("uncounted") for each in _access(token)] == [None] * 3

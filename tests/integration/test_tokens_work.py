@@ -21,7 +21,7 @@ from registry.services.logins import USERNAME, ClientCredential
 from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
 from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
-from tests.tenants import Install, Program, allow, basic, bearer, deny, document, note_nothing
+from tests.tenants import Install, Program, allow, basic, bearer, deny, document, let, note_nothing
 
 HALF = "a" * 50
 LONG_NAMES = [f"acme/{'a' * 195}{number}" for number in range(10, 40)]
@@ -72,6 +72,29 @@ async def test_a_request_that_costs_too_much_is_refused_with_a_reason(install: I
     assert "too long to evaluate" in posted.json()["error_description"]
     one = await install.exchange(password, scopes[0])
     assert access_of(one)[0]["actions"] == ["pull", "push", "delete"]
+
+
+@pytest.mark.parametrize("costly_with", ["::", ":????????-*:"])
+async def test_the_cost_does_not_tell_whether_another_account_or_repository_exists(
+    install: Install, costly_with: str
+) -> None:
+    """One's own policies could be made to cost much only in a CRN with an account, or without."""
+    program = await install.add_program(await install.add_account("acme"), "ci", allow("*"))
+    patterns = [f"crn:*{costly_with}repository/*{HALF}b{HALF}{number}*" for number in range(70)]
+    for number in range(2):
+        statements = [deny("*") | {"resources": patterns}] * 2
+        on = {"service_account_id": program.id}
+        await install.attach(program.account, f"p{number}", statements, **on)
+    await install.add_account("empty")
+    sharing = await install.add_account("sharing")
+    for name in LONG_NAMES:
+        await install.add_repository(sharing, name.removeprefix("acme/"), let(sharing.id))
+    password = await install.login(program)
+    for handle in ("nobody", "empty", "sharing"):
+        names = [name.replace("acme/", f"{handle}/") for name in LONG_NAMES]
+        scopes = [f"repository:{name}:pull,push" for name in names]
+        token = await install.exchange(password, *scopes)
+        assert all(each["actions"] == [] for each in access_of(token)), handle
 
 
 async def test_others_have_their_turn_while_scopes_are_decided(install: Install) -> None:

@@ -10,8 +10,8 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
-from cloudcore.iam.patterns import Work
-from cloudcore.iam.policy import Policy
+from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.identity.documents import is_meant, read_stored
 from registry.metadata.repositories.policies import Target
@@ -24,6 +24,11 @@ PUSH: Final = "registry:PushImage"
 DELETE: Final = "registry:DeleteImage"
 PERMISSIONS: Final = {"pull": "registry:PullImage", "push": PUSH, "delete": DELETE}
 """The policy action for each action of a scope."""
+
+_EVERYTHING: Final = Policy(
+    (PolicyStatement(Effect.ALLOW, Patterns(("*",)), resources=Patterns(("*",))),)
+)
+"""In place of a caller's policies: then the repository's own decides."""
 
 
 class Rights(Protocol):
@@ -103,6 +108,9 @@ def verdict_on(
     """Return the verdict on `action` by `subject` on the repository, which need not exist.
 
     If the account does not exist, the verdict is that of another account's private repository.
+    Where another account's repository does not allow the caller anything, the caller's own policies
+    are not evaluated and `work` stays as it was: their cost would tell whether account and
+    repository exist.
 
     Raises:
         PolicyTooCostly: the policies need more steps than `work` has left.
@@ -121,6 +129,10 @@ def verdict_on(
     attached = None
     if target.document is not None:
         attached = read_stored(target.document, target.principal_ids or "{}", REPOSITORY_RULES)
+    if question.caller is not None and question.caller.account_id != account_id:
+        is_shared = decide(question._replace(work=None), (_EVERYTHING,), attached).is_allowed
+        if not is_shared:
+            return Verdict.NEEDS_RESOURCE_POLICY
     verdict = decide(question, subject.policies, attached)
     if verdict is Verdict.TOO_COSTLY:
         raise too_costly()

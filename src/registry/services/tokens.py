@@ -303,7 +303,10 @@ class BearerTokens:
                 verdicts[action] = verdict_on(
                     subject, permission, target, name.repository, self.region, now, turns.work
                 )
-            counts = _counts(crn, uncounted.get(target.account_id or "", ()), turns.work)
+            # Of what may not be used nothing is told, nor charged: it would tell what exists.
+            counts = not any(each.is_allowed for each in verdicts.values()) or _counts(
+                crn, uncounted.get(target.account_id or "", ()), turns.work
+            )
             entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
