@@ -180,6 +180,16 @@ lifecycle_policies = Table(
     Column("updated_at", Moment, nullable=False),
 )
 
+# The last revision of a deleted policy; the repository's next policy continues from it.
+policy_revisions = Table(
+    "policy_revisions",
+    metadata,
+    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('resource', 'lifecycle')", name="kind"),
+)
+
 image_pins = Table(
     "image_pins",
     metadata,
@@ -225,6 +235,7 @@ TABLES: Final = (
     deleted_manifest_children,
     repository_folders,
     lifecycle_policies,
+    policy_revisions,
     image_pins,
     event_rules,
 )

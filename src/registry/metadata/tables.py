@@ -476,16 +476,6 @@ Index(
     postgresql_where=text("ended_at IS NULL AND repository_id IS NULL"),
 )
 
-# The last revision of a deleted policy; the repository's next policy continues from it.
-policy_revisions = Table(
-    "policy_revisions",
-    metadata,
-    Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
-    Column("kind", String(16), primary_key=True),
-    Column("revision", BigInteger, nullable=False),
-    CheckConstraint("kind IN ('resource', 'lifecycle')", name="kind"),
-)
-
 TABLES: Final = (
     repositories,
     blob_objects,
@@ -502,5 +492,4 @@ TABLES: Final = (
     ended_uploads,
     resource_policies,
     encryption_bindings,
-    policy_revisions,
 )

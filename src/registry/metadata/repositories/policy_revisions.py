@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Table, bindparam, func, lite
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.statement import Statement
-from registry.metadata.tables import policy_revisions
+from registry.metadata.control_tables import policy_revisions
 
 _v = policy_revisions.c
 
