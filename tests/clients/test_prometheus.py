@@ -41,7 +41,7 @@ class Prometheus:
     """A server that scrapes one registry each second."""
 
     def __init__(self, address: str) -> None:
-        self.api = httpx.Client(base_url=f"http://{address}", timeout=10)
+        self.api = httpx.Client(base_url=f"http://{address}", timeout=60)
 
     def is_ready(self) -> bool:
         try:

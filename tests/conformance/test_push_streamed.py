@@ -81,7 +81,7 @@ class HalfSentRequest:
     def __init__(self, method: str, url: str, promised: int) -> None:
         address = urlsplit(url)
         assert address.hostname is not None
-        self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
+        self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
         self.connection.putrequest(method, f"{address.path}?{address.query}")
         self.connection.putheader("Content-Length", str(promised))
         self.connection.putheader("Expect", "100-continue")

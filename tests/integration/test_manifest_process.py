@@ -136,10 +136,10 @@ def test_who_pushes_while_the_process_is_killed_may_try_again() -> None:
         os.kill(pid, signal.SIGSTOP)  # it reads no more
         asked.clear()
         reading = thread.submit(process.read, LARGE, None, None)
-        assert asked.wait(10)
+        assert asked.wait(60)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(Unavailable) as raised:
-            reading.result(10)
+            reading.result(60)
     assert raised.value.retry_after == RETRY_SECONDS
     assert running(process) != pid
     process.close()
@@ -238,10 +238,10 @@ def test_closing_interrupts_what_is_read() -> None:
         os.kill(running(process), signal.SIGSTOP)
         asked.clear()
         reading = thread.submit(process.read, LARGE, None, None)
-        assert asked.wait(10)
+        assert asked.wait(60)
         process.close()
         with pytest.raises(Unavailable):
-            reading.result(10)
+            reading.result(60)
 
 
 _PARENT: Final = """

@@ -133,7 +133,7 @@ def test_a_truncated_body_is_not_complete(server: RunningServer, fields: str) ->
 def test_a_client_that_leaves_ends_its_bulk_job(server: RunningServer, fields: str) -> None:
     with server.connect() as client:
         client.send(put("/v2/sink", fields) + b"3\r\nabc\r\n")
-    assert server.app.returned.wait(10)
+    assert server.app.returned.wait(30)
     assert server.app.finished == [False]
 
 
@@ -246,7 +246,7 @@ def test_reading_stops_when_the_client_leaves(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(get("/v2/file"))
         assert client.sock.recv(1000)
-    assert server.app.returned.wait(10)
+    assert server.app.returned.wait(30)
     assert not server.worker.senders.jobs
 
 

@@ -115,6 +115,6 @@ def test_making_stops_when_the_client_leaves(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(get("/v2/parts"))
         assert client.sock.recv(1000)
-    assert server.app.returned.wait(10)
+    assert server.app.returned.wait(30)
     assert not server.worker.senders.jobs
     assert server.worker.senders.keep(0) == 0

@@ -273,7 +273,7 @@ def test_a_request_that_comes_before_a_body_is_taken_is_not_taken_for_it(
     server.app.started.clear()
     with server.connect() as client:
         client.send(b"PUT /v2/busy?%s HTTP/1.1\r\n%s%s" % (how, HOST, body))
-        assert server.app.started.wait(10)
+        assert server.app.started.wait(60)
         client.send(get(target=b"/v2/a") + get(target=b"/v2/b"))
         response, found = client.response()
         assert response.status == status
@@ -306,7 +306,7 @@ def begin(server: RunningServer, client: Client) -> None:
     client.send(b"PUT /v2/again HTTP/1.1\r\n" + HOST + CHUNKED + b"Expect: 100-continue\r\n\r\n")
     assert client.line() + client.line() == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(b"5\r\nhello\r\n")
-    assert server.app.started.wait(5)
+    assert server.app.started.wait(60)
 
 
 @pytest.mark.parametrize("cut", [0, 9, 100])
@@ -314,7 +314,7 @@ def test_a_request_follows_a_body_that_ends_before_it_is_moved(
     server: RunningServer, cut: int
 ) -> None:
     after = get(target=b"/v2/next")
-    with server.connect(timeout=5) as client:
+    with server.connect() as client:
         begin(server, client)
         client.send(b"1\r\n!\r\n" + LAST + after[:cut])
         response, found = client.response()
@@ -324,7 +324,7 @@ def test_a_request_follows_a_body_that_ends_before_it_is_moved(
 
 
 def test_a_body_that_breaks_before_it_is_moved_stays_incomplete(server: RunningServer) -> None:
-    with server.connect(timeout=5) as client:
+    with server.connect() as client:
         begin(server, client)
         client.send(b"nonsense\r\n")
         client.send(b"5\r\nworld\r\n" + LAST)

@@ -247,7 +247,7 @@ def test_the_application_learns_that_its_client_left(server: RunningServer) -> N
     with server.connect() as client:
         client.send(request("GET", "/v2/watch"))
         client.sock.shutdown(socket.SHUT_RDWR)
-    assert server.app.disconnected.wait(10)
+    assert server.app.disconnected.wait(30)
 
 
 @pytest.mark.parametrize("fields", ["Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"])
@@ -256,14 +256,14 @@ def test_the_application_learns_that_its_client_left_amid_the_body(
 ) -> None:
     with server.connect() as client:
         client.send(request("PUT", "/v2/echo", fields) + b"3\r\n")
-    assert server.app.disconnected.wait(10)
+    assert server.app.disconnected.wait(30)
 
 
 def test_a_response_nobody_reads_ends_with_the_connection(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(request("GET", "/v2/stream?100000"))
         assert client.sock.recv(1)
-    assert server.app.returned.wait(10)
+    assert server.app.returned.wait(30)
 
 
 def test_finished_request_cycles_are_told_to_the_observers(server: RunningServer) -> None:

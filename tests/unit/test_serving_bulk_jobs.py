@@ -132,7 +132,7 @@ async def test_threads_that_nobody_needs_end() -> None:
     assert await asyncio.gather(*running) == ["done"] * 3
     for job in jobs:
         assert job.thread is not None
-        job.thread.join(10)
+        job.thread.join(60)
         assert not job.thread.is_alive()
     assert await CountedJob(pool, "another", 1, 1, []).run() == "another"
     pool.close()

@@ -73,7 +73,7 @@ def test_threads_ask_one_after_the_other(one_by_one: OneByOne) -> None:
     found: list[str] = []
     first = threading.Thread(target=lambda: found.append(ASKED.sqlite))
     first.start()
-    assert one_by_one.is_asked.wait(10)
+    assert one_by_one.is_asked.wait(60)
     found.append(ASKED.postgresql)
     first.join()
     assert not one_by_one.is_asked_by_two.is_set()

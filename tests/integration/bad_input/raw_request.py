@@ -46,7 +46,7 @@ def send(
     target: str,
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
-    timeout: float = 5,
+    timeout: float = 60,
 ) -> Answer:
     """Send `target` byte by byte to the server at `url`, on a connection of its own.
 
