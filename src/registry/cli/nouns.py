@@ -89,7 +89,8 @@ class NounInvocation:
             return path
         written = self._written
         if self._noun.is_named_in_path:
-            return f"{path}/{quote(self._own_name(written), safe='')}"
+            name = written if self._crn is None else self._crn.name
+            return f"{path}/{quote(name, safe='')}"
         if (found := parse_uuid(written)) is not None:
             return f"{path}/{found}"
         return f"{path}/{self.record['id']}"
@@ -102,15 +103,23 @@ class NounInvocation:
             raise Misuse(f"which {_words(self._noun)}? an empty text names none")
         return written
 
-    def _own_name(self, written: str) -> str:
-        """Return the name of a resource, which is in the caller's account, by its name or CRN."""
+    @cached_property
+    def _crn(self) -> Crn | None:
+        """Return the CRN by which the command line calls the resource, or None if it is a name.
+
+        Raises:
+            Misuse: it is one of another kind of resource, or of another account.
+
+        """
+        written = self._written
         if not written.startswith("crn:"):
-            return written
-        crn = _crn_of(self._noun, written)
-        account_id = parse_uuid(crn.account)  # or it is a handle
-        if account_id is not None and account_id != self.client.account_id:
+            return None
+        from registry.cli.crns import own_crn  # noqa: PLC0415 - late, as the client
+
+        own = own_crn(self.client, _crn_of(self._noun, written))
+        if own is None:
             raise Misuse(f"{printable(written)!r} is {_one(self._noun)} of another account")
-        return crn.name
+        return own
 
     @cached_property
     def list_path(self) -> str:
@@ -127,13 +136,16 @@ class NounInvocation:
         if noun.is_named_in_path or parse_uuid(written) is not None:
             found: Record = self.client.call("GET", self.path)[noun.one]
             return found
-        query = {noun.name_filter: _name_in(noun, written)} if noun.name_filter else None
-        field = "crn" if written.startswith("crn:") else noun.name
+        crn = self._crn
+        name, field, sought = written, noun.name, written
+        if crn is not None:
+            name, field, sought = crn.name, "crn", str(crn)
+        query = {noun.name_filter: name} if noun.name_filter else None
         from registry.cli.transport import RequestRefused  # noqa: PLC0415 - late, as the client
 
         try:
             for row in self.client.rows(self.list_path, noun.many, query):
-                if row[field] == written:
+                if row[field] == sought:
                     return row
         except RequestRefused as error:
             if error.status != 403:
@@ -313,11 +325,6 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 def metavar_of(noun: Noun) -> str:
     """Return what the help calls the argument that names such a resource."""
     return noun.one.upper().replace("_", "-")
-
-
-def _name_in(noun: Noun, written: str) -> str:
-    """Return the name in a CRN, or the name itself; raise what `_crn_of` raises."""
-    return _crn_of(noun, written).name if written.startswith("crn:") else written
 
 
 def _crn_of(noun: Noun, written: str) -> Crn:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Final, NamedTuple
 
+from cloudcore.crn import Crn
+from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record
+from registry.cli.crns import own_crn
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
 
@@ -54,7 +57,7 @@ def find(client: ApiClient, kind: Kind, written: str) -> Record:
 
     Raises:
         Missing: the caller's account or organization has no such resource.
-        Misuse: nothing is named.
+        Misuse: nothing is named; or as `own_crn`.
 
     """
     if not written:
@@ -62,8 +65,11 @@ def find(client: ApiClient, kind: Kind, written: str) -> Record:
     if parse_uuid(written) is not None:
         found: Record = client.call("GET", f"{kind.path}/{written}")[kind.field]
         return found
-    field = "crn" if written.startswith("crn:") else kind.name
+    is_crn = written.startswith("crn:")
+    field = "crn" if is_crn else kind.name
     sought = written.lower() if kind is USER else written
+    if is_crn and kind is not USER:  # people are of an organization
+        sought = _own(client, kind, written)
     for row in client.rows(kind.path, kind.fields):
         if row[field] == sought:
             return row
@@ -71,6 +77,18 @@ def find(client: ApiClient, kind: Kind, written: str) -> Record:
         f"there is no {kind.words} {printable(written)!r}; "
         f"'entrepot {kind.noun} list' shows those there are"
     )
+
+
+def _own(client: ApiClient, kind: Kind, written: str) -> str:
+    """Return a CRN with the id of the caller's account; what is no CRN names nothing, as it is."""
+    try:
+        crn = Crn.parse(written)
+    except InvalidInput:
+        return written
+    own = own_crn(client, crn)
+    if own is None:
+        raise Missing(f"{printable(written)!r} is a {kind.words} of another account")
+    return str(own)
 
 
 def path_of(client: ApiClient, kind: Kind, written: str) -> str:
