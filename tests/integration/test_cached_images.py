@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import text
@@ -11,6 +12,7 @@ from cloudcore.db.statement import Statement
 from registry.services.pull_through.retention import expire_cached_images
 from tests.databases import on_both_databases
 from tests.integration.cached_world import CachedWorld, cached_world
+from tests.integration.counting import CountingDatabase
 from tests.integration.repositories_world import create
 from tests.tenants import Install
 
@@ -127,3 +129,21 @@ async def test_a_cache_that_is_too_large_loses_what_was_pulled_longest_ago(
     await world.change(max_bytes=1)
     assert await expire_cached_images(install.ctx) == 1
     assert await world.tags("quay/app") == ["a"], "what was just pulled stays"
+
+
+@on_both_databases
+async def test_the_bytes_of_a_rule_are_summed_up_a_few_times_however_many_images_go(
+    install: Install,
+) -> None:
+    world = await cached_world(install)
+    layers = [bytes([number]) * 1000 for number in range(32)]
+    await world.fill("quay/app", *((f"v{layer[0]}", layer) for layer in layers))
+    await world.advance(2 * HOUR)
+    await world.change(max_bytes=2100)
+    counted = CountingDatabase(install.database)
+    assert await expire_cached_images(replace(install.ctx, database=counted)) == 30
+    assert len(await world.tags("quay/app")) == 2
+    sums = sum(
+        "sum(" in each.sqlite.lower() and "size_bytes" in each.sqlite for each in counted.seen
+    )
+    assert 2 <= sums <= 8, sums

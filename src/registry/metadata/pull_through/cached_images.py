@@ -64,6 +64,9 @@ _OF_RULE: Final = (
 _BYTES: Final = Statement(
     select(func.coalesce(func.sum(_repository.size_bytes), literal_column("0"))).where(*_OF_RULE)
 )
+_BYTES_OF_ONE: Final = Statement(
+    select(_repository.size_bytes).where(_repository.id == bindparam("id"))
+)
 _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
@@ -110,6 +113,12 @@ def find_retention(tx: Connection, rule_id: str) -> Retention | None:
 def cached_bytes(tx: Connection, rule: Retention) -> int:
     """Return the bytes that a rule has cached: of each repository's distinct blobs."""
     row = tx.row(_BYTES, **_names(rule))
+    return int(row[0]) if row else 0
+
+
+def repository_bytes(tx: Connection, repository_id: str) -> int:
+    """Return the bytes of a repository's distinct blobs."""
+    row = tx.row(_BYTES_OF_ONE, id=repository_id)
     return int(row[0]) if row else 0
 
 

@@ -7,7 +7,7 @@ Nothing else deletes cached images by itself, except a lifecycle policy that a u
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.audit.log import record
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -51,6 +51,24 @@ async def expire_cached_images(ctx: ServiceContext) -> int:
     return dropped
 
 
+class _Excess(NamedTuple):
+    """The bytes that a rule has cached beyond its `max_bytes`."""
+
+    summed: int
+    """When all its repositories were last summed up."""
+    left: int
+    """Without what was dropped since."""
+
+    @property
+    def is_worn(self) -> bool:
+        """Return True if the sum is to be made again: half of the excess is gone.
+
+        So the sums of a turn are few, however many images go, and the last images go only after a
+        new one: others may have deleted images, too.
+        """
+        return 2 * self.left <= self.summed
+
+
 async def _drop_before(
     ctx: ServiceContext, rule: Retention, before: int, *, down_to: int | None = None
 ) -> int:
@@ -60,11 +78,19 @@ async def _drop_before(
     """
     change = ctx.change_by(_crn(ctx, rule))
     dropped = 0
-    while dropped < _MOST_A_TURN and not await ctx.database.read(_fits, rule, down_to):
+    excess: _Excess | None = None
+    while dropped < _MOST_A_TURN:
+        if down_to is not None:
+            excess = await ctx.database.read(_sum, rule, down_to)
+            if excess.left <= 0:
+                break
         found = await ctx.database.read(rows.oldest_images, rule, before, change.now, _BATCH)
         gone = 0
         for image in found:
-            gone += await ctx.database.write(_drop, rule, image, before, down_to, change)
+            is_gone, excess = await ctx.database.write(_drop, rule, image, before, excess, change)
+            gone += is_gone
+            if excess is not None and excess.left <= 0:
+                break
         dropped += gone
         if not gone:
             break
@@ -76,26 +102,33 @@ def _drop(
     rule: Retention,
     image: CachedImage,
     before: int,
-    down_to: int | None,
+    excess: _Excess | None,
     change: Change,
-) -> bool:
-    """Delete an image if it is still to go; return True if so."""
+) -> tuple[bool, _Excess | None]:
+    """Delete an image if it is still to go; return True if so, and the excess that is left."""
     repository = lock_repository(tx, image.repository_id)
-    if (
-        repository is None
-        or rows.find_retention(tx, rule.rule_id) != rule
-        or _fits(tx, rule, down_to)
-        or not rows.is_still_unneeded(tx, image, before, change.now)
-    ):
-        return False
+    if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
+        return False, excess
+    if excess is not None and excess.is_worn:
+        assert rule.max_bytes is not None
+        excess = _sum(tx, rule, rule.max_bytes)
+        if excess.left <= 0:
+            return False, excess
+    if not rows.is_still_unneeded(tx, image, before, change.now):
+        return False, excess
+    size = rows.repository_bytes(tx, repository.id) if excess is not None else 0
     found = find_manifests(tx, repository.id, [image.digest])
     events = drop_unlisted(tx, repository, list(found.values()), change, is_restorable=False)
     publish(tx, change, repository, events)
-    return True
+    if excess is not None:
+        freed = size - rows.repository_bytes(tx, repository.id)
+        excess = excess._replace(left=excess.left - freed)
+    return True, excess
 
 
-def _fits(tx: Connection, rule: Retention, down_to: int | None) -> bool:
-    return down_to is not None and rows.cached_bytes(tx, rule) <= down_to
+def _sum(tx: Connection, rule: Retention, down_to: int) -> _Excess:
+    excess = rows.cached_bytes(tx, rule) - down_to
+    return _Excess(excess, excess)
 
 
 def _record(ctx: ServiceContext, rule: Retention, dropped: int, tx: Connection) -> None:
