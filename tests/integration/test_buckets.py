@@ -202,6 +202,17 @@ async def test_s10_ranges_and_conditions(served: Served, photos: str) -> None:
     assert (await ask(served, "PUT", f"{path}2", b"x", if_none_match="*")).status_code == 200
 
 
+async def test_ranges_and_conditions_are_described(served: Served) -> None:
+    described = (await served.ask("GET", "/v1/openapi.json")).json()
+    methods = described["paths"]["/v1/buckets/{bucket}/objects/{key}"]
+    for method, expected in (
+        ("get", ["If-Match", "If-None-Match", "Range", "If-Range"]),
+        ("put", ["If-Match", "If-None-Match"]),
+    ):
+        parameters = methods[method]["parameters"]
+        assert [each["name"] for each in parameters if each["in"] == "header"] == expected
+
+
 async def test_s2_tagging_without_a_value_selects_the_tag_set(served: Served, photos: str) -> None:
     path = f"{photos}/objects/a%2Fb"
     await done(served, "PUT", path, b"bytes")

@@ -54,6 +54,10 @@ _CONDITIONS: Final = {
     "If-Match": "Entity tags of which the resource must have one; `*`: it must exist.",
     "If-None-Match": "Entity tags of which the resource must have none; `*`: it must not exist.",
 }
+_RANGES: Final = {
+    "Range": "The part that is wanted, such as `bytes=0-1023` (RFC 9110 §14.2); without it, all.",
+    "If-Range": "The entity tag that the content must have for `Range` to apply; else all is sent.",
+}
 
 _TAIL: Final = (
     "The rest of the path, byte for byte: slashes may stand in it as they are or as `%2F`, also"
@@ -233,10 +237,16 @@ def _parameters(spec: RouteSpec) -> list[Json]:
         found.extend(_query_parameters(spec.query))
     if spec.idempotent:
         found.append(_IDEMPOTENCY_KEY)
-    found.extend(
-        {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
+    headers = {
+        name: words
         for name, words in _CONDITIONS.items()
         if spec.conditional or (spec.entity_tag and name == "If-None-Match")
+    }
+    if HTTPStatus.PARTIAL_CONTENT in spec.statuses:
+        headers |= _RANGES
+    found.extend(
+        {"name": name, "in": "header", "description": words, "schema": {"type": "string"}}
+        for name, words in headers.items()
     )
     return found
 
