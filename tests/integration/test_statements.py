@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from cloudcore.db.statement import Statement
+from cloudcore.queue import message_rows
 from registry import metadata
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -92,6 +93,29 @@ def test_no_statement_reads_a_whole_table(sqlite_database: str, name: str) -> No
     # An ordered page is read off an index; sorting would read all of it first.
     if " LIMIT " in text and name not in SORTED:
         assert not any("TEMP B-TREE FOR ORDER BY" in detail for detail in details), details
+
+
+MESSAGES: Final = sorted(
+    name
+    for name, value in vars(message_rows).items()
+    if isinstance(value, Statement) and "json_each" in value.sqlite
+)
+
+
+def test_the_statements_of_messages_are_found() -> None:
+    assert {"_LEASE", "_FIND_ALL", "_LOCK_LEASES", "_DELETE"} <= set(MESSAGES)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_are_found_by_their_ids(sqlite_database: str, name: str) -> None:
+    """A queue has up to 100,000 messages: to lease one must not read the others."""
+    path = sqlite_database.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path)) as connection:
+        text = vars(message_rows)[name].sqlite
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", _Anything()).fetchall()
+    searched = [row[3] for row in plan if row[3].startswith("SEARCH queue_messages")]
+    assert len(searched) == 1, plan
+    assert "uq_queue_messages_id (id=?" in searched[0], searched
 
 
 class _Anything(dict[str, str]):

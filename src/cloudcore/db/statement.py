@@ -224,6 +224,33 @@ def unseen(parameter: str, kind: TypeEngine[Any]) -> Any:  # noqa: ANN401 - like
     return _Unseen(bindparam(parameter, type_=kind))
 
 
+class _Unindexed(GenericFunction[Any]):
+    """A column that SQLite compares with a value, and does not search by."""
+
+    name = "entrepot_unindexed"
+    inherit_cache = True
+
+
+@compiles(_Unindexed, "sqlite")
+def _unindexed_sqlite(element: _Unindexed, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
+    return f"+{compiler.process(element.clauses, **kwargs)}"
+
+
+@compiles(_Unindexed, "postgresql")
+def _unindexed_postgresql(element: _Unindexed, compiler: Any, **kwargs: Any) -> str:  # noqa: ANN401
+    return str(compiler.process(element.clauses, **kwargs))
+
+
+def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
+    """Return `column` for a condition that SQLite must not look for an index of.
+
+    Use: ``unindexed(owner) == …, id.in_(listed("ids"))``. SQLite believes that an owner has ten
+    rows and that a list has 25 elements. So it would read all that the owner has, and only then
+    look which are wanted (https://www.sqlite.org/optoverview.html#uplus).
+    """
+    return _Unindexed(column)
+
+
 def page(query: Select[Any]) -> Select[Any]:
     """Limit `query` to ``:limit`` rows."""
     return _limited(query, bindparam("limit"))

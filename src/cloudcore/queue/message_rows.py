@@ -11,7 +11,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from cloudcore.queue.rows import Queue
 from cloudcore.queue.tables import IS_HIDDEN, IS_VISIBLE, queue_messages
 
@@ -59,6 +59,11 @@ _IN_QUEUE: Final = (
     _m.queue_id == bindparam("queue_id"),
     _m.account_id == bindparam("account_id"),
 )
+_LISTED: Final = (
+    unindexed(_m.queue_id) == bindparam("queue_id"),
+    _m.account_id == bindparam("account_id"),
+    _m.id.in_(listed("ids")),
+)
 _NOT_PURGED: Final = _m.position > bindparam("purged_through")
 _NEW: Final = tuple(name for name in Message._fields if name != "position")
 _ADD: Final = Statement(
@@ -76,19 +81,17 @@ _FIRST_VISIBLE: Final = Statement(page(_OLDEST_VISIBLE))
 _FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(*_IN_QUEUE, IS_HIDDEN))
 _LEASE: Final = Statement(
     update(queue_messages)
-    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
+    .where(*_LISTED)
     .values(
         hidden_until=bindparam("lease_end"),
         lease_token=bindparam("token"),
         lease_count=_m.lease_count + literal_column("1"),
     )
 )
-_FIND_ALL: Final = Statement(
-    _COLUMNS.where(*_IN_QUEUE, _m.id.in_(listed("ids"))).order_by(_m.position)
-)
+_FIND_ALL: Final = Statement(_COLUMNS.where(*_LISTED).order_by(_m.position))
 _LOCK_LEASES: Final = Statement(
     select(_m.id, _m.lease_token, _m.hidden_until)
-    .where(*_IN_QUEUE, _NOT_PURGED, _m.id.in_(listed("ids")))
+    .where(*_LISTED, _NOT_PURGED)
     .order_by(_m.position)
     .with_for_update()
 )
@@ -100,16 +103,12 @@ _LOCK_DUE: Final = Statement(
     )
 )
 _SHOW: Final = Statement(
-    update(queue_messages)
-    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
-    .values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
+    update(queue_messages).where(*_LISTED).values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
 )
 _HIDE: Final = Statement(
-    update(queue_messages)
-    .where(*_IN_QUEUE, _m.id.in_(listed("ids")))
-    .values(hidden_until=bindparam("lease_end"))
+    update(queue_messages).where(*_LISTED).values(hidden_until=bindparam("lease_end"))
 )
-_DELETE: Final = Statement(delete(queue_messages).where(*_IN_QUEUE, _m.id.in_(listed("ids"))))
+_DELETE: Final = Statement(delete(queue_messages).where(*_LISTED))
 _VISIBLE: Final = (*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
 _OLDEST_AT: Final = Statement(page(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position)))
 _LOCK_EXPIRED: Final = Statement(
