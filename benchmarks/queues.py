@@ -23,6 +23,12 @@ from urllib.parse import urlsplit
 from tests.entrepot import Home, installed
 
 BODY_BYTES: Final = 500
+MOST: Final = 100
+"""Messages of one request at most."""
+
+
+def _messages(count: int) -> dict[str, Any]:
+    return {"messages": [{"body": "x" * BODY_BYTES}] * count}
 
 
 class Client:
@@ -47,11 +53,15 @@ class Client:
 class Pass:
     """What a number of clients do with one queue in some seconds."""
 
-    def __init__(self, clients: Sequence[Client], queue: str, batch: int, seconds: float) -> None:
+    def __init__(
+        self, clients: Sequence[Client], queue: str, batch: int, seconds: float, waiting: int
+    ) -> None:
+        """Let `waiting` messages be in the queue meanwhile."""
         self._clients = clients
         self._messages = f"/v1/queues/{queue}/messages"
         self._queue = f"/v1/queues/{queue}"
         self._batch = batch
+        self._fill(waiting)
         self._end = time.monotonic() + seconds
         self._counts = [0] * len(clients)
         self._failed: list[BaseException] = []
@@ -73,19 +83,24 @@ class Pass:
         self._drain()
         return sum(self._counts) / seconds
 
+    def _fill(self, waiting: int) -> None:
+        for start in range(0, waiting, MOST):
+            count = min(MOST, waiting - start)
+            self._clients[0].call("POST", self._messages, _messages(count))
+
     def _work(self, number: int) -> None:
         client = self._clients[number]
-        sent = {"messages": [{"body": "x" * BODY_BYTES}] * self._batch}
+        sent = _messages(self._batch)
         try:
             while time.monotonic() < self._end:
                 client.call("POST", self._messages, sent)
-                self._counts[number] += self._take(client)
+                self._counts[number] += self._take(client, self._batch)
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             self._failed.append(error)
 
-    def _take(self, client: Client) -> int:
+    def _take(self, client: Client, batch: int) -> int:
         """Lease and acknowledge a batch; return how many messages that were."""
-        wanted = {"max_messages": self._batch}
+        wanted = {"max_messages": batch}
         leased = client.call("POST", f"{self._messages}/lease", wanted)["messages"]
         if not leased:
             return 0
@@ -95,7 +110,7 @@ class Pass:
         return len(leased)
 
     def _drain(self) -> None:
-        while self._take(self._clients[0]):
+        while self._take(self._clients[0], MOST):
             pass
         depth = self._clients[0].call("GET", self._queue)["queue"]["depth"]
         assert depth["visible"] == depth["leased"] == 0, depth
@@ -119,13 +134,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batches", type=int, nargs="*", default=[1, 10, 100])
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--waiting", type=int, default=0, help="messages left in the queue (0)")
     options = parser.parse_args(argv)
     Path("benchmarks/results").mkdir(exist_ok=True)
     with _served(options.clients) as clients:
         queue = clients[0].call("POST", "/v1/queues", {"name": "jobs"})["queue"]["id"]
-        sys.stdout.write(f"messages of {BODY_BYTES} bytes, {options.clients} clients\n")
+        told = f"{options.clients} clients, {options.waiting:,} messages waiting"
+        sys.stdout.write(f"messages of {BODY_BYTES} bytes, {told}\n")
         for batch in options.batches:
-            rate = Pass(clients, queue, batch, options.seconds).rate()
+            rate = Pass(clients, queue, batch, options.seconds, options.waiting).rate()
             sys.stdout.write(f"batches of {batch:3}: {rate:8,.0f} messages a second\n")
             sys.stdout.flush()
     return 0
