@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 from uuid import UUID
 
+import httpx
 import pytest
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
@@ -63,6 +64,22 @@ def test_a_refusal_comes_in_the_envelope(
     assert error["message"]
     assert str(UUID(error["request_id"])) == error["request_id"]
     assert answer.headers["x-request-id"] == error["request_id"]
+
+
+async def test_a_request_takes_no_random_bytes_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call would hand the interpreter to another thread, such as the one that writes."""
+    plane = cast("Any", ControlPlane(Routes(HANDLERS)))
+    transport = httpx.ASGITransport(plane)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        await client.get("/busy")  # what is made once
+        taken: list[int] = []
+        monkeypatch.setattr("os.urandom", lambda size: taken.append(size) or bytes(size))
+        answer = await client.get("/busy")
+        monkeypatch.undo()
+    assert UUID(answer.headers["x-request-id"]).version == 4
+    assert taken == []
 
 
 def test_headers_say_when_and_how_to_try_again() -> None:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
-from uuid import uuid4
 
 from litestar import Litestar, Request, Response, Router
 from litestar.di import NamedDependency, Provide
@@ -28,6 +27,7 @@ from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.body import Receive as ServerReceive
 from cloudcore.serving.body_budget import BODIES
+from cloudcore.serving.dispatch import new_request_id
 from cloudcore.serving.watched import QUOTAS
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
@@ -198,7 +198,7 @@ class ControlPlane:
             await self._routes.framework(scope, receive, send)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        request_id = scope.setdefault("state", {}).setdefault("request_id", str(uuid4()))
+        request_id = scope.setdefault("state", {}).setdefault("request_id", new_request_id())
         for name, value in scope["headers"]:
             if name == b"x-request-id":
                 _log.info(
