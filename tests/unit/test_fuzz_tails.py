@@ -39,8 +39,11 @@ def test_keys_arrive_byte_for_byte(tmp_path: Path) -> None:
     cases = Cases(operation, Known({}, lambda _: None, {}))
     seen = set()
 
+    # The same draws each time: by chance some runs would see too few of the keys.
     @given(st.data())
-    @settings(deadline=None, max_examples=50, suppress_health_check=list(HealthCheck))
+    @settings(
+        deadline=None, derandomize=True, max_examples=50, suppress_health_check=list(HealthCheck)
+    )
     def sensible(data: st.DataObject) -> None:
         request = data.draw(cases.sensible()).request(install, "no one")
         found = Tails([TEMPLATE]).find(request.url.raw_path.partition(b"?")[0])
