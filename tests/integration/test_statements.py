@@ -118,6 +118,36 @@ def test_messages_are_found_by_their_ids(sqlite_database: str, name: str) -> Non
     assert "uq_queue_messages_id (id=?" in searched[0], searched
 
 
+OF_SUBJECT: Final = "ix_manifests_subject (repository_id=? AND subject_digest=?"
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        (
+            "registry.metadata.lifecycle.images._TAGS_OF_SOME",
+            "tags USING INDEX ix_tags_manifest_id",
+        ),
+        (
+            "registry.metadata.images.index_members._REFERRERS",
+            f"referrer USING COVERING INDEX {OF_SUBJECT}",
+        ),
+        (
+            "registry.metadata.images.index_members._REFERRERS_BY_ALIAS",
+            f"referrer USING COVERING INDEX {OF_SUBJECT}",
+        ),
+    ],
+)
+def test_what_belongs_to_listed_images_is_found_by_them(
+    sqlite_database: str, name: str, search: str
+) -> None:
+    """A repository may have 100,000 others, with as many tags and referrers."""
+    with closing(sqlite3.connect(sqlite_database.removeprefix("sqlite:///"))) as connection:
+        text = STATEMENTS[name].sqlite
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", _Anything()).fetchall()
+    assert any(row[3].startswith(f"SEARCH {search}") for row in plan), plan
+
+
 class _Anything(dict[str, str]):
     """Has a value for every parameter."""
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.db.statement import Statement, listed, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import digest_aliases, manifest_children, manifests
 
@@ -68,12 +68,11 @@ _in_repository = (
     _m.repository_id == bindparam("repository_id"),
     _m.id.in_(listed("ids")),
     _r.repository_id == bindparam("repository_id"),
-    _r.subject_digest.is_not(None),  # so that the partial index applies
 )
 _REFERRERS: Final = Statement(
     select(_r.id, _m.id)
     .select_from(manifests)
-    .join(_referrer, _r.subject_digest == _m.digest)
+    .join(_referrer, _r.subject_digest == unindexed(_m.digest))
     .where(*_in_repository)
 )
 # A subject may be given as an alias: a digest of another algorithm than sha256.
@@ -81,7 +80,7 @@ _REFERRERS_BY_ALIAS: Final = Statement(
     select(_r.id, _m.id)
     .select_from(manifests)
     .join(digest_aliases, (_a.account_id == _m.account_id) & (_a.digest == _m.digest))
-    .join(_referrer, _r.subject_digest == _a.alias)
+    .join(_referrer, _r.subject_digest == unindexed(_a.alias))
     .where(*_in_repository)
 )
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, tag_events
 from registry.metadata.tables import (
     digest_aliases,
@@ -118,7 +118,8 @@ _TAG_PAGE: Final = Statement(
 )
 _TAGS_OF_SOME: Final = Statement(
     select(_t.name, _t.manifest_id, _t.updated_at).where(
-        _t.repository_id == bindparam("repository_id"), _t.manifest_id.in_(listed("ids"))
+        unindexed(_t.repository_id) == bindparam("repository_id"),
+        _t.manifest_id.in_(listed("ids")),
     )
 )
 _CHILDREN: Final = Statement(
