@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, func, literal_column, or_, select, uni
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, unindexed
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
@@ -121,7 +121,7 @@ _LARGEST_BESIDE: Final = Statement(
 _DOCUMENTS: Final = Statement(
     select(_p.document, _p.account_ids)
     .join(policy_attachments, _t.policy_id == _p.id)
-    .where(_OF_ACCOUNT, _ON_PRINCIPAL)
+    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
     .order_by(_t.id)
 )
 _ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
@@ -134,7 +134,7 @@ _COUNT_ATTACHED: Final = Statement(
 _LIST_OF: Final = Statement(
     _columns()
     .join(policy_attachments, _t.policy_id == _p.id)
-    .where(_OF_ACCOUNT, _ON_PRINCIPAL)
+    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
     .order_by(_t.id)
 )
 
