@@ -16,6 +16,7 @@ import pytest
 
 from cloudcore.clock import system_clock, uuid7
 from registry.cli.main import main
+from registry.metadata.database import migrate
 from tests.live import start_registry
 from tests.schedules import postpone
 
@@ -116,7 +117,9 @@ def test_files_of_another_database_are_left_alone(
 ) -> None:
     add_orphan(data, "00")
     before = stored(data)
-    monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{tmp_path / 'other.db'}")
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    migrate(other)
+    monkeypatch.setenv("ENTREPOT_DATABASE_URL", other)
     assert remove_orphans(data) == 1
     told = capsys.readouterr()
     assert " 1 orphans\n" in told.out  # the others are too young to tell

@@ -7,6 +7,7 @@ import sys
 from typing import NamedTuple
 
 from registry.blobstore.opening import open_bucket_store
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import CommandFailure
 from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text, write_now
@@ -15,7 +16,7 @@ from registry.cli.progress import ProgressLine
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.metadata.database import check_whole
 from registry.settings import Settings
 
@@ -54,7 +55,7 @@ class Checked(NamedTuple):
 
 def check_data(settings: Settings, *, read_objects: bool) -> Checked:
     """Check the data of a registry, and show every finding."""
-    prepare(settings)
+    prepare_existing(settings)
     check_whole(settings.database)
     checked = asyncio.run(_check(settings, read_objects))
     report = checked.report

@@ -22,12 +22,13 @@ from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.users import new_password
 from cloudcore.serving.logs import configure_logging
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
-from registry.cli.serve import check_install, no_account
+from registry.cli.serve import check_install
 from registry.cli.served_url import find_url
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 
@@ -42,6 +43,7 @@ def run_reset_password(
         email = email_address(address)
     except InvalidInput as error:
         raise SettingsError(f"{address!r}: {error}") from None
+    configure_logging()
     prepare_existing(settings)
     password = new_password()
     try:
@@ -62,6 +64,7 @@ def run_reset_password(
 
 def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
     """Add an access key to a service account and print it; return the exit status."""
+    configure_logging()
     prepare_existing(settings)
     key = new_access_key()
 
@@ -103,14 +106,6 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
         f"  entrepot login {find_url(settings)} --access-key-id {key.access_key_id}\n"
     )
     return 0
-
-
-def prepare_existing(settings: Settings) -> None:
-    """Prepare a command on the data of an install; raise `SettingsError` if there is none."""
-    if not settings.data.exists():  # do not create it: the name may be a typo
-        raise no_account(settings)
-    configure_logging()
-    prepare(settings)
 
 
 async def _reset_password(

@@ -9,11 +9,12 @@ from typing import Final
 from registry.blobstore.base import Orphan
 from registry.blobstore.opening import open_store
 from registry.cli.api import Record
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, utc_text, write_now, write_records
 from registry.gc.generations import accept_database
 from registry.gc.orphans.quarantine import list_orphans, take_back_owned
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.settings import Settings
 
 _COLUMNS: Final = (
@@ -27,7 +28,7 @@ _COLUMNS: Final = (
 
 def run_listing(settings: Settings, form: str) -> int:
     """Print every orphan, the next to be deleted first."""
-    prepare(settings)
+    prepare_existing(settings)
     orphans = asyncio.run(_list(settings))
     write_records([_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, form)
     return 0
@@ -37,7 +38,7 @@ def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) ->
     """Move the orphans of these ids, or all, back to where they were, with or without a row."""
     if bool(ids) == are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
-    prepare(settings)
+    prepare_existing(settings)
     count = asyncio.run(_restore(settings, None if are_all else ids))
     rest = "those that no row owns are set aside anew by the next scan"
     write_now(f"{count} files put back; {rest}\n")
@@ -46,7 +47,7 @@ def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) ->
 
 def run_acceptance(settings: Settings) -> int:
     """Accept the database as the right one from now on."""
-    prepare(settings)
+    prepare_existing(settings)
     asyncio.run(_accept(settings))
     write_now(
         "The database is accepted: collection and the scan for orphans go on. Blobs that it does"

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.errors import NotFound
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import duration_text, write_now
 from registry.cli.own_keys import find_data_keys
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
 from registry.services.repositories.names import get_named_repository
@@ -29,7 +30,7 @@ def run_recovery(settings: Settings, repository: str, digest: str) -> int:
     name, wanted = parse_name(repository), Digest.parse(digest)
     if wanted.algorithm != "sha256":
         raise Misuse("the quarantine knows blobs by their sha256")
-    prepare(settings)
+    prepare_existing(settings)
     try:
         asyncio.run(_recover(settings, name, wanted))
     except BlobUnknown as error:

@@ -11,9 +11,10 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.identity.admin_restoration import HostChange, restore_admin
 from cloudcore.identity.names import email_address
+from cloudcore.serving.logs import configure_logging
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
-from registry.cli.lost_credentials import prepare_existing
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
 from registry.cli.served_url import find_url
@@ -30,6 +31,7 @@ def run_restore_admin(settings: Settings, handle: str, address: str) -> int:
         email = email_address(address)
     except InvalidInput as error:
         raise SettingsError(f"--email {address!r}: {error}") from None
+    configure_logging()
     prepare_existing(settings)
     try:
         changes = asyncio.run(_restore(settings, handle, email))

@@ -17,11 +17,11 @@ from registry.backup.objects import Progress, Tell
 from registry.backup.restoring import RestoreRefused, restore_backup
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.deletion_lock import HeldByAnother
+from registry.cli.existing_data import no_account
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.fsck import Checked, check_data
 from registry.cli.output import size_text, write_now
 from registry.cli.progress import progress
-from registry.cli.serve import no_account
 from registry.cli.server_options import DEFAULT_DATA
 from registry.setting_texts import SettingsError
 from registry.settings import Settings

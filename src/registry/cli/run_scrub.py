@@ -12,6 +12,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_bucket_store
 from registry.cli.api import Record
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing
 from registry.cli.output import duration_text, size_text, time_text, utc_text, write_now
 from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
@@ -20,7 +21,7 @@ from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
 from registry.gc.scrub.status import ScrubStatus, scrub_status
 from registry.gc.scrub.whole import ScrubProgress, ScrubReport, ScrubScope, scrub_all
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.metadata.database import check_whole
 from registry.oci.reference import parse_name
 from registry.services.repositories.names import get_named_repository
@@ -33,7 +34,7 @@ def run_scrub(
     settings: Settings, repositories: Sequence[str], *, days: int, bytes_per_second: int
 ) -> int:
     """Read what is stored, print what is damaged, and return 1 if anything is."""
-    prepare(settings)
+    prepare_existing(settings)
     check_whole(settings.database)
     begun = time.monotonic()
     report, warning = asyncio.run(_scrub(settings, repositories, days * _DAY, bytes_per_second))
@@ -106,7 +107,7 @@ async def _scrub(
 
 def run_status(settings: Settings, form: str) -> int:
     """Print how far the scrub in the background has come."""
-    prepare(settings)
+    prepare_existing(settings)
     status = asyncio.run(_status(settings))
     write_status(form, _lines(settings, status), _record(settings, status))
     return 0

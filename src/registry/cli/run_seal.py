@@ -13,6 +13,7 @@ from typing import Final
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.vault import Vault
 from registry.cli.api import Record
+from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import CommandFailure
 from registry.cli.output import size_text, utc_text, write_now
 from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
@@ -24,7 +25,7 @@ from registry.gc.sealing.object_sealing import Outcome, Sealer
 from registry.gc.sealing.status import SealStatus, seal_status
 from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
 from registry.keys import DataKeys
-from registry.main import Registry, prepare
+from registry.main import Registry
 from registry.metadata.collector.plain_objects import FIRST, count_plain
 from registry.metadata.database import check_whole
 from registry.process import Process
@@ -45,7 +46,7 @@ def run_seal(settings: Settings, bytes_per_second: int) -> int:
     """Seal what is plain; return 1 if anything is damaged, or must stay plain."""
     if not settings.seals:
         raise SettingsError("sealing is off (ENTREPOT_SEALING), so nothing is to be sealed")
-    prepare(settings)
+    prepare_existing(settings)
     check_whole(settings.database)
     begun = time.monotonic()
     report = asyncio.run(_seal(settings, bytes_per_second))
@@ -105,7 +106,7 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[Process, DataKeys]]:
 
 def run_status(settings: Settings, form: str) -> int:
     """Print how much is stored plain, and how the last turn in the background ended."""
-    prepare(settings)
+    prepare_existing(settings)
     status = asyncio.run(_status(settings))
     write_status(form, _lines(settings, status), _record(settings, status))
     return 0

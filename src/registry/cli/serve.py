@@ -19,6 +19,7 @@ from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyri
 from cloudcore.kms.making import KeyMaker
 from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
+from registry.cli.existing_data import no_account
 from registry.cli.name_server import check_name_server
 from registry.cli.output import write_now
 from registry.cli.run_server import check_disk, load_before_fork, serve_application
@@ -208,12 +209,4 @@ def _dev_data(settings: Settings) -> SettingsError:
         " Begin an install beside it: 'entrepot init --account HANDLE --admin-email ADDRESS --data"
         f" {other}', then 'entrepot serve --data {other}'. The images stay with 'entrepot dev"
         f" --data {quote(str(settings.data))}'; copy those you need with skopeo"
-    )
-
-
-def no_account(settings: Settings) -> SettingsError:
-    """Return the error for an install without an account."""
-    return SettingsError(
-        f"there is no account in {settings.data}; first run "
-        "'entrepot init --account HANDLE --admin-email ADDRESS'"
     )

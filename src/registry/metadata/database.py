@@ -63,6 +63,18 @@ def migrate(url: str) -> None:
         raise
 
 
+def has_tables(url: str) -> bool:
+    """Return True if the database has tables of any revision; create no file.
+
+    Raises:
+        Unavailable: the database cannot be reached, or its file is damaged.
+
+    """
+    if not is_postgresql(url) and not sqlite_path(url).exists():
+        return False
+    return _revision(url) is not None
+
+
 def _migrate_apart(url: str) -> None:
     """Let a child process migrate."""
     child = subprocess.run(_MIGRATE, input=url.encode(), check=False)  # noqa: S603 - our own

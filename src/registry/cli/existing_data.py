@@ -1,0 +1,32 @@
+"""Prepare the data of a registry for a command that expects them to be there."""
+
+from __future__ import annotations
+
+from registry.main import prepare
+from registry.metadata.database import has_tables
+from registry.setting_texts import SettingsError
+from registry.settings import Settings
+from registry.unfinished_restoration import check_is_whole
+
+
+def prepare_existing(settings: Settings) -> None:
+    """Bring the database up to date, but create nothing where there is none.
+
+    A mistyped folder would become an empty registry, in which nothing is wrong.
+
+    Raises:
+        SettingsError: there is no registry, or its restoration was interrupted.
+
+    """
+    check_is_whole(settings)
+    if not settings.data.exists() or not has_tables(settings.database):
+        raise no_account(settings)
+    prepare(settings)
+
+
+def no_account(settings: Settings) -> SettingsError:
+    """Return the error for an install without an account."""
+    return SettingsError(
+        f"there is no account in {settings.data}; first run "
+        "'entrepot init --account HANDLE --admin-email ADDRESS'"
+    )

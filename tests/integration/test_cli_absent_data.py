@@ -1,0 +1,53 @@
+"""Commands on a registry's machine refuse a folder without a registry: its name may be a typo."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from registry.cli.main import main
+
+ADMIN = "admin@example.org"
+DIGEST = f"sha256:{'0' * 64}"
+COMMANDS = [
+    ("fsck",),
+    ("fsck", "--remove-orphans"),
+    ("scrub",),
+    ("scrub", "status"),
+    ("seal",),
+    ("seal", "status"),
+    ("gc", "orphans"),
+    ("gc", "restore-orphans", "--all"),
+    ("gc", "accept-database"),
+    ("gc", "recover", "acme/app", DIGEST),
+    ("reset-password", ADMIN),
+    ("new-access-key", "admin"),
+    ("restore-admin", "--account", "acme", "--email", ADMIN),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of this machine count."""
+    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("is_there", [False, True], ids=["no folder", "an empty folder"])
+def test_a_folder_without_a_registry_is_refused_and_left_as_it_is(
+    command: tuple[str, ...], is_there: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "typo"
+    if is_there:
+        data.mkdir()
+    assert main([*command, "--data", str(data)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"entrepot: there is no account in {data}; first run "
+        "'entrepot init --account HANDLE --admin-email ADDRESS'\n"
+    )
+    assert list(tmp_path.rglob("*")) == ([data] if is_there else [])
