@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 from tests.entrepot import Home
 
 COMMAND = f"{sys.executable} -m registry"
+BUFFERED = {"PYTHONUNBUFFERED": ""}
+"""Lets Python write when it has 8 KiB or ends, as it does unless this variable says otherwise."""
 
 
 @pytest.mark.parametrize(
     ("line", "status", "told"),
     [
         ("--help >&-", 0, ""),
+        ("--help >/dev/full", 1, "entrepot: No space left on device\n"),
+        ("--version >/dev/full", 1, "entrepot: No space left on device\n"),
         ("completion bash >&-", 0, ""),
         ("completion bash >/dev/full", 1, "entrepot: No space left on device\n"),
         ("completion bash | true; exit ${PIPESTATUS[0]}", 1, ""),
@@ -34,9 +39,27 @@ def test_a_stream_that_is_not_there_is_no_fault_of_the_command(
         capture_output=True,
         text=True,
         check=False,
-        env=home.environ,
+        env=home.environ | BUFFERED,
         timeout=60,
     )
     assert ended.returncode == status, ended.stderr
     assert ended.stderr.startswith(told)
     assert ended.stderr.count("\n") == bool(told)
+
+
+def test_help_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [*COMMAND.split(), "images", "--help"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=Home(tmp_path).environ | BUFFERED,
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, "")

@@ -45,17 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status (see `registry.cli.failure`)."""
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
-    modules = (_SERVER,) if given and given[0] in _SERVING else None
-    options = make_parser(modules).parse_args(given)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names and descriptions may have characters that this terminal's encoding lacks.
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        options = _parse(given)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Names and descriptions may have characters that this terminal's encoding lacks.
+            sys.stdout.reconfigure(errors="backslashreplace")
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader closed the pipe. Without this, Python fails again when it flushes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FAILED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -70,9 +68,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno in NO_ROOM and error.filename is not None:
             return _print_error(DiskFull(Path(error.filename)).advice, FAILED)
         if error.filename is None:  # no file that was named
+            _drop_output()
             return _print_error(error.strerror or str(error), FAILED)
         return _print_error(f"{error.filename}: {error.strerror or error}", MISUSE)
     return status
+
+
+def _parse(given: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command; exit if they are wrong, or ask for help or the version."""
+    modules = (_SERVER,) if given and given[0] in _SERVING else None
+    try:
+        return make_parser(modules).parse_args(given)
+    except SystemExit:
+        sys.stdout.flush()  # here, so that `main` reports a failure; Python does it as it exits
+        raise
+
+
+def _drop_output() -> None:
+    """Drop what the standard output does not take: Python would fail again as it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def make_parser(modules: Container[str] | None = None) -> CommandParser:
