@@ -24,7 +24,7 @@ from sqlalchemy.sql.selectable import Join, ScalarSelect, Select
 import cloudcore
 import registry
 from cloudcore.db.schema import metadata
-from cloudcore.db.statement import Statement, _Unseen
+from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 
 ROOTS: Final = (cloudcore, registry)
 SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
@@ -152,10 +152,12 @@ class Scopes:
             self._tie(clause.right, clause.left)
 
     def _tie(self, left: Any, right: Any) -> None:  # noqa: ANN401
+        if isinstance(left, _Unindexed):
+            (left,) = left.clauses
         if not isinstance(left, Column) or left.table is None:
             return
         place = self._occurrence(left)
-        if isinstance(right, _Unseen):
+        if isinstance(right, _Unseen | _Unindexed):
             (right,) = right.clauses
         if isinstance(right, BindParameter):
             self._bound.setdefault(place, set()).add(right.key)

@@ -12,7 +12,7 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.principal import Source, read_source
-from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.names import iam_crn, person_crn, source_of_program
 from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.identity.rows.organizations import list_joined
 from cloudcore.identity.rows.service_accounts import find_service_account
@@ -129,11 +129,6 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
         crn, owners = iam_crn(account_id, "role", session.role or ""), [account_id]
         source = read_source(session.first_source)
     ctx.audit(tx, SIGN_OUT, owners, principal=crn, source=source, details=details)
-
-
-def source_of_program(account_id: str, name: str) -> Source:
-    """Return a service account as who is behind a request."""
-    return Source(iam_crn(account_id, "service-account", name), name)
 
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.iam.principal import Source
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import parse_uuid
 
@@ -31,6 +32,11 @@ class IamReference(NamedTuple):
 def iam_crn(scope_id: str, kind: str, name: str) -> str:
     """Return the CRN of an identity resource; `scope_id` is its account's or organization's id."""
     return f"crn:iam::{scope_id}:{kind}/{name}"
+
+
+def source_of_program(account_id: str, name: str) -> Source:
+    """Return a service account as who is behind a request."""
+    return Source(iam_crn(account_id, "service-account", name), name)
 
 
 def person_crn(organization_id: str, user_id: str) -> str:

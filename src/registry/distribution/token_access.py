@@ -11,7 +11,7 @@ from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
-from cloudcore.identity.audit import source_of_program
+from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
