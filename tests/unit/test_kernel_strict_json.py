@@ -176,3 +176,45 @@ def test_a_value_of_no_enumeration_is_answered_with_those_that_there_are(
         decode(document % given, Shape)
     assert refused.value.message == f"{field}: must be one of large, small"
     assert refused.value.params == {"field": field, "reason": "not_allowed"}
+
+
+class Told(RequestBody):
+    """What can be wrong with a value besides its form."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=3)] = "a"
+    count: Annotated[int, Meta(ge=1, le=9)] = 1
+    names: Annotated[list[str], Meta(min_length=1, max_length=2)] = field(default_factory=list)
+    labels: Annotated[dict[str, str], Meta(max_length=1)] = field(default_factory=dict)
+    day: int | None = None
+    is_on: bool = False
+    at: Timestamp | None = None
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"text": ""}, "text: at least 1 character"),
+        ({"text": "abcd"}, "text: at most 3 characters"),
+        ({"count": 0}, "count: at least 1"),
+        ({"count": 10}, "count: at most 9"),
+        ({"names": []}, "names: at least 1 entry"),
+        ({"names": ["a", "b", "c"]}, "names: at most 2 entries"),
+        ({"names": ["a", 1]}, "names[1]: must be a string, not a whole number"),
+        ({"labels": {"a": "", "b": ""}}, "labels: at most 1 member"),
+        ({"labels": []}, "labels: must be an object, not a list"),
+        ({"day": "1"}, "day: must be a whole number or null, not a string"),
+        ({"day": 1.5}, "day: must be a whole number or null, not a number"),
+        ({"is_on": None}, "is_on: must be true or false, not null"),
+        ({"at": "noon"}, "at: must be a time such as 2026-01-31T12:00:00Z"),
+        (
+            {"at": "2026-01-31T12:00:00"},
+            "at: must be a time with its offset, such as Z",
+        ),
+        ({"at": 1}, "at: must be a time or null, not a whole number"),
+        ([], "body: must be an object, not a list"),
+    ],
+)
+def test_a_refusal_says_in_plain_words_what_is_wanted(document: object, words: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        decode(json.dumps(document).encode(), Told)
+    assert str(refused.value) == words

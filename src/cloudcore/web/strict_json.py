@@ -19,6 +19,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.json_members import NamedTwice, unique_members
 from cloudcore.json_size import json_size
 from cloudcore.web.choices import choices
+from cloudcore.web.complaints import plain_words
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 20_000
@@ -101,7 +102,7 @@ def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a 
     what = complaint[: at.start()] if at else complaint
     named = _NAMED.match(what)
     if named is None:
-        words = what[:1].lower() + what[1:].replace("`", "")
+        words = plain_words(what)
         if what.startswith("Invalid enum"):
             words = f"must be one of {', '.join(choices(shape, path))}"
         field = path or "body"
