@@ -97,6 +97,17 @@ async def test_the_cost_does_not_tell_whether_another_account_or_repository_exis
         assert all(each["actions"] == [] for each in access_of(token)), handle
 
 
+async def test_the_cost_tells_nothing_to_those_who_do_not_sign_in(install: Install) -> None:
+    """Policies that let everyone in from elsewhere could use up all but what one more needs."""
+    sharing = await install.add_account("acme")
+    networks = [f"fd00:{number:x}::/32" for number in range(100)]
+    from_elsewhere = let("*") | {"conditions": {"ip_address": networks}}
+    for name in LONG_NAMES:
+        await install.add_repository(sharing, name.removeprefix("acme/"), *[from_elsewhere] * 11)
+    token = await install.exchange(None, *(f"repository:{name}:pull" for name in LONG_NAMES))
+    assert [each["actions"] for each in access_of(token)] == [[]] * len(LONG_NAMES)
+
+
 async def test_others_have_their_turn_while_scopes_are_decided(install: Install) -> None:
     """Counted, not timed: between two turns never more than a slice and one decision."""
 

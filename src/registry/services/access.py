@@ -108,9 +108,9 @@ def verdict_on(
     """Return the verdict on `action` by `subject` on the repository, which need not exist.
 
     If the account does not exist, the verdict is that of another account's private repository.
-    Where another account's repository does not allow the caller anything, the caller's own policies
-    are not evaluated and `work` stays as it was: their cost would tell whether account and
-    repository exist.
+    Where another account's repository, or any to an unauthenticated client, does not allow the
+    action, the caller's own policies are not evaluated and `work` stays as it was: the cost would
+    tell whether account and repository exist.
 
     Raises:
         PolicyTooCostly: the policies need more steps than `work` has left.
@@ -129,7 +129,7 @@ def verdict_on(
     attached = None
     if target.document is not None:
         attached = read_stored(target.document, target.principal_ids or "{}", REPOSITORY_RULES)
-    if question.caller is not None and question.caller.account_id != account_id:
+    if question.caller is None or question.caller.account_id != account_id:
         is_shared = decide(question._replace(work=None), (_EVERYTHING,), attached).is_allowed
         if not is_shared:
             return Verdict.NEEDS_RESOURCE_POLICY
