@@ -17,6 +17,7 @@ from cloudcore.db import postgresql
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
+from cloudcore.db.patience import Patience
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -29,6 +30,7 @@ from tests.postgresql import free_port
 pytestmark = pytest.mark.postgresql
 
 END_OWN_SESSION: Final = Statement(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+CONFLICT: Final = Statement(text("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$"))
 OWN_SESSION: Final = Statement(text("SELECT pg_backend_pid()"))
 SYNCHRONOUS: Final = Statement(text("SHOW synchronous_commit"))
 ISOLATION: Final = Statement(text("SHOW transaction_isolation"))
@@ -103,6 +105,28 @@ async def test_a_deadlock_is_tried_again(database: Database) -> None:
     assert len(runs) > 2
     counted = Statement(text("SELECT created_at FROM accounts"))
     assert await database.read(lambda connection: connection.rows(counted)) == [(2,), (2,)]
+
+
+async def test_a_conflict_is_tried_again_also_when_the_process_stops(
+    postgresql_database: str,
+) -> None:
+    """The database is not away: what was noted can be written."""
+    patience, runs = Patience(), []
+    patience.is_over = True
+
+    def conflict_thrice(connection: Connection) -> str:
+        runs.append(1)
+        identity = add_account(connection, "a")
+        if len(runs) <= 3:
+            connection.execute(CONFLICT)
+        return identity
+
+    database = open_database(postgresql_database, patience=patience)
+    try:
+        identity = await database.write(conflict_thrice)
+        assert await database.read(ids) == [identity]
+    finally:
+        await database.close()
 
 
 async def test_a_connection_lost_before_commit_is_made_anew(

@@ -12,4 +12,5 @@ class Patience:
 
     def __init__(self) -> None:
         self.is_over = False
-        """Each call is tried at most twice: by a connection that broke, and by a new one."""
+        """Each call is tried at most twice: by a connection that broke, and by a new one. After a
+        conflict with another change it is tried again as before."""

@@ -197,7 +197,7 @@ class PostgresqlDatabase:
         """Connect to the migrated database at `url`; warn if its settings are not durable.
 
         Processes that have `mark` in common know of each other's commits at once. When `patience`
-        is over, a call is tried at most twice.
+        is over, a call whose connection broke is tried once more.
 
         Raises:
             Unavailable: the database cannot be reached.
@@ -353,15 +353,16 @@ class _Threads:
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
         """Do the work; retry after a conflict or on a new connection until `give_up_at`.
 
-        When the process's patience is over, retry once.
+        When the process's patience is over, retry once after a connection that broke.
         """
-        pause = first_pause = 0.005
+        pause, breaks = 0.005, 0
         while True:
             try:
                 return self._work(session, pending)
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
-                is_late = self._patience.is_over and pause > first_pause
+                breaks += not conflict
+                is_late = self._patience.is_over and breaks > 1
                 is_late = is_late or time.monotonic() > give_up_at
                 if not (conflict or session.is_lost(error)) or is_late:
                     raise _refusals.unavailable(_REFUSED, error) from error
