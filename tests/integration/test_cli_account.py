@@ -385,6 +385,7 @@ def test_an_audit_log_without_events_tells_unknown_names(
         (("--who", f"crn:iam::{account}:role/none"), f"there is no role 'crn:iam::{account}"),
         (("--who", "admin", *since), ""),
         (("--who", roles["admin"], *since), ""),
+        (("--who", "crn:iam::acme:role/admin"), f"by its id: {roles['admin']}"),
         (("--resource", f"{repository}/none"), "the account has no repository 'none'"),
         (("--resource", f"{repository}/{app}", *since), ""),
         (("--resource", f"{repository}/none*"), ""),

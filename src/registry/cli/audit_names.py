@@ -79,13 +79,18 @@ def _check_resource(options: argparse.Namespace, written: str) -> str:
 
 
 def _check_crn(client: ApiClient, crn: str) -> str:
-    """Return a sentence if a CRN of a kind that can be looked up names nothing of the account."""
+    """Return a sentence if a CRN names nothing of the account, or in another way than events do.
+
+    Only of a kind that can be looked up.
+    """
     _, _, rest = crn.partition(":")
     service, _, _, resource = (*rest.split(":", 3), "", "", "")[:4]
     kind, _, name = resource.partition("/")
     try:
         if service == "iam" and kind in _KINDS:
-            find(client, _KINDS[kind], crn)
+            meant = find(client, _KINDS[kind], crn)["crn"]
+            if meant != crn:
+                return f"events name the account of {printable(crn)!r} by its id: {meant}"
         elif (service, kind) == ("registry", "repository") and name:
             find_repository(client, name)
     except Missing as error:
