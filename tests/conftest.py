@@ -12,7 +12,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.live import LiveRegistry, start_registry
 
-pytest_plugins = ["tests.postgresql", "tests.databases", "tests.time_limits", "tests.aws_kms"]
+pytest_plugins = [
+    "tests.postgresql",
+    "tests.databases",
+    "tests.time_limits",
+    "tests.kept_logs",
+    "tests.aws_kms",
+]
 
 # An assertion in a module that tests share tells as much as one in a test.
 pytest.register_assert_rewrite(

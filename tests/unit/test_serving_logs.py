@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from cloudcore.serving.access_log import AccessLog, loggable_query
-from cloudcore.serving.logs import JsonFormatter
+from cloudcore.serving.logs import JsonFormatter, configure_logging
 from cloudcore.serving.planes import PLAIN
 from cloudcore.serving.record import RequestRecord
 from registry.planes import PLANES
+from tests.kept_logs import kept_logs
 
 
 def record(**changes: object) -> RequestRecord:
@@ -139,3 +140,12 @@ def test_a_traceback_is_a_field() -> None:
     assert line["request_id"] == "id"
     assert line["error"].startswith("Traceback (most recent call last):\n")
     assert "ValueError" in line["error"]
+
+
+def test_a_command_in_a_test_does_not_change_the_logs_of_the_next() -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers))
+    with kept_logs():
+        configure_logging("DEBUG")
+        assert (root.level, root.handlers) != before
+    assert (root.level, root.handlers) == before
