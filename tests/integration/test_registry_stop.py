@@ -12,6 +12,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db import postgresql
+from registry import main
 from registry.main import DEV, Registry, prepare
 from registry.process import Process
 from registry.settings import Settings
@@ -32,6 +33,7 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(
 ) -> None:
     """But if only the connections broke, new ones are made, and nothing is lost."""
     monkeypatch.setattr(postgresql, "PATIENCE_SECONDS", 600)
+    monkeypatch.setattr(main, "_PULL_FLUSH_SECONDS", 3600)  # the stop alone records the pull
     settings = Settings(data=tmp_path / "data", database_url=postgresql_database)
     prepare(settings)
     processes: list[Process] = []
