@@ -166,6 +166,25 @@ def test_renewed_files_are_served_and_broken_ones_are_not(
     assert len(caplog.records) == 2
 
 
+def test_each_renewal_may_be_met_between_its_two_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that deletes the old files first looks the same each time."""
+    files = made(tmp_path / "a", ends=30 * DAY)
+    served = ServedTls(files, load_tls(files, time.time()))
+    for name in ("b", "c"):
+        renewed, before = made(tmp_path / name, ends=30 * DAY), served.context
+        files.certificate.unlink()
+        served.check()
+        assert served.context is before
+        renewed.key.replace(files.key)
+        renewed.certificate.replace(files.certificate)
+        for _ in range(2):
+            served.check()
+            assert served.context is not before
+    assert not caplog.records
+
+
 def test_a_worker_that_begins_after_a_renewal_serves_the_renewed_certificate(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,8 @@ DAY: Final = 24 * 3600
 WARNING_SECONDS: Final = 14 * DAY
 WARNING_SHARE: Final = 4
 """A certificate is told of in the last quarter of its life, and not before `WARNING_SECONDS`."""
+_NONE_REFUSED: Final = object()
+"""Equal to no version; that of missing files is None."""
 FAILED_HANDSHAKE: Final = "tls.handshake_failed"
 HANDSHAKE_EVENT: Final = CountedEvent(
     FAILED_HANDSHAKE,
@@ -61,8 +63,8 @@ class ServedTls:
         self._count = count
         self._clock = clock
         self._version = identity.version
-        self._refused_version = object()
-        """Of the files when they could not be served last; equal to no version before that."""
+        self._refused_version = _NONE_REFUSED
+        """Of the files if they could not be served at the check before."""
         self._told_at = 0.0
         self.validations = validations
         self.is_asked = False
@@ -87,6 +89,8 @@ class ServedTls:
         version = self._files.find_version()
         if self.is_asked or version != self._version:
             self._load(version)
+        else:
+            self._refused_version = _NONE_REFUSED
         self._warn()
 
     def gauge(self) -> Gauge:
