@@ -24,7 +24,7 @@ pytest_plugins = [
 pytest.register_assert_rewrite(
     *(
         f"tests.{folder}"
-        for folder in ("clients", "conformance", "fault", "integration", "property")
+        for folder in ("clients", "conformance", "contract", "fault", "integration", "property")
     ),
     *(f"tests.{module}" for module in ("control_plane", "tenants")),
 )
