@@ -244,14 +244,16 @@ async def delete_objects(call: S3Call) -> Answer:
     assert call.ctx.caller is not None
     steps = _DELETION_STEPS
     for key in asked.keys:
-        work = Work(min(steps, DECISION_STEPS))
-        steps -= work.left
+        most = min(steps, DECISION_STEPS)
+        work = Work(most)
+        steps -= most
         try:
             call.ctx.authorize(object_crn(bucket.crn, key), work=work)
             key_bytes(key)
         except AccessDenied as error:
             call.ctx.note_refusal_of(call.ctx.caller)
-            hint = ", or delete fewer objects at once" if work.left < 0 else ""
+            is_shared_out = work.left < 0 and most < DECISION_STEPS
+            hint = ", or delete fewer objects at once" if is_shared_out else ""
             refused[key] = s3_error(AccessDenied(error.message + hint))
         except KeyTooLong as error:
             refused[key] = s3_error(error)
