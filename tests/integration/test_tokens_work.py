@@ -18,7 +18,12 @@ from cloudcore.identity.services.policies import create_policy
 from registry.oci.reference import Name
 from registry.services.access import PolicyTooCostly
 from registry.services.logins import USERNAME, ClientCredential
-from registry.services.tokens import REQUEST_STEPS, SLICE_STEPS
+from registry.services.tokens import (
+    REQUEST_STEPS,
+    SLICE_DECISIONS,
+    SLICE_STEPS,
+    DecisionTurns,
+)
 from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
 from tests.tenants import Install, Program, allow, basic, bearer, deny, document, let, note_nothing
@@ -106,6 +111,23 @@ async def test_the_cost_tells_nothing_to_those_who_do_not_sign_in(install: Insta
         await install.add_repository(sharing, name.removeprefix("acme/"), *[from_elsewhere] * 11)
     token = await install.exchange(None, *(f"repository:{name}:pull" for name in LONG_NAMES))
     assert [each["actions"] for each in access_of(token)] == [[]] * len(LONG_NAMES)
+
+
+async def test_others_have_their_turn_between_decisions_whose_steps_are_not_counted() -> None:
+    count = 0
+
+    async def others() -> None:
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    turns = DecisionTurns()
+    for _ in range(10 * SLICE_DECISIONS):
+        await turns.give()
+    running.cancel()
+    assert count == 9
 
 
 async def test_others_have_their_turn_while_scopes_are_decided(install: Install) -> None:
