@@ -51,3 +51,16 @@ def test_a_folder_without_a_registry_is_refused_and_left_as_it_is(
         "'entrepot init --account HANDLE --admin-email ADDRESS'\n"
     )
     assert list(tmp_path.rglob("*")) == ([data] if is_there else [])
+
+
+def test_a_database_without_a_registry_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of the blobs may be the right one."""
+    database = tmp_path / "typo.db"
+    monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{database}")
+    (tmp_path / "data").mkdir()
+    assert main(["fsck", "--data", str(tmp_path / "data")]) == 2
+    told = capsys.readouterr().err
+    assert "there is no account in the database of ENTREPOT_DATABASE_URL (is it the right" in told
+    assert not database.exists()

@@ -26,7 +26,10 @@ def prepare_existing(settings: Settings) -> None:
 
 def no_account(settings: Settings) -> SettingsError:
     """Return the error for an install without an account."""
+    place = str(settings.data)
+    if settings.database_url and settings.data.exists():  # it is not shown: it may hold a password
+        place = "the database of ENTREPOT_DATABASE_URL (is it the right one?)"
     return SettingsError(
-        f"there is no account in {settings.data}; first run "
+        f"there is no account in {place}; first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'"
     )
