@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.postgresql",
     "tests.databases",
     "tests.time_limits",
+    "tests.environment",
     "tests.kept_logs",
     "tests.aws_kms",
 ]

@@ -28,11 +28,7 @@ COUNT: Final = Statement(select(func.count()).select_from(accounts))
 PAGE: Final = 4096
 
 
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture

@@ -31,12 +31,7 @@ from tests.fault.collected import GARBAGE, account_of, check_image, fill, push_b
 from tests.inprocess import Registry
 from tests.integration.backup_world import LATER, LAYER, Site, object_file, pulled, pushed
 
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture

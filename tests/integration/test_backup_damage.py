@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -11,12 +10,7 @@ import pytest
 from registry.oci.digest import digest_of
 from tests.integration.backup_world import LAYER, Site, object_file, pulled, pushed
 
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture

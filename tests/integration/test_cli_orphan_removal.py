@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -26,11 +25,7 @@ DIGEST = f"sha256:{hashlib.sha256(KEPT).hexdigest()}"
 UPLOADS = "/v2/dev/app/blobs/uploads/"
 
 
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @contextmanager

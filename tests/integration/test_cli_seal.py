@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -19,11 +18,7 @@ from tests.integration.stored_forms import push_blob
 SECRET = b"a secret layer " * 2000
 
 
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -35,11 +34,7 @@ BEFORE: Final = 150
 Scenario = Callable[[Registry, FilesystemStore], Awaitable[None]]
 
 
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no setting of this machine count."""
-    for name in [each for each in os.environ if each.startswith("ENTREPOT_")]:
-        monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 class Site:
