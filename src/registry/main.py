@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from threading import Event
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
@@ -20,7 +21,6 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.counted import CountedDatabase
 from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
-from cloudcore.db.patience import Patience
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
@@ -193,7 +193,7 @@ class Registry:
         self._clock = clock
         self._new_id = new_id
         self._pace = pace
-        self._patience = Patience()
+        self._stopping = Event()
         self._resources = AsyncExitStack()
         self._planes: PlaneApplications | None = None
         self.on_damage: Callable[[], None] = lambda: None
@@ -209,7 +209,7 @@ class Registry:
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
             if database is None:
-                database = open_database(settings.database, self._mark, self._patience)
+                database = open_database(settings.database, self._mark, self._stopping)
                 resources.push_async_callback(database.close)
             database = CountedDatabase(database, self.count)
             if store is None:
@@ -329,7 +329,7 @@ class Registry:
 
     async def stop(self) -> None:
         """Undo `start`, in reverse; if the database is away, without what cannot be written."""
-        self._patience.is_over = True
+        self._stopping.set()
         await self._resources.aclose()
 
     def readiness(self, ctx: ServiceContext) -> Readiness:

@@ -17,7 +17,6 @@ from cloudcore.db import postgresql
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.opening import open_database
-from cloudcore.db.patience import Patience
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -111,8 +110,8 @@ async def test_a_conflict_is_tried_again_also_when_the_process_stops(
     postgresql_database: str,
 ) -> None:
     """The database is not away: what was noted can be written."""
-    patience, runs = Patience(), []
-    patience.is_over = True
+    stopping, runs = threading.Event(), []
+    stopping.set()
 
     def conflict_thrice(connection: Connection) -> str:
         runs.append(1)
@@ -121,7 +120,7 @@ async def test_a_conflict_is_tried_again_also_when_the_process_stops(
             connection.execute(CONFLICT)
         return identity
 
-    database = open_database(postgresql_database, patience=patience)
+    database = open_database(postgresql_database, stopping=stopping)
     try:
         identity = await database.write(conflict_thrice)
         assert await database.read(ids) == [identity]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 from cloudcore.db.base import Database
 from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.patience import Patience
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")
 
 
 def open_database(
-    url: str, mark: CommitMark | None = None, patience: Patience | None = None
+    url: str, mark: CommitMark | None = None, stopping: Event | None = None
 ) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
     Threads and connections do not survive a fork: open it in each process.
     `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
-    PostgreSQL, they know of each other's commits by it. When `patience` is over, a server that is
+    PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
     away is waited for no more.
 
     Raises:
@@ -30,7 +30,7 @@ def open_database(
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver
 
-        return PostgresqlDatabase(url, mark, patience)
+        return PostgresqlDatabase(url, mark, stopping)
     from cloudcore.db.sqlite import SqliteDatabase  # noqa: PLC0415 - one driver of two
 
     return SqliteDatabase(sqlite_path(url))

@@ -38,7 +38,6 @@ from psycopg.types.numeric import Int8Dumper, IntLoader
 
 from cloudcore.db.base import Connection, ConstraintViolated, Database, OutcomeUnknown, P, Row, T
 from cloudcore.db.commit_mark import CommitMark
-from cloudcore.db.patience import Patience
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.refusals import Refusals
@@ -189,15 +188,16 @@ class PostgresqlDatabase:
         self,
         url: str,
         mark: CommitMark | None = None,
-        patience: Patience | None = None,
+        stopping: threading.Event | None = None,
         *,
         readers: int = READERS,
         writers: int = WRITERS,
     ) -> None:
         """Connect to the migrated database at `url`; warn if its settings are not durable.
 
-        Processes that have `mark` in common know of each other's commits at once. When `patience`
-        is over, a call whose connection broke is tried once more.
+        Processes that have `mark` in common know of each other's commits at once. Once `stopping`
+        is set, a call whose connection broke is tried once more, and not for `PATIENCE_SECONDS`: a
+        server that stops has little time, in which it must tell what it could not write.
 
         Raises:
             Unavailable: the database cannot be reached.
@@ -207,9 +207,9 @@ class PostgresqlDatabase:
         self._mark = mark or CommitMark()
         self._watch = CommitWatch(partial(connect, url))
         new_session = partial(_Session, url, self._mark, _Breaks())
-        patience = patience or Patience()
-        self._readers = _Threads(new_session, _Session.read, readers, patience)
-        self._writers = _Threads(new_session, _Session.write, writers, patience)
+        stopping = stopping or threading.Event()
+        self._readers = _Threads(new_session, _Session.read, readers, stopping)
+        self._writers = _Threads(new_session, _Session.write, writers, stopping)
         self._listeners: list[Callable[[], None]] = []
 
     async def read(
@@ -284,12 +284,12 @@ class _Threads:
         new_session: Callable[[], _Session],
         work: Callable[[_Session, Pending], Any],
         count: int,
-        patience: Patience,
+        is_stopping: threading.Event,
     ) -> None:
         self._new_session = new_session
         self._work = work
-        self._patience = patience
-        self._stopping = False
+        self._is_stopping = is_stopping
+        self._is_closing = False
         self._lock = threading.Lock()
         self._waiting: deque[_Call] = deque()
         self._idle: list[queue.SimpleQueue[_Call | None]] = []
@@ -302,7 +302,7 @@ class _Threads:
 
     def put(self, pending: Pending) -> None:
         """Accept a call; call this on the loop, like `stop`."""
-        if self._stopping:
+        if self._is_closing:
             raise Unavailable("the database is closing")
         call = pending, time.monotonic() + PATIENCE_SECONDS
         with self._lock:
@@ -315,7 +315,7 @@ class _Threads:
     def stop(self) -> None:
         """Accept no more calls."""
         with self._lock:
-            self._stopping = True
+            self._is_closing = True
             idle, self._idle = self._idle, []
         for inbox in idle:
             inbox.put(None)
@@ -345,7 +345,7 @@ class _Threads:
         with self._lock:
             if self._waiting:
                 inbox.put(self._waiting.popleft())
-            elif self._stopping:
+            elif self._is_closing:
                 inbox.put(None)
             else:
                 self._idle.append(inbox)
@@ -353,7 +353,7 @@ class _Threads:
     def _persist(self, session: _Session, pending: Pending, give_up_at: float) -> Any:  # noqa: ANN401
         """Do the work; retry after a conflict or on a new connection until `give_up_at`.
 
-        When the process's patience is over, retry once after a connection that broke.
+        While the process stops, retry once after a connection that broke.
         """
         pause, breaks = 0.005, 0
         while True:
@@ -362,8 +362,9 @@ class _Threads:
             except (psycopg.OperationalError, ReadOnlySqlTransaction) as error:
                 conflict = isinstance(error, _CONFLICTS)
                 breaks += not conflict
-                is_late = self._patience.is_over and breaks > 1
-                is_late = is_late or time.monotonic() > give_up_at
+                is_late = time.monotonic() > give_up_at or (
+                    self._is_stopping.is_set() and breaks > 1
+                )
                 if not (conflict or session.is_lost(error)) or is_late:
                     raise _refusals.unavailable(_REFUSED, error) from error
             time.sleep(random.uniform(0, pause))  # noqa: S311 - jitter, not security
