@@ -248,7 +248,7 @@ class Settings:
 
     def check_data(self) -> None:
         """Raise SettingsError if the data folder is a file, or would be below one."""
-        with suppress(OSError):  # whoever may not look there is told when it is opened
+        with suppress(OSError):  # a folder that may not be read: opening it gives the error
             for place in (self.data, *self.data.parents):
                 if place.exists() and not place.is_dir():
                     raise SettingsError(

@@ -7,10 +7,10 @@ from typing import Final
 
 _BOUND: Final = re.compile(
     r"Expected `(?P<kind>str|array|object|int|float)` (?P<length>of length )?"
-    r"(?P<side>>=|<=|>|<) (?P<number>-?[0-9.]+)"
+    r"(?P<side>[<>]=) (?P<number>-?[0-9.]+)"
 )
 _TYPE: Final = re.compile(r"Expected `(?P<wanted>[a-z |]+)`, got `(?P<found>[a-z]+)`")
-_SIDES: Final = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_SIDES: Final = {">=": "at least", "<=": "at most"}
 _UNITS: Final = {
     "str": ("character", "characters"),
     "array": ("entry", "entries"),

@@ -206,7 +206,7 @@ class RequestContext:
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
         self.asked = asked, resource
-        question = self._question(asked, resource)._replace(work=work)
+        question = self._question(asked, resource, work)
         verdict = decide(question, self.policies, resource_policy)
         if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
             verdict = Verdict.NEEDS_OWNER
@@ -411,7 +411,7 @@ class RequestContext:
         sealed = outcome.seal(self.keyring, claim.scope)
         idempotency.complete(connection, claim, reply.status, sealed)
 
-    def _question(self, action: str, resource: str) -> Question:
+    def _question(self, action: str, resource: str, work: Work | None) -> Question:
         caller = self.caller
         return Question(
             caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
@@ -420,6 +420,7 @@ class RequestContext:
             resource_account_id=Crn.parse(resource).account,
             source_ip=self.source_ip,
             now=self.clock(),
+            work=work,
         )
 
 

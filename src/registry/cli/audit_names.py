@@ -79,9 +79,9 @@ def _check_resource(options: argparse.Namespace, written: str) -> str:
 
 
 def _check_crn(client: ApiClient, crn: str) -> str:
-    """Return a sentence if a CRN names nothing of the account, or in another way than events do.
+    """Return a sentence if a CRN names nothing of the account, or the account by its handle.
 
-    Only of a kind that can be looked up.
+    CRNs of kinds that cannot be looked up are not checked.
     """
     _, _, rest = crn.partition(":")
     service, _, _, resource = (*rest.split(":", 3), "", "", "")[:4]

@@ -15,7 +15,7 @@ def prepare_existing(settings: Settings) -> None:
     A mistyped folder would become an empty registry, in which nothing is wrong.
 
     Raises:
-        SettingsError: there is no registry, or its restoration was interrupted.
+        SettingsError: no registry is there, or a restoration into the folder was interrupted.
 
     """
     check_is_whole(settings)

@@ -29,7 +29,7 @@ def check_disk(settings: Settings) -> None:
     A disk of the blobs alone may be read-only: what is there can be pulled.
 
     Raises:
-        Unavailable: the disk is read-only. A database elsewhere has not noticed that.
+        Unavailable: the disk is read-only, and that of the database, which was opened, is not.
 
     """
     if is_read_only(settings.data):

@@ -118,10 +118,11 @@ _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("r
 _LARGEST_BESIDE: Final = Statement(
     select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
 )
+_OF_PRINCIPAL: Final = (unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
 _DOCUMENTS: Final = Statement(
     select(_p.document, _p.account_ids)
     .join(policy_attachments, _t.policy_id == _p.id)
-    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
+    .where(*_OF_PRINCIPAL)
     .order_by(_t.id)
 )
 _ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
@@ -132,10 +133,7 @@ _COUNT_ATTACHED: Final = Statement(
     select(func.count()).select_from(policies).where(_OF_ACCOUNT, _ATTACHED)
 )
 _LIST_OF: Final = Statement(
-    _columns()
-    .join(policy_attachments, _t.policy_id == _p.id)
-    .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
-    .order_by(_t.id)
+    _columns().join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
 )
 
 

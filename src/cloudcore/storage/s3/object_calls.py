@@ -252,8 +252,8 @@ async def delete_objects(call: S3Call) -> Answer:
             key_bytes(key)
         except AccessDenied as error:
             call.ctx.note_refusal_of(call.ctx.caller)
-            is_shared_out = work.left < 0 and most < DECISION_STEPS
-            hint = ", or delete fewer objects at once" if is_shared_out else ""
+            is_used_up = work.left < 0 and most < DECISION_STEPS
+            hint = ", or delete fewer objects at once" if is_used_up else ""
             refused[key] = s3_error(AccessDenied(error.message + hint))
         except KeyTooLong as error:
             refused[key] = s3_error(error)

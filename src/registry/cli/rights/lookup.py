@@ -80,7 +80,7 @@ def find(client: ApiClient, kind: Kind, written: str) -> Record:
 
 
 def _own(client: ApiClient, kind: Kind, written: str) -> str:
-    """Return a CRN with the id of the caller's account; what is no CRN names nothing, as it is."""
+    """Return a CRN with the id of the caller's account; return a malformed one unchanged."""
     try:
         crn = Crn.parse(written)
     except InvalidInput:

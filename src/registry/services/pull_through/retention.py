@@ -60,7 +60,7 @@ class _Excess(NamedTuple):
     """Without what was dropped since."""
 
     @property
-    def is_worn(self) -> bool:
+    def is_stale(self) -> bool:
         """Return True if the sum is to be made again: half of the excess is gone.
 
         So the sums of a turn are few, however many images go, and the last images go only after a
@@ -109,7 +109,7 @@ def _drop(
     repository = lock_repository(tx, image.repository_id)
     if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
         return False, excess
-    if excess is not None and excess.is_worn:
+    if excess is not None and excess.is_stale:
         assert rule.max_bytes is not None
         excess = _sum(tx, rule, rule.max_bytes)
         if excess.left <= 0:
