@@ -85,6 +85,8 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     "certificate": {
         "list, show, create, update, upload, recheck, revoke": "CertificateRecord",
         "challenges": "ChallengeRecord",
+        "export-private-key (`-`)": "ExportedKey",
+        "settings": "CertificateSettingsRecord",
     },
     "queue": {
         "list, show, create, update": "QueueRecord",

@@ -297,6 +297,7 @@ def questions_of(world: World) -> list[Question]:
         Question(f"/console/services/queues/{queue_of(world)}/delete", {}),
         Question(f"/console/services/certificates/{certificate_of(world)}/revoke", {}),
         Question(f"/console/services/certificates/{certificate_of(world)}/delete", {}),
+        Question(f"/console/services/certificates/{certificate_of(world)}/export", {}),
         Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
         Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),

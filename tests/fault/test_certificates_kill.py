@@ -47,6 +47,8 @@ def requested(name: str) -> Certificate:
         chain_pem=None,
         fingerprint=None,
         private_key=None,
+        csr=None,
+        private_key_exported_at=None,
         kms_key_id=None,
         issued_at=None,
         expires_at=None,

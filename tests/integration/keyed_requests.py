@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.jobs.runs import end_run, list_runs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX
@@ -13,6 +14,7 @@ from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests.certificates import uploaded
 from tests.integration.served_world import Served
+from tests.jobs import run_due
 
 DOCUMENT: Final = {
     "version": "1",
@@ -63,6 +65,10 @@ async def asked(served: Served) -> dict[str, Asked]:
     assert (await served.ask("DELETE", going, token=program)).status_code == 202
     upload = uploaded("up.example.com", served.clock())
     own = await served.make("/v1/certificates/upload", {"name": "own", **upload}, token=program)
+    web = {"name": "exported", "domains": ["exported.granted.test"]}
+    exported = (await served.ask("POST", "/v1/certificates", web, token=program)).json()
+    await run_due(served.database, list(CERTIFICATE.job_kinds(served.certificates)), served.clock)
+    exporting = f"/v1/certificates/{exported['certificate']['id']}/export-private-key"
     return {
         "/v1/repositories": Asked(program, {"name": "new"}),
         "/v1/repositories/{}/restore": Asked(program, path=f"{gone}/restore"),
@@ -91,6 +97,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/certificates/upload": Asked(program, {"name": "up", **upload}),
         "/v1/certificates/{}/revoke": Asked(program, path=f"/v1/certificates/{own['id']}/revoke"),
         "/v1/certificates/{}/challenges/recheck": Asked(program),
+        "/v1/certificates/{}/export-private-key": Asked(program, path=exporting),
         "/v1/queues": Asked(program, {"name": "new"}),
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),

@@ -124,6 +124,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/keys/{}": Asked(program),
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
+        "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),
         "PATCH /v1/queues/{}": Asked(program, {"description": "New."}),
         "DELETE /v1/queues/{}": Asked(program),
         "PATCH /v1/buckets/{}": Asked(program, {"tags": {"a": "b"}}),

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509 import load_der_x509_csr
 
+from cloudcore.certificate.keys import new_private_key, public_der, signing_request
 from cloudcore.clock import system_clock
 from tests.certificates import uploaded
 from tests.integration.cli_world import World, cli_world
@@ -61,3 +64,35 @@ def test_a_certificate_is_issued_revoked_uploaded_and_deleted(tmp_path: Path) ->
         status, words = world.told("certificate", "recheck", "up")
         assert (status, words.startswith("CONFLICT: an uploaded certificate has no")) == (1, True)
         assert world.done("certificate", "delete", "up", "--yes").text == "Deleted up\n"
+
+
+def test_a_key_made_here_is_written_to_a_file_once_and_a_signing_request_is_taken(
+    tmp_path: Path,
+) -> None:
+    grants = {"ENTREPOT_CERTIFICATE_GRANTS": "corp.example=acme"}
+    with cli_world(tmp_path / "world", **grants) as world:
+        world.done("certificate", "create", "web", "--domain", "www.corp.example")
+        request = load_der_x509_csr(
+            signing_request(new_private_key("ecdsa-p256"), ["own.corp.example"])
+        )
+        (tmp_path / "own.csr").write_bytes(request.public_bytes(Encoding.PEM))
+        world.done("certificate", "create", "own", "--csr", str(tmp_path / "own.csr"))
+        assert until_status(world, "own", "active")["domains"] == ["own.corp.example"]
+        until_status(world, "web", "active")
+        assert not world.read("certificate", "settings", "--no-private-key-export")[
+            "private_key_export"
+        ]
+        target = tmp_path / "web.key"
+        export = ("certificate", "export-private-key", "web")
+        status, words = world.told(*export, str(target))
+        assert (status, "private_key_export" in words, target.exists()) == (1, True, False)
+        world.done("certificate", "settings", "--private-key-export")
+        assert world.done(*export, str(target)).text.startswith("Wrote the private key to ")
+        assert target.stat().st_mode & 0o777 == 0o600
+        key = load_pem_private_key(target.read_bytes(), None)
+        issued = world.read("certificate", "show", "web")["certificate_pem"].encode()
+        certificate = x509.load_pem_x509_certificate(issued)
+        assert public_der(key.public_key()) == public_der(certificate.public_key())
+        status, words = world.told(*export, str(target))
+        assert (status, "exists" in words) == (2, True)
+        assert world.told(*export, "-")[0] == 1

@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_der_x509_csr
+
+from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.certificate.keys import new_private_key, signing_request
 from tests.certificates import uploaded
 from tests.integration.console_access import hidden
 from tests.integration.console_shop import open_shop
+from tests.jobs import run_due
 
 CERTIFICATES = "/console/services/certificates"
 
@@ -74,3 +80,37 @@ async def test_one_is_uploaded_without_showing_its_key_and_revoked_and_deleted(
         gone = await browser.post(f"{path}/delete", data=confirmed)
         assert "was deleted" in (await browser.get(gone.headers["location"])).text
         assert (await browser.get(path)).status_code == 404
+
+
+async def test_a_key_made_here_is_shown_once_and_that_of_a_signing_request_never(
+    tmp_path: Path,
+) -> None:
+    async with open_shop(tmp_path / "data") as shop:
+        browser, served = shop.browser, shop.served
+        page = (await browser.get(CERTIFICATES)).text
+        fields = {"csrf": "csrf", "once": hidden(page, "once"), "name": "web"}
+        made = await browser.post(CERTIFICATES, data=fields | {"domains": "www.granted.test"})
+        path = str(made.headers["location"]).partition("?")[0]
+        key = new_private_key("ecdsa-p256")
+        request = load_der_x509_csr(signing_request(key, ["csr.granted.test"]))
+        csr = request.public_bytes(Encoding.PEM).decode()
+        made = await browser.post(
+            CERTIFICATES, data=fields | {"once": "", "name": "own", "csr_pem": csr}
+        )
+        own = str(made.headers["location"]).partition("?")[0]
+        await run_due(
+            served.database, list(CERTIFICATE.job_kinds(served.certificates)), served.clock
+        )
+        shown = (await browser.get(own)).text
+        assert "which its owner has" in shown
+        assert "Export" not in shown
+        assert "Export its private key" in (await browser.get(path)).text
+        asked = await browser.post(f"{path}/export", data={"csrf": "csrf"})
+        assert "Export the key of web?" in asked.text
+        confirmed = {"csrf": "csrf", "confirmed": "yes", "once": hidden(asked.text, "once")}
+        given = await browser.post(f"{path}/export", data=confirmed)
+        assert (given.status_code, "BEGIN PRIVATE KEY" in given.text) == (200, True)
+        assert given.headers["cache-control"] == "no-store"
+        again = await browser.post(f"{path}/export", data=confirmed | {"once": ""})
+        assert (again.status_code, "was given before" in again.text) == (409, True)
+        assert "of which a copy was given" in (await browser.get(path)).text

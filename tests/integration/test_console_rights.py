@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.certificate.family import CERTIFICATE
 from registry.console.app import ROUTES
 from registry.console.paths import HOME
 from tests.certificates import uploaded
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.console_walk import Walk, kind_of
+from tests.jobs import run_due
 
 READ: Final = ("registry:DescribeImages", "registry:DescribeRepositories", "registry:PullImage")
 PUSH: Final = (*READ, "registry:CreateRepository", "registry:PushImage")
@@ -55,6 +57,9 @@ async def furnish(shop: Shop) -> None:
     token = shop.served.acme.program_token
     certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
     await shop.served.make("/v1/certificates/upload", certificate, token=token)
+    certificates = shop.served.certificates
+    kinds = list(CERTIFICATE.job_kinds(certificates))
+    await run_due(certificates.database, kinds, certificates.clock)  # one has a key to export
     old = await shop.served.make("/v1/repositories", {"name": "old"}, token=token)
     await shop.served.ask("DELETE", f"/v1/repositories/{old['id']}", token=token)
 

@@ -252,6 +252,9 @@ PATCH  /v1/certificates/{certificate_id}            UpdateCertificate         20
 DELETE /v1/certificates/{certificate_id}            DeleteCertificate         204
 POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key
 POST   /v1/certificates/{certificate_id}/challenges/recheck  RecheckChallenges  202 key
+POST   /v1/certificates/{certificate_id}/export-private-key  ExportPrivateKey  200 key
+GET    /v1/certificate-settings                     GetCertificateSettings    200
+PATCH  /v1/certificate-settings                     UpdateCertificateSettings 200
 GET    /v1/certificate-authorities/root             -                         200 public
 GET    /v1/certificate-authorities/{authority_id}/certificate  -              200 public
 GET    /v1/certificate-authorities/{authority_id}/revocation-list  -          200 public

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
+from cloudcore.errors import InvalidInput
 
 _NAME: Final = Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True)
 _TAGS: Final = Option("tags", "a tag of the certificate", "tags")
 _ROOT: Final = "/v1/certificate-authorities/root"
+_SETTINGS: Final = "/v1/certificate-settings"
+_STANDARD: Final = "-"
 _ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _CHALLENGES: Final = (
     Cell("DOMAIN", "domain"),
@@ -46,6 +52,40 @@ def _show_root(run: Invocation) -> bool:
     return True
 
 
+def _export_private_key(run: Invocation) -> bool:
+    """Write a copy of the private key to a new file of mode 0600, or to the standard output."""
+    name = run.values["file"]
+    if name == _STANDARD:
+        exported = run.client.create(f"{run.path}/export-private-key")
+        if run.is_for_program:
+            run.show(exported)
+        else:
+            for line in exported["private_key_pem"].splitlines():
+                run.say(line)
+        return True
+    # The file first: the key is given once, so it must not fail afterwards.
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidInput(f"{name!r} exists; name a file that does not") from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        try:
+            file.write(run.client.create(f"{run.path}/export-private-key")["private_key_pem"])
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+    run.say(f"Wrote the private key to {name}; the platform does not give it again")
+    return True
+
+
+def _settings(run: Invocation) -> bool:
+    """Show the account's settings of certificates, or change them."""
+    method = "PATCH" if run.values else "GET"
+    run.show(run.client.call(method, _SETTINGS, run.values or None)["certificate_settings"])
+    return True
+
+
 CERTIFICATE: Final = Noun(
     noun="certificate",
     words="certificates of TLS, issued and renewed here or uploaded",
@@ -65,6 +105,12 @@ CERTIFICATE: Final = Noun(
         _NAME,
         Option("domains", "such as www.example.com or *.example.com", "texts", "domain"),
         Option("key_algorithm", "of its key (ecdsa-p256)", choices=_ALGORITHMS),
+        Option(
+            "csr_pem",
+            "a signing request in PEM, to keep the key to yourself; it has the domains",
+            "file",
+            "csr",
+        ),
         _TAGS,
     ),
     created="{name} is {status}; 'entrepot certificate challenges {name}' says what it waits for",
@@ -111,6 +157,21 @@ CERTIFICATE: Final = Noun(
             answer="certificate",
             said="Revoking {name}; 'entrepot certificate show {name}' says when it is",
             question="Revoke the certificate {name}?",
+        ),
+        Act(
+            verb="export-private-key",
+            words="write a copy of a key that was made here to a new file; once per key",
+            options=(Option("file", "- is the standard output", metavar="FILE", is_argument=True),),
+            run=_export_private_key,
+        ),
+        Act(
+            verb="settings",
+            words="show or change the account's settings of certificates",
+            is_of_all=True,
+            options=(
+                Option("private_key_export", "let keys that were made here be had", "boolean"),
+            ),
+            run=_settings,
         ),
         Act(
             verb="authority",

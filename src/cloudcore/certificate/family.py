@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.certificate import authority_routes, routes  # noqa: PLC0415 - the web framework
+    from cloudcore.certificate import (  # noqa: PLC0415 - the web framework
+        authority_routes,
+        routes,
+        settings_routes,
+    )
 
-    return (*routes.HANDLERS, *authority_routes.HANDLERS)
+    return (*routes.HANDLERS, *settings_routes.HANDLERS, *authority_routes.HANDLERS)
 
 
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
@@ -85,12 +89,20 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
             actions=(
                 "certificate:CreateCertificate",
                 "certificate:DeleteCertificate",
+                "certificate:ExportPrivateKey",
                 "certificate:GetCertificate",
                 "certificate:ListCertificates",
                 "certificate:RecheckChallenges",
                 "certificate:RevokeCertificate",
                 "certificate:UpdateCertificate",
                 "certificate:UploadCertificate",
+            ),
+        ),
+        ResourceKind(
+            crn="crn:certificate:<region>:<account>:certificate-settings/default",
+            actions=(
+                "certificate:GetCertificateSettings",
+                "certificate:UpdateCertificateSettings",
             ),
         ),
     ),

@@ -9,7 +9,7 @@ from cryptography import x509
 
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
-from cloudcore.certificate.keys import PrivateKey, public_der
+from cloudcore.certificate.keys import public_der
 
 
 class Issued(NamedTuple):
@@ -25,13 +25,14 @@ class Issued(NamedTuple):
     expires_at: int
 
 
-def check_issued(chain: Chain, key: PrivateKey, domains: Sequence[str], now: int) -> Issued:
-    """Return what an authority has issued.
+def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
+    """Return what an authority has issued for a signing request.
 
     Raises:
         Refused: it is not what was asked for.
 
     """
+    wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:
         certificate = x509.load_der_x509_certificate(chain.certificate)
         issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
@@ -41,7 +42,7 @@ def check_issued(chain: Chain, key: PrivateKey, domains: Sequence[str], now: int
     found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
     if found != set(domains):
         raise Refused(CA_REFUSED, "what the authority issued is for other domains")
-    if public_der(certificate.public_key()) != public_der(key.public_key()):
+    if public_der(certificate.public_key()) != public_der(wanted):
         raise Refused(CA_REFUSED, "what the authority issued is for another key")
     expires_at = microseconds(certificate.not_valid_after_utc)
     if expires_at <= now:

@@ -77,11 +77,14 @@ def note_issued(
     seen: Certificate,
     issuer: str,
     issued: Issued,
-    sealed: SealedKey,
+    sealed: SealedKey | None,
     events: Events,
     now: int,
 ) -> None:
-    """Put what was issued in the place of what was before; a success clears all faults."""
+    """Put what was issued in the place of what was before; a success clears all faults.
+
+    `sealed` is its new key, or None if the owner has the key.
+    """
     current = _current(tx, seen)
     if current is None:
         return
@@ -93,8 +96,9 @@ def note_issued(
         certificate_pem=issued.certificate_pem,
         chain_pem=issued.chain_pem,
         fingerprint=issued.fingerprint,
-        private_key=sealed.private_key,
-        kms_key_id=sealed.kms_key_id,
+        private_key=None if sealed is None else sealed.private_key,
+        private_key_exported_at=None,
+        kms_key_id=None if sealed is None else sealed.kms_key_id,
         issued_at=issued.issued_at,
         expires_at=issued.expires_at,
         renew_at=renewal_at(issued.issued_at, issued.expires_at),

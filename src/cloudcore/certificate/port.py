@@ -59,7 +59,7 @@ class Certificates:
         Raises:
             InvalidInput: it is no reference of this account and region; `field` is named.
             CertificateMissing: there is no such certificate.
-            Conflict: it is revoked.
+            Conflict: it is revoked, or its owner made the key, so that it is not here.
 
         """
         found = resolve_certificate(tx, account_id, self._region, field, reference)
@@ -68,6 +68,11 @@ class Certificates:
             raise CertificateMissing
         if held.revocation_asked_at is not None:
             raise Conflict("the certificate is revoked, or about to be", reason="revoked")
+        if held.key_source == "owner":
+            raise Conflict(
+                "the certificate cannot be served here: its key is with its owner",
+                reason="key_elsewhere",
+            )
         issue_rows.add_user(tx, held.id, used_by)
         return CertificateRef(held.id, held.crn, held.name)
 
@@ -92,7 +97,7 @@ class Certificates:
 
         """
         found = await database.read(rows.find_certificate, account_id, certificate_id)
-        if found is None or found.certificate_pem is None:
+        if found is None or found.certificate_pem is None or found.private_key is None:
             return None
         assert found.fingerprint is not None
         assert found.expires_at is not None

@@ -11,7 +11,8 @@ from cloudcore.certificate.challenges import Challenge
 from cloudcore.certificate.domains import MOST_DOMAINS
 from cloudcore.certificate.keys import KeyAlgorithm
 from cloudcore.certificate.rows import Certificate
-from cloudcore.certificate.rules import WARNINGS, Source, Status
+from cloudcore.certificate.rules import WARNINGS, KeySource, Source, Status
+from cloudcore.certificate.signing_requests import MOST_REQUEST_PEM
 from cloudcore.certificate.uploads import MOST_KEY_PEM, MOST_PEM
 from cloudcore.jobs.faults import Fault
 from cloudcore.uuids import Uuid
@@ -31,9 +32,14 @@ class CreateCertificate(RequestBody):
     """A certificate that an authority is to issue."""
 
     name: CertificateName
-    domains: Domains
-    """In the form of DNS (``xn--``); of a wildcard, the star is its whole first label."""
-    key_algorithm: KeyAlgorithm = "ecdsa-p256"
+    domains: Domains | UnsetType = UNSET
+    """In the form of DNS (``xn--``); of a wildcard, the star is its whole first label. With
+    `csr_pem` they may be left out."""
+    key_algorithm: KeyAlgorithm | UnsetType = UNSET
+    """Of the key that is made; by default ``ecdsa-p256``. With `csr_pem` it follows from that."""
+    csr_pem: Annotated[str, Meta(max_length=MOST_REQUEST_PEM)] | UnsetType = UNSET
+    """A signing request (PKCS #10 in PEM), to keep the private key to yourself. It is for its names
+    alone, and each renewal has its key again."""
     tags: dict[str, str] = field(default_factory=dict)
 
 
@@ -86,7 +92,7 @@ class ChallengeRecord(ResponseBody):
 
 
 class CertificateRecord(ResponseBody):
-    """A certificate; its key is not shown."""
+    """A certificate; its private key is not shown."""
 
     id: Uuid
     crn: str
@@ -96,6 +102,11 @@ class CertificateRecord(ResponseBody):
     source: Source
     """`acme`: an authority of the platform issues and renews it."""
     key_algorithm: KeyAlgorithm
+    key_source: KeySource
+    """Who made the private key: `platform` (it is kept here), `owner` (a signing request came, and
+    it is not here), or `uploaded` with the certificate."""
+    private_key_exported_at: RFC3339 | None
+    """When a copy of this key was given; null if none was."""
     challenges: Sequence[ChallengeRecord]
     certificate_pem: str | None
     """The certificate alone; null until it is issued."""
@@ -119,6 +130,18 @@ class OneCertificate(ResponseBody):
     certificate: CertificateRecord
 
 
+class ExportedKey(ResponseBody):
+    """A certificate with its private key."""
+
+    certificate: CertificateRecord
+    private_key_pem: str
+    """PKCS #8 without a password: a secret. It is given once."""
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"ExportedKey({self.certificate.name!r})"
+
+
 class ManyCertificates(ResponseBody):
     """A page of certificates."""
 
@@ -136,6 +159,8 @@ def certificate_record(found: Certificate, now: int) -> CertificateRecord:
         status=found.status_at(now),
         source=found.source,
         key_algorithm=found.key_algorithm,
+        key_source=found.key_source,
+        private_key_exported_at=_moment(found.private_key_exported_at),
         challenges=[_challenge(found, each) for each in found.challenges],
         certificate_pem=found.certificate_pem,
         chain_pem=found.chain_pem,

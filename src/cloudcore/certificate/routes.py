@@ -17,6 +17,7 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.records import (
     CertificateQuery,
     CreateCertificate,
+    ExportedKey,
     ManyCertificates,
     OneCertificate,
     UpdateCertificate,
@@ -30,6 +31,7 @@ from cloudcore.certificate.rows import (
     count_certificates,
     list_certificates,
 )
+from cloudcore.certificate.signing_requests import check_signing_request
 from cloudcore.certificate.uploads import check_upload
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import check_name, check_tags
@@ -58,11 +60,18 @@ async def create_certificate(
     needs: Needs[CertificateNeeds],
 ) -> Reply[OneCertificate]:
     """Let the platform's authority issue a certificate, and renew it from then on."""
-    new = _new(ctx, data.name, data.tags)._replace(
-        domains=check_domains(data.domains),
-        issuer=needs.issuers.current.name,
-        key_algorithm=data.key_algorithm,
-    )
+    new = _new(ctx, data.name, data.tags)._replace(issuer=needs.issuers.current.name)
+    domains = None if data.domains is UNSET else data.domains
+    algorithm = None if data.key_algorithm is UNSET else data.key_algorithm
+    if data.csr_pem is not UNSET:
+        request = await asyncio.to_thread(check_signing_request, data.csr_pem, domains, algorithm)
+        new = new._replace(
+            domains=request.domains, key_algorithm=request.key_algorithm, csr=request.der
+        )
+    else:
+        new = new._replace(
+            domains=check_domains(domains or ()), key_algorithm=algorithm or new.key_algorithm
+        )
 
     def change(tx: Connection) -> Certificate:
         return services.request_certificate(tx, new, needs.proofs)
@@ -190,6 +199,33 @@ async def recheck_challenges(
     return await ctx.commit(services.recheck_challenges, found, ctx.clock(), wrap=_wrap(ctx))
 
 
+@post(
+    ONE + "/export-private-key",
+    status_code=200,
+    opt={"action": "certificate:ExportPrivateKey", "idempotent": True, "statuses": (409,)},
+    response_headers={"Cache-Control": "no-store"},
+)
+async def export_private_key(
+    certificate_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[CertificateNeeds],
+) -> Reply[ExportedKey]:
+    """Return a copy of the private key that was made here, once per key (then 409).
+
+    Under the same ``Idempotency-Key`` the answer is repeated for 24 hours, so that one that was
+    lost on its way can be had. The settings of the account may forbid it.
+    """
+    found = await authorized_certificate(ctx, certificate_id)
+    await ctx.database.read(services.check_exportable, found)
+    private_key_pem = (await needs.private_keys.open(found)).decode()
+    now = ctx.clock()
+
+    def wrap(exported: Certificate) -> ExportedKey:
+        return ExportedKey(certificate_record(exported, now), private_key_pem)
+
+    return await ctx.commit(services.note_export, found, needs.events, now, wrap=wrap)
+
+
 def _new(ctx: RequestContext, name: str, tags: Mapping[str, str]) -> Certificate:
     """Return a new certificate of the caller's account that has nothing yet."""
     account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
@@ -211,6 +247,8 @@ def _new(ctx: RequestContext, name: str, tags: Mapping[str, str]) -> Certificate
         chain_pem=None,
         fingerprint=None,
         private_key=None,
+        csr=None,
+        private_key_exported_at=None,
         kms_key_id=None,
         issued_at=None,
         expires_at=None,
@@ -243,4 +281,5 @@ HANDLERS: Final = (
     delete_certificate,
     revoke_certificate,
     recheck_challenges,
+    export_private_key,
 )

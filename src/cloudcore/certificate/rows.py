@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate.challenges import Challenge
 from cloudcore.certificate.keys import KeyAlgorithm
-from cloudcore.certificate.rules import Source, Status
+from cloudcore.certificate.rules import KeySource, Source, Status
 from cloudcore.certificate.tables import IS_ACTIVE, certificates
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
@@ -42,7 +42,12 @@ class Certificate(NamedTuple):
     chain_pem: str | None
     fingerprint: str | None
     private_key: bytes | None
-    """Sealed."""
+    """Sealed; None if nothing was issued yet, or its owner made the key."""
+    csr: bytes | None
+    """The signing request of its owner, in DER, or None if the key is made here or was uploaded."""
+    private_key_exported_at: int | None
+    """When a copy of the key was given to the owner; None after each renewal, since it has
+    another key."""
     kms_key_id: str | None
     """Of the KMS key that seals it, or None if the root key does."""
     issued_at: int | None
@@ -69,6 +74,13 @@ class Certificate(NamedTuple):
         """Return True if no authority here issued it."""
         return self.source == "uploaded"
 
+    @property
+    def key_source(self) -> KeySource:
+        """Return who made its key."""
+        if self.is_uploaded:
+            return "uploaded"
+        return "platform" if self.csr is None else "owner"
+
     def status_at(self, now: int) -> Status:
         """Return its status now: the chore that notes its end may come later."""
         is_over = self.status == "active" and (self.expires_at or 0) <= now
@@ -86,7 +98,7 @@ _JSON: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
     "tags": msgspec.json.Decoder(dict[str, str]),
     "faults": msgspec.json.Decoder(tuple[Fault, ...]),
 }
-_FIXED: Final = ("id", "account_id", "region", "name", "source", "created_at")
+_FIXED: Final = ("id", "account_id", "region", "name", "source", "csr", "created_at")
 _OF_ACCOUNT: Final = _c.account_id == bindparam("account_id")
 _IS_OURS: Final = (_c.id == bindparam("id"), _OF_ACCOUNT)
 _IN_LIST: Final = (

@@ -8,6 +8,7 @@ from cloudcore.errors import NotFound
 
 Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]
 Source = Literal["acme", "uploaded"]
+KeySource = Literal["platform", "owner", "uploaded"]
 FaultCode = Literal[
     "CNAME_MISSING",
     "CNAME_MISMATCH",
@@ -31,7 +32,17 @@ EXPIRING: Final = "certificate.certificate.expiring"
 """Of one that is not renewed."""
 FAILED: Final = "certificate.certificate.failed"
 RENEWAL_FAILED: Final = "certificate.renewal.failed"
-EVENTS: Final = (EXPIRED, EXPIRING, FAILED, ISSUED, RENEWED, REVOKED, RENEWAL_FAILED)
+KEY_EXPORTED: Final = "certificate.key.exported"
+EVENTS: Final = (
+    EXPIRED,
+    EXPIRING,
+    FAILED,
+    ISSUED,
+    RENEWED,
+    REVOKED,
+    KEY_EXPORTED,
+    RENEWAL_FAILED,
+)
 WARNED_DAYS: Final = (30, 7)
 """How long before the end of an uploaded certificate its owner is told."""
 WARNINGS: Final = frozenset({"CA_UNREACHABLE", "DNS_UNREACHABLE"})

@@ -11,10 +11,17 @@ from cloudcore.certificate.challenges import challenges_of
 from cloudcore.certificate.grants import Grants, is_within
 from cloudcore.certificate.ports import Events
 from cloudcore.certificate.rows import Certificate
-from cloudcore.certificate.rules import MAX_CERTIFICATES, REVOKED, CertificateMissing
+from cloudcore.certificate.rules import (
+    KEY_EXPORTED,
+    MAX_CERTIFICATES,
+    REVOKED,
+    CertificateMissing,
+)
+from cloudcore.certificate.settings import find_settings
 from cloudcore.certificate.waking import wake
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict, QuotaExceeded
+from cloudcore.wire import rfc3339
 
 _NO_ZONE: Final = "invalid"
 """No name below it exists (RFC 2606); an install without a zone checks none."""
@@ -189,6 +196,59 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
     rows.save_certificate(tx, asked)
     wake(tx, asked, now)
     return asked
+
+
+def check_exportable(tx: Connection, certificate: Certificate) -> None:
+    """Refuse to export the private key of a certificate.
+
+    Raises:
+        AccessDenied: a setting of the account forbids it.
+        Conflict: there is no key that was made here, or its owner has had a copy.
+
+    """
+    if not find_settings(tx, certificate.account_id).private_key_export:
+        raise AccessDenied(
+            "a setting of your account forbids it: certificate-settings, private_key_export",
+            reason="export_forbidden",
+        )
+    if certificate.key_source != "platform":
+        raise Conflict(
+            "the key was not made here: who made it has it", reason=certificate.key_source
+        )
+    if certificate.revocation_asked_at is not None:
+        raise Conflict("the certificate is revoked, or about to be", reason="revoked")
+    if certificate.private_key is None:
+        raise Conflict(
+            f"the certificate is {certificate.status}: it has no key yet",
+            reason="not_issued",
+            status=certificate.status,
+        )
+    if certificate.private_key_exported_at is not None:
+        raise Conflict(
+            "a copy of this key was given before; the next one is of the key that its renewal"
+            " brings, or of another certificate",
+            reason="exported",
+            exported_at=rfc3339(certificate.private_key_exported_at),
+        )
+
+
+def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
+    """Note that a copy of the key is given; return the certificate.
+
+    Raises:
+        AccessDenied, Conflict: as `check_exportable`, or the certificate has another key than when
+            its key was `opened`.
+        CertificateMissing: it was deleted meanwhile.
+
+    """
+    found = _locked(tx, opened)
+    check_exportable(tx, found)
+    if found.private_key != opened.private_key:
+        raise Conflict("the certificate was renewed meanwhile; ask again", reason="renewed")
+    exported = found._replace(private_key_exported_at=now, updated_at=now)
+    rows.save_certificate(tx, exported)
+    events.publish(tx, exported, KEY_EXPORTED, now)
+    return exported
 
 
 def _locked(tx: Connection, certificate: Certificate) -> Certificate:

@@ -40,7 +40,9 @@ certificates = Table(
     Column("certificate_pem", Text),  # null until it is issued
     Column("chain_pem", Text),
     Column("fingerprint", String(64)),
-    Column("private_key", LargeBinary),  # sealed
+    Column("private_key", LargeBinary),  # sealed; null if the owner made the key
+    Column("csr", LargeBinary),  # DER; null if the key is made here, or was uploaded
+    Column("private_key_exported_at", Moment),  # when a copy of this key was given
     Column("kms_key_id", Id),  # under which; null: the root key
     Column("warned_days", Integer),  # before its end, when that was told the last time
     Column("issued_at", Moment),
@@ -62,7 +64,15 @@ certificates = Table(
         "(certificate_pem IS NULL) = (status IN ('pending_validation', 'issuing', 'failed'))",
         name="certificate_pem",
     ),
-    CheckConstraint("(certificate_pem IS NULL) = (private_key IS NULL)", name="private_key"),
+    CheckConstraint(
+        "(private_key IS NOT NULL) = (certificate_pem IS NOT NULL AND csr IS NULL)",
+        name="private_key",
+    ),
+    CheckConstraint("csr IS NULL OR source = 'acme'", name="csr"),
+    CheckConstraint(
+        "private_key_exported_at IS NULL OR (private_key IS NOT NULL AND source = 'acme')",
+        name="private_key_exported_at",
+    ),
     CheckConstraint("(certificate_pem IS NULL) = (expires_at IS NULL)", name="expires_at"),
     CheckConstraint(
         "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
@@ -83,6 +93,15 @@ certificates = Table(
         sqlite_where=IS_ACTIVE,
         postgresql_where=IS_ACTIVE,
     ),
+)
+
+# Without a row of an account, the defaults apply.
+certificate_settings = Table(
+    "certificate_settings",
+    metadata,
+    Column("account_id", Id, ForeignKey("accounts.id"), primary_key=True),
+    Column("private_key_export", Boolean, nullable=False),
+    Column("updated_at", Moment, nullable=False),
 )
 
 # What an authority issued for a certificate: revoking it revokes all that have not expired.
@@ -146,6 +165,7 @@ certificate_revocations = Table(
 
 TABLES: Final = (
     certificates,
+    certificate_settings,
     certificate_issues,
     certificate_texts,
     certificate_users,

@@ -31,7 +31,7 @@ from cloudcore.certificate.ports import Events
 from cloudcore.certificate.resolving import Resolver, Seen, look_at
 from cloudcore.certificate.rows import Certificate
 from cloudcore.certificate.rules import VALIDATION_SECONDS
-from cloudcore.certificate.sealing import PrivateKeys
+from cloudcore.certificate.sealing import PrivateKeys, SealedKey
 from cloudcore.certificate.services import Proofs
 from cloudcore.certificate.waking import Task, task_of
 from cloudcore.clock import MICROSECONDS, Clock
@@ -130,20 +130,18 @@ class CertificateWork:
         return turns.again(_CHECK_SECONDS, note)
 
     async def _issue(self, found: Certificate, turns: Turns) -> Next:
-        """Let the authority issue the certificate, with a new key."""
+        """Let the authority issue the certificate, with a new key or the one of its owner."""
         issuer = self.issuers.current
         try:
             await self._check_rights(found)
-            key = await asyncio.to_thread(new_private_key, found.key_algorithm)
             # First sealed: what an authority signs then is kept, and it is not asked for more.
             try:
-                sealed = await self.private_keys.seal(found.account_id, found.id, private_pem(key))
+                request, sealed = await self._request(found)
             except PlatformError as error:
                 problem = Problem("KEY_UNUSABLE", f"the KMS key: {error}")
                 return self._not_now(found, turns, problem)
-            request = signing_request(key, found.domains)
             chain = await issuer.issue(request, found.domains, Texts(self.database, found))
-            issued = check_issued(chain, key, found.domains, self.clock())
+            issued = check_issued(chain, request, found.domains, self.clock())
         except Refused as refused:
             return self._refused(found, turns, refused)
         except Unreachable as error:
@@ -152,6 +150,19 @@ class CertificateWork:
             outcomes.note_issued, found, issuer.name, issued, sealed, self.events, self.clock()
         )
         return Next(None, note)
+
+    async def _request(self, found: Certificate) -> tuple[bytes, SealedKey | None]:
+        """Return the signing request in DER, and the new key, sealed, unless the owner has it.
+
+        Raises:
+            PlatformError: the account's KMS key cannot be used now.
+
+        """
+        if found.csr is not None:
+            return found.csr, None
+        key = await asyncio.to_thread(new_private_key, found.key_algorithm)
+        sealed = await self.private_keys.seal(found.account_id, found.id, private_pem(key))
+        return signing_request(key, found.domains), sealed
 
     async def _check_rights(self, found: Certificate) -> None:
         """Look whether the account may have a certificate for the domains, still.

@@ -95,6 +95,7 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "certificate": (
         "certificate:CreateCertificate",
         "certificate:DeleteCertificate",
+        "certificate:ExportPrivateKey",
         "certificate:ListCertificates",
         "certificate:RecheckChallenges",
         "certificate:RevokeCertificate",

@@ -27,7 +27,9 @@ STATES: Final = {
 _ACTIONS: Final = {
     "revoke": "certificate:RevokeCertificate",
     "delete": "certificate:DeleteCertificate",
+    "export": "certificate:ExportPrivateKey",
 }
+_WORDS: Final = {"revoke": "Revoke", "delete": "Delete", "export": "Export the key of"}
 
 
 @get(CERTIFICATES)
@@ -40,11 +42,13 @@ async def list_certificates(page: InjectedPage) -> PageResponse:
 async def create_certificate(page: InjectedPage) -> PageResponse:
     """Let a certificate be issued."""
     form = page.form
-    body = {
-        "name": form.get("name", "").strip(),
-        "domains": form.get("domains", "").split(),
-        "key_algorithm": form.get("key_algorithm", KEY_ALGORITHMS[0]),
-    }
+    body: dict[str, object] = {"name": form.get("name", "").strip()}
+    if domains := form.get("domains", "").split():
+        body["domains"] = domains
+    if request := form.get("csr_pem", "").strip():
+        body["csr_pem"] = request
+    else:
+        body["key_algorithm"] = form.get("key_algorithm", KEY_ALGORITHMS[0])
     return await _create(page, _API, body, "certificate-requested")
 
 
@@ -90,6 +94,20 @@ async def delete_certificate(page: InjectedPage) -> PageResponse:
     return page.go(CERTIFICATES, "certificate-deleted")
 
 
+@post(f"{_ONE}/export")
+async def export_private_key(page: InjectedPage) -> PageResponse:
+    """Ask, or with ``confirmed`` in the form show the private key, this one time."""
+    if "confirmed" not in page.form:
+        return await _ask(page, "export")
+    try:
+        exported = await page.api.post(
+            f"{_api(page)}/export-private-key", once=page.form.get("once", "")
+        )
+    except Refused as error:
+        return await _show(page, complaint_of(error))
+    return page.show("exported_key.html", exported=exported, back=_path(page))
+
+
 async def _create(
     page: PageRequest, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
@@ -111,7 +129,9 @@ async def _act(page: PageRequest, act: str, said: str) -> PageResponse:
 async def _ask(page: PageRequest, act: str) -> PageResponse:
     found = await _certificate(page)
     await page.require(_ACTIONS[act], found["crn"])
-    return page.show("certificate_question.html", certificate=found, base=_path(page), act=act)
+    return page.show(
+        "certificate_question.html", certificate=found, base=_path(page), act=act, words=_WORDS[act]
+    )
 
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
@@ -161,4 +181,5 @@ HANDLERS: Final = (
     recheck_challenges,
     revoke_certificate,
     delete_certificate,
+    export_private_key,
 )

@@ -50,6 +50,7 @@ FAMILIES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "certificate.certificate.expiring": "An uploaded certificate ends soon",
             "certificate.certificate.expired": "A certificate has expired",
             "certificate.certificate.revoked": "A certificate was revoked",
+            "certificate.key.exported": "A private key was exported",
         },
     ),
     "queue.*": (
