@@ -80,6 +80,8 @@ class Family(Generic[Needs_contra]):
     resource_kinds: tuple[ResourceKind, ...] = ()
     foreign_kinds: tuple[ResourceKind, ...] = ()
     """Kinds of resources of families that may be absent; its operations need rights on them."""
+    recorded_actions: tuple[str, ...] = ()
+    """What it records in the audit log besides its actions and `told_changes`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
     """Its ready-made policies."""
     told_changes: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -114,4 +116,7 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
     own = {kind.crn: kind for family in families for kind in family.resource_kinds}
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
     templates = [template for family in families for template in family.policy_templates]
-    return Vocabulary(list((foreign | own).values()), templates)
+    recorded = [
+        action for family in families for action in (*family.told_changes, *family.recorded_actions)
+    ]
+    return Vocabulary(list((foreign | own).values()), templates, recorded)

@@ -170,6 +170,11 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry.tag.deleted",
         "registry.tag.moved",
     ),
+    recorded_actions=(
+        "registry:CollectGarbage",
+        "registry:ExpireCachedImages",
+        "registry:RunLifecyclePolicy",
+    ),
     quotas=("event_rules", "logins", "pull_through_cache_rules"),
     commands=(
         CommandGroup("sign in", ("registry.cli.login",)),

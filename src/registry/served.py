@@ -63,6 +63,7 @@ from registry.gc.orphans.scan import may_judge
 from registry.keys import DataKeys
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.process import Process, ServingProcess
+from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS, BearerSigner
 from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
@@ -158,6 +159,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             database=ctx.database,
             clock=ctx.clock,
             kept_seconds=settings.audit_seconds,
+            named_resource=partial(repository_crn, settings.region),
             membership_policy=membership_policy,
         ),
         kms=KmsNeeds(

@@ -406,6 +406,8 @@ async def test_the_export_has_what_the_pages_have(served: Served) -> None:
     ("query", "field"),
     [
         ("action=*:Push", "action"),
+        ("action=registry:PushImages", "action"),
+        ("action=registy:*", "action"),
         ("resource=crn:*:x", "resource"),
         ("since=yesterday", "since"),
         ("until=2026-01-01T00:00:00", "until"),
@@ -420,6 +422,27 @@ async def test_a_filter_that_means_nothing_is_refused(
     answer = await served.ask("GET", f"{PATH}?{query}", token=served.acme.program_token)
     assert answer.status_code == 400
     assert answer.json()["error"]["params"]["field"] == field
+
+
+async def test_events_of_a_repository_are_found_by_its_name(served: Served) -> None:
+    acme = served.acme
+    crn = f"crn:registry:local:{acme.account_id}:repository/app"
+    whole = await events(served, acme, resource=crn)
+    assert whole
+    assert await events(served, acme, resource="app") == whole
+    assert await events(served, acme, resource="ap*") == whole
+    assert await events(served, acme, resource="none") == []
+    assert len(await events(served, acme, resource="*")) > len(whole)
+    path = f"{PATH}?organization_id={acme.organization_id}&resource=app"
+    answer = await served.ask("GET", path, token=acme.person_token)
+    assert answer.json()["error"]["params"]["reason"] == "malformed_crn"
+
+
+async def test_a_mistyped_action_names_the_nearest(served: Served) -> None:
+    path = f"{PATH}?action=registry:PushImages"
+    answer = await served.ask("GET", path, token=served.acme.program_token)
+    params = answer.json()["error"]["params"]
+    assert (params["reason"], params["suggestions"][0]) == ("unknown_action", "registry:PushImage")
 
 
 async def test_the_console_shows_and_filters_events(served: Served) -> None:

@@ -104,6 +104,7 @@ async def test_the_timer_deletes_what_is_older_than_the_setting(database: Databa
         database=database,
         clock=lambda: START + 60 * MICROSECONDS,
         kept_seconds=59,
+        named_resource=lambda _account_id, name: name,
         membership_policy=nobody,
     )
     (chore,) = AUDIT.schedule(needs)

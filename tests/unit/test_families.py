@@ -83,6 +83,12 @@ def test_events_and_quotas_are_those_of_the_code() -> None:
     assert {quota for family in FAMILIES for quota in family.quotas} == counted
 
 
+def test_what_the_audit_log_has_is_known() -> None:
+    # Whatever looks like an action in the code is one, or is recorded without being asked for.
+    found = {text for text in named(r'"([a-z]+:[A-Z][A-Za-z]+)"') if ":" in text}
+    assert found == {*vocabulary(FAMILIES).recorded_actions}
+
+
 def test_commands_are_there() -> None:
     for family in FAMILIES:
         for group in family.commands:

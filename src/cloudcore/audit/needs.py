@@ -21,5 +21,8 @@ class AuditNeeds:
     clock: Clock
     kept_seconds: int
     """Age at which events are deleted."""
+    named_resource: Callable[[str, str], str]
+    """Returns the CRN that a name in a filter means, given account and name, which may end in a
+    ``*``."""
     membership_policy: Callable[[RequestContext, str], Awaitable[Policy | None]]
     """Returns what the membership of a person allows on an organization, given its CRN."""

@@ -30,6 +30,7 @@ PATH: Final = "/v1/audit-events"
 JSON_LINES: Final = "application/jsonl"
 
 _BATCH: Final = 500
+_CRN: Final = "crn:"
 _Text = Annotated[str, Meta(max_length=1024)]
 _Moment = Annotated[Timestamp, PLUS]
 _OrganizationId = Annotated[
@@ -61,7 +62,12 @@ class AuditSelection(msgspec.Struct, kw_only=True):
         _Text, Meta(description="An action, or its beginning before a `*`: `iam:*`.")
     ] = ""
     resource: Annotated[
-        _Text, PLUS, Meta(description="CRN of a resource, or its beginning before a `*`.")
+        _Text,
+        PLUS,
+        Meta(
+            description="CRN of a resource, or its beginning before a `*`; of a repository of the"
+            " account also its name."
+        ),
     ] = ""
     outcome: Literal["succeeded", "refused"] | None = None
     since: _Moment | None = None
@@ -139,19 +145,43 @@ async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | 
     return owner_id
 
 
-def _filter(query: AuditSelection) -> AuditFilter:
+def _filter(
+    ctx: RequestContext, needs: AuditNeeds, owner_id: str, query: AuditSelection
+) -> AuditFilter:
+    """Return what a query asks for.
+
+    Raises:
+        InvalidInput: its action can be in no event, or its resource is malformed.
+
+    """
     for name, text in (("action", query.action), ("resource", query.resource)):
         if "*" in text[:-1]:
             raise InvalidInput(f"{name} has a * at its end only", field=name, reason="malformed")
+    if query.action:
+        ctx.vocabulary.check_recorded(query.action, "action")
     until = LAST_MOMENT if query.until is None else moment_of(query.until)
     return AuditFilter(
         who=query.who,
         action=query.action,
-        resource=query.resource,
+        resource=_resource(needs, owner_id, query),
         outcome=query.outcome or "",
         since=0 if query.since is None else moment_of(query.since),
         until=until,
     )
+
+
+def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
+    """Return the CRN, or the beginning of one, that a query means."""
+    text = query.resource
+    if text in ("", "*") or text.startswith(_CRN):
+        return text
+    if query.organization_id is not None:
+        raise InvalidInput(
+            "resource: events of an organization are found by the CRN of a resource",
+            field="resource",
+            reason="malformed_crn",
+        )
+    return needs.named_resource(owner_id, text)
 
 
 @get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery, "statuses": (404,)})
@@ -165,7 +195,7 @@ async def list_audit_events(
     """
     query = ctx.query(AuditQuery)
     owner_id = await _owner(ctx, needs, query.organization_id)
-    wanted = _filter(query)
+    wanted = _filter(ctx, needs, owner_id, query)
     pager = ctx.pager(
         PageQuery(limit=query.limit, marker=query.marker), owner_id, *map(str, wanted)
     )
@@ -193,7 +223,7 @@ async def export_audit_events(
     """Send all events that match the filter as JSON lines, newest first."""
     query = ctx.query(AuditSelection)
     owner_id = await _owner(ctx, needs, query.organization_id)
-    lines = _lines(needs, owner_id, _filter(query))
+    lines = _lines(needs, owner_id, _filter(ctx, needs, owner_id, query))
     return StreamReply(lines, headers=[(b"content-type", JSON_LINES.encode())])
 
 

@@ -120,10 +120,14 @@ class Vocabulary:
     """What policies of an installation can name, and the templates of policies."""
 
     def __init__(
-        self, kinds: Sequence[ResourceKind] = (), templates: Sequence[PolicyTemplate] = ()
+        self,
+        kinds: Sequence[ResourceKind] = (),
+        templates: Sequence[PolicyTemplate] = (),
+        recorded: Sequence[str] = (),
     ) -> None:
         self.kinds: Final = tuple(kinds)
         self.templates: Final = tuple(templates)
+        self._recorded: Final = recorded
         self.shared_actions: Final = frozenset[str]().union(
             *(kind.rules.actions for kind in kinds if kind.rules is not None)
         )
@@ -156,6 +160,11 @@ class Vocabulary:
     def actions(self) -> tuple[str, ...]:
         """Return all actions in order."""
         return tuple(sorted({action for kind in self.kinds for action in kind.actions}))
+
+    @cached_property
+    def recorded_actions(self) -> tuple[str, ...]:
+        """Return all actions that the audit log may have, in order."""
+        return tuple(sorted({*self.actions, *self._recorded}))
 
     def kind_of(self, crn: Crn, field: str) -> ResourceKind:
         """Return the kind of the resource that a CRN names.
@@ -195,6 +204,17 @@ class Vocabulary:
             suggestions=named,
         )
 
+    def check_recorded(self, pattern: str, field: str) -> None:
+        """Check that an action, or the beginning of one before a ``*``, can be in the audit log.
+
+        Raises:
+            InvalidInput: with ``field``, ``reason`` (``unknown_action``), ``value`` and
+                ``suggestions``: the nearest.
+
+        """
+        if not _is_among(pattern, self.recorded_actions):
+            raise _unknown(field, "action", pattern, nearest(pattern, self.recorded_actions))
+
     def _matched(self, pattern: str) -> list[str]:
         return [each for each in self.actions if Patterns((pattern,)).match(each)]
 
@@ -208,7 +228,7 @@ class Vocabulary:
         """
         for index, statement in enumerate(policy.statements):
             for text in statement.actions.texts:
-                if not self._is_action(text):
+                if not _is_among(text, self.actions):
                     raise _unknown(
                         f"statements[{index}].actions", "action", text, nearest(text, self.actions)
                     )
@@ -217,15 +237,6 @@ class Vocabulary:
                     raise _unknown(
                         f"statements[{index}].resources", "resource", text, self._near_forms(text)
                     )
-
-    def _is_action(self, pattern: str) -> bool:
-        """Return True if an action, in which a ``*`` at the end is any characters, exists."""
-        prefix = pattern.removesuffix("*")
-        at = bisect_left(self.actions, prefix)
-        if at == len(self.actions):
-            return False
-        found = self.actions[at]
-        return found == prefix or (prefix != pattern and found.startswith(prefix))
 
     def _is_resource(self, pattern: str) -> bool:
         """Return True if a pattern of CRNs can match a resource of a kind that exists.
@@ -259,6 +270,15 @@ class Vocabulary:
         service, kind = parts[1] if len(parts) > 1 else "", parts[-1].partition("/")[0]
         forms = {f"{each.family}:{each.type}": each.crn for each in self.kinds}
         return [forms[each] for each in nearest(f"{service}:{kind}", forms)]
+
+
+def _is_among(pattern: str, actions: Sequence[str]) -> bool:
+    """Return True if one of the sorted actions is `pattern`, in which a ``*`` may end."""
+    prefix = pattern.removesuffix("*")
+    at = bisect_left(actions, prefix)
+    if at == len(actions):
+        return False
+    return actions[at] == prefix or (prefix != pattern and actions[at].startswith(prefix))
 
 
 def _form(kind: ResourceKind) -> _Form:

@@ -163,5 +163,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
             ),
         ),
     ),
+    recorded_actions=("iam:LinkUser", "iam:SignIn", "iam:SignOut"),
     quotas=("accounts", "organizations", "role_sessions"),
 )

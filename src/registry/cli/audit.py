@@ -77,7 +77,9 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
         "--who", metavar="NAME", help="e-mail address, name of a service account, or CRN"
     )
     parser.add_argument("--action", metavar="ACTION", help="such as registry:PushImage, or iam:*")
-    parser.add_argument("--resource", metavar="CRN", help="of a resource, or its beginning and a *")
+    parser.add_argument(
+        "--resource", metavar="NAME", help="a repository, or the CRN of anything; a * may end it"
+    )
     parser.add_argument("--outcome", choices=("succeeded", "refused"), help="either (both)")
     parser.add_argument(
         "--since", metavar="TIME", help="RFC 3339 (2026-01-31T08:00:00Z), a date, or 90m, 24h, 7d"

@@ -70,12 +70,13 @@ def _check_resource(options: argparse.Namespace, written: str) -> str:
     client = open_client(options)
     if written.startswith("crn:"):
         return _check_crn(client, written)
-    problem = f"--resource takes a CRN, and {printable(written)!r} is none"
+    if options.organization is not None:
+        return ""
     try:
-        crn = find_repository(client, written)["crn"]
-    except CommandFailure:
-        return problem
-    return f"{problem}; that of the repository is {crn}"
+        find_repository(client, written)
+    except Missing as error:
+        return f"--resource takes a CRN, or the name of a repository, and {error}"
+    return ""
 
 
 def _check_crn(client: ApiClient, crn: str) -> str:
