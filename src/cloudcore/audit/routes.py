@@ -65,8 +65,8 @@ class AuditSelection(msgspec.Struct, kw_only=True):
         _Text,
         PLUS,
         Meta(
-            description="CRN of a resource, or its beginning before a `*`; of a repository of the"
-            " account also its name."
+            description="CRN of a resource, or the plain name of one of the kind that names mean"
+            " here; or the beginning of either before a `*`."
         ),
     ] = ""
     outcome: Literal["succeeded", "refused"] | None = None
