@@ -237,6 +237,8 @@ class Settings:
             found = [urlsplit(self.url).hostname or ""]
         if found == ["127.0.0.1"]:
             found = ["localhost", *found]
+        if self.s3_host:
+            found += [self.s3_host, f"*.{self.s3_host}"]
         return tuple(dict.fromkeys(name for name in found if name))
 
     @property

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from cloudcore.own_certificate.files import names_in
 from cloudcore.serving.watched import count_nothing
@@ -21,6 +22,7 @@ from tests.entrepot import initialized
 from tests.integration.serving_app import wait_until
 from tests.interrupts import interruptible
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 from tests.tools import require_tool
 
 
@@ -53,6 +55,32 @@ def test_the_certificate_is_of_the_server_and_checked_by_its_root(tmp_path: Path
         assert registry.stop() == 0, registry.log
     for file in (data / "tls-own").iterdir():
         assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [((), "registry.example.com"), (("--s3-host", "s3.example.com"), "s3.example.com")],
+)
+def test_the_address_of_s3_that_is_printed_has_a_name_of_the_certificate(
+    tmp_path: Path, options: tuple[str, ...], named: str
+) -> None:
+    data = tmp_path / "data"
+    initialized(planted(data))
+    s3 = ("--s3-port", str(free_port()), *options)
+    registry = started(data, "--allowed-host", "registry.example.com:8443", *s3)
+    try:
+        wait_until(lambda: "S3 endpoint: " in registry.log)
+        (line,) = [each for each in registry.log.splitlines() if "S3 endpoint: " in each]
+        printed = httpx.URL(line.rpartition(" ")[2])
+        assert (printed.scheme, printed.host) == ("https", named)
+        shown = run(
+            *(require_tool("openssl"), "s_client", "-connect", f"127.0.0.1:{printed.port}"),
+            *("-verify_hostname", named, "-CAfile", data / "tls-own" / "root.pem"),
+            "-verify_return_error",
+        )
+        assert "Verify return code: 0 (ok)" in shown
+    finally:
+        assert registry.stop() == 0, registry.log
 
 
 def test_it_is_kept_through_a_restart_and_renewed_in_time(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_certificate_of_the_install_is_of_the_names_that_clients_use() -> None
     assert made(tls="own", host="192.0.2.7").own_names == ("192.0.2.7",)
     named = made(tls="own", public_url="https://a.example.com", allowed_hosts="b:8443,[::1]:80")
     assert named.own_names == ("a.example.com", "b", "::1")
+    stored = made(tls="own", public_url="https://a.example.com", s3_host="s3.example.com")
+    assert stored.own_names == ("a.example.com", "s3.example.com", "*.s3.example.com")
     assert named.tls_files is not None
     assert named.tls_files.key == Path("data").absolute() / "tls-own" / "certificate.pem"
     with pytest.raises(SettingsError, match=r"set https://a\.example\.com"):

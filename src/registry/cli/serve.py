@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from shlex import quote
+from urllib.parse import urlsplit
 
 from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
@@ -74,8 +75,16 @@ def _greet(settings: Settings, note: str, url: str) -> None:
     if note:
         write_now(f"{note}\n")
     if settings.s3_port:
-        write_now(f"S3 endpoint: {url.rpartition(':')[0]}:{settings.s3_port}\n")
+        write_now(f"S3 endpoint: {_s3_url(settings, url)}\n")
     tell_ready()
+
+
+def _s3_url(settings: Settings, url: str) -> str:
+    """Return the URL of the S3 endpoint; with TLS, by a name that the certificate should have."""
+    scheme = url.partition(":")[0]
+    known = urlsplit(settings.url if scheme == "https" and names_url(settings) else url)
+    host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
+    return f"{scheme}://{host}:{settings.s3_port}"
 
 
 def run_init(settings: Settings, handle: str, email: str) -> int:
