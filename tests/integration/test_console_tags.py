@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator
 
@@ -91,3 +92,24 @@ async def test_what_a_run_has_deleted_is_restored_at_once(shop: Shop) -> None:
     assert {other, *made} & {each.digest for each in left} == {other}
     assert "Nothing that this run deleted" in (await shop.send("/lifecycle/restore", run=run)).text
     assert (await shop.send("/lifecycle/restore", run="x")).status_code == 400
+
+
+async def test_many_tags_are_shown_by_fifties_in_their_order(shop: Shop) -> None:
+    made = await shop.image("many", "many")
+    for number in range(120):
+        await shop.call("PUT", f"/tags/v1.{number}", {"digest": made["digest"]})
+
+    def shown(page: str) -> list[str]:
+        return re.findall(r'<a class="tag" href="[^"]*">(v1\.\d+)</a>', page)
+
+    pages = [await shop.see("/tags?prefix=v1")]
+    while found := re.search(r'rel="next" href="[^"?]*(\?[^"]*)"', pages[-1]):
+        pages.append(await shop.see(f"/tags{html.unescape(found[1])}"))
+    assert [len(shown(page)) for page in pages] == [50, 50, 20]
+    assert [tag for page in pages for tag in shown(page)] == [f"v1.{n}" for n in range(120)]
+    assert all("120 tags in all" in page for page in pages)
+    assert "First page" in pages[1]
+    recent = await shop.see("/tags?prefix=v1&sort=recent&from=50")
+    assert shown(recent)[0] == "v1.69"
+    for odd in ("-1", "x", "9" * 30, "\u0662"):
+        assert (await shop.see(f"/tags?prefix=v1&from={odd}")).count('class="tag"') in (0, 50)

@@ -23,7 +23,9 @@ from registry.oci.reference import is_tag
 _TAGS: Final = f"{REPOSITORY}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
-_MOST_OF_PAGE: Final = 200
+_MOST_OF_READ: Final = 200
+_DIGITS: Final = 5
+"""The digits of a number of a tag, at most."""
 _MOST_SORTED: Final = 1000
 """The most tags that are read to sort them; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
@@ -49,26 +51,31 @@ async def _list_page(
     sort = "recent" if query.get("sort") == "recent" else "name"
     repository = await read_repository(page)
     path, marker = f"{api_path(page)}/tags", query.get("marker")
-    found = await page.api.get(path, prefix=prefix, marker=marker, limit=_MOST_OF_PAGE)
+    limit = _MOST_OF_READ if marker is None else _PAGE
+    found = await page.api.get(path, prefix=prefix, marker=marker, limit=limit)
+    is_sorted = marker is None and found["meta"]["total"] <= _MOST_SORTED
+    if marker is None and not is_sorted:
+        found = await page.api.get(path, prefix=prefix, limit=_PAGE)
     tags, meta = found["tags"], found["meta"]
-    is_sorted = marker is None and meta["total"] <= _MOST_SORTED
     if is_sorted:
         while meta["has_more"]:
-            more = await page.api.get(
-                path, prefix=prefix, marker=meta["marker"], limit=_MOST_OF_PAGE
-            )
+            more = await page.api.get(path, prefix=prefix, marker=meta["marker"], limit=limit)
             tags, meta = tags + more["tags"], more["meta"]
         tags = _sorted(tags, sort)
     own = [tag for tag in tags if "all" in query or not is_attached_tag(tag["name"])]
+    folded = len(tags) - len(own)
+    if is_sorted:
+        own, meta = _page_of(own, query.get("from", ""))
     return page.show(
         "tags.html",
         status,
         repository=repository,
         tags=own,
-        folded=len(tags) - len(own),
+        folded=folded,
         meta=meta,
         prefix=prefix,
         sort=sort if is_sorted else "",
+        shows_all="all" in query,
         most_sorted=_MOST_SORTED,
         complaint=complaint,
         is_gone=is_gone,
@@ -79,6 +86,16 @@ def _sorted(tags: list[dict[str, str]], sort: str) -> list[dict[str, str]]:
     if sort == "recent":
         return sorted(tags, key=lambda tag: tag["updated_at"], reverse=True)
     return sorted(tags, key=lambda tag: natural_key(tag["name"]))
+
+
+def _page_of(
+    tags: list[dict[str, str]], written: str
+) -> tuple[list[dict[str, str]], dict[str, object]]:
+    """Return the page of sorted tags that begins at a number, and its `meta`."""
+    is_number = written.isascii() and written.isdigit() and len(written) < _DIGITS
+    start = int(written) if is_number else 0
+    end = start + _PAGE
+    return tags[start:end], {"total": len(tags), "has_more": end < len(tags), "marker": str(end)}
 
 
 @get(_TAG)
