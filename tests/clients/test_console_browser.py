@@ -310,6 +310,25 @@ def test_each_page_fits_and_can_be_read(
         window.check()
 
 
+@pytest.mark.parametrize("width", [1024, 1280])
+def test_the_header_is_one_row_and_the_audit_filters_align(
+    world: World, browser: Browser, width: int
+) -> None:
+    with watched(browser, world, viewport={"width": width, "height": 900}) as window:
+        window.sign_in()
+        window.open("/console/audit")
+        header = window.page.locator("header.top").bounding_box()
+        assert header is not None
+        assert header["height"] < 64
+        fields = window.page.locator(".filters :is(input, select)")
+        tops = [box["y"] for each in fields.all() if (box := each.bounding_box())]
+        assert len(tops) == 6
+        assert len(set(tops)) == 2  # rows of three
+        # No name is broken: what is between breaks that its text allows is in one line.
+        who = window.page.locator('td[data-label="Who"]').get_by_text("admin@").first
+        assert who.evaluate("each => getComputedStyle(each).overflowWrap") == "break-word"
+
+
 def test_a_keyboard_is_enough(world: World, browser: Browser) -> None:
     with watched(browser, world, **DESKTOP) as window:
         page, keyboard = window.page, window.page.keyboard
