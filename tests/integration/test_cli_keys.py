@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -13,6 +15,13 @@ from registry.cli.api import client_for
 from registry.cli.candidates import candidates
 from tests.entrepot import Home
 from tests.integration.cli_world import World, cli_world
+
+
+class Terminal(io.StringIO):
+    """A person at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +53,35 @@ def test_a_key_is_made_listed_and_changed(world: World, key: str) -> None:
     assert world.told("keys", "show", "nobodys")[0] == 3
     assert world.done("keys", "rotate", key).lines == [f"{key} has version 2"]
     assert "has no" not in world.done("keys", "list").text
+
+
+def test_a_person_is_asked_before_a_key_is_disabled_or_objects_are_removed(
+    world: World, key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    world.done("buckets", "create", key)
+    world.done("buckets", "put", key, "file", str(tmp_path / "file"))
+    for command, question in (
+        (
+            ("keys", "disable", key),
+            f"Disable the key {key}? What it seals can be neither pulled nor pushed then. [y/N] ",
+        ),
+        (
+            ("buckets", "remove", key, "file"),
+            f"Delete these objects of the bucket {key}? Nothing brings them back. [y/N] ",
+        ),
+    ):
+        terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
+        with monkeypatch.context() as asked:
+            asked.setattr("registry.cli.confirmation.sys", terminal)
+            assert world.told(*command) == (1, "nothing was changed")
+        assert terminal.stderr.getvalue() == question
+    assert world.read("keys", "show", key)["state"] == "enabled"
+    assert [each["key"] for each in world.read("buckets", "objects", key)] == ["file"]
+    monkeypatch.setattr("registry.cli.confirmation.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    world.done("keys", "disable", key, "-y")
+    world.done("keys", "enable", key)
+    world.done("buckets", "remove", key, "file", "--yes")
 
 
 def test_a_key_is_disabled_enabled_deleted_and_kept(world: World, key: str) -> None:

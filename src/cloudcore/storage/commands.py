@@ -175,6 +175,7 @@ BUCKETS: Final = Noun(
         Act(
             verb="remove",
             words="delete objects",
+            question="Delete these objects of the bucket {name}? Nothing brings them back.",
             options=(Option("keys", "of the objects", "texts", metavar="KEY", is_argument=True),),
             run=_remove,
         ),

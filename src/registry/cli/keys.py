@@ -54,7 +54,9 @@ def add_parsers(commands: Verbs) -> None:
     words = "let a key be used again"
     add_named(add_verb(verbs, "enable", _enable, words), KEY)
     words = "stop all use of a key: what it seals can be neither read nor written"
-    add_named(add_verb(verbs, "disable", _disable, words), KEY)
+    disabling = add_verb(verbs, "disable", _disable, words)
+    add_named(disabling, KEY)
+    add_confirmation(disabling)
     words = "give a key new material for what is sealed from now on; the old still opens"
     add_named(add_verb(verbs, "rotate", _rotate, words), KEY)
     words = "delete a key in 7 to 30 days, and shred what only it opens; at once it stops all use"
@@ -128,6 +130,10 @@ def _enable(options: argparse.Namespace) -> int:
 
 
 def _disable(options: argparse.Namespace) -> int:
+    question = (
+        f"Disable the key {options.key}? What it seals can be neither pulled nor pushed then."
+    )
+    confirm(options, question)
     key = _posted(options, "disable")
     words = "what it seals can be neither pulled nor pushed until it is enabled"
     echo(f"{key['name']} is disabled: {words}", options.output, key)
