@@ -108,6 +108,7 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     "subscriptions": {
         "list, show, update; create adds the `signing_secret` of a webhook": "SubscriptionRecord",
         "secret, rotate-secret": "SigningSecret",
+        "confirm": "Confirmed",
     },
     "events": {"list, create": "EventRuleAnswer"},
     "mirror": {

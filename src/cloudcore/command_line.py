@@ -181,6 +181,8 @@ class Act(NamedTuple):
     method: str = "POST"
     is_of_all: bool = False
     """It names no resource."""
+    is_public: bool = False
+    """It names none above either, and is called without a sign-in, at `path` by itself."""
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()

@@ -133,6 +133,21 @@ SUBSCRIPTIONS: Final = Noun(
             takes_key=True,
         ),
         Act(
+            verb="confirm",
+            words="confirm a subscription by what its endpoint was sent",
+            path="/v1/subscription-confirmations",
+            is_public=True,
+            options=(
+                Option(
+                    "token",
+                    "the token, or the link that it is in",
+                    metavar="TOKEN",
+                    is_argument=True,
+                ),
+            ),
+            said="{endpoint} is {status}: it gets what is published to {topic_name}",
+        ),
+        Act(
             verb="resend",
             words="ask the endpoint again to confirm",
             path="resend-confirmation",

@@ -56,7 +56,10 @@ async def confirm_subscription(
     data: JSONBody[Confirm], ctx: NamedDependency[RequestContext]
 ) -> Confirmed:
     """Confirm a subscription by its token; any other token is refused alike."""
-    found, topic = await ctx.database.write(_confirm, ctx, data.token)
+    text = data.token.strip()
+    is_link = text.startswith(("https://", "http://"))
+    token = _token(text.partition("?")[2].encode()) if is_link else text
+    found, topic = await ctx.database.write(_confirm, ctx, token)
     return Confirmed(
         subscription_id=found.id,
         endpoint=found.endpoint,

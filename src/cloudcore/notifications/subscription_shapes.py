@@ -109,6 +109,7 @@ class Confirm(RequestBody):
     """The token of a request to confirm a subscription."""
 
     token: str
+    """The token, or the whole link that it came in."""
 
 
 class Confirmed(ResponseBody):

@@ -187,6 +187,15 @@ def open_client(options: argparse.Namespace) -> ApiClient:
     return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
 
 
+def send_public(
+    options: argparse.Namespace, method: str, path: str, document: object = None
+) -> dict[str, Any]:
+    """Send a request that needs no sign-in, without credentials; return the answer."""
+    url = choose_registry(options.registry, os.environ, credentials_path(os.environ))
+    request = _request(method, path, document, None)
+    return Transport(url).send(request.method, request.target, request.headers, request.body)
+
+
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
     """Return a client of a registry, signed in by the environment's access key if it is for it."""
     transport = Transport(url)

@@ -58,7 +58,8 @@ def add_described(commands: Verbs, noun: Noun) -> None:
         add_confirmation(deletion)
     for act in noun.acts:
         parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
-        (_add_parents if act.is_of_all else _add_named)(parser, noun)
+        if not act.is_public:
+            (_add_parents if act.is_of_all else _add_named)(parser, noun)
         add_options(parser, act.options)
         if act.row_name:
             add_quiet(parser, f"{act.row_name}s")
@@ -267,9 +268,16 @@ def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
 
 def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     values = values_of(parsed, act.options)
+    if act.is_public:
+        from registry.cli.api import send_public  # noqa: PLC0415 - late, as the client
+
+        answer = send_public(parsed, act.method, act.path, document_of(values))
+        echo(_filled(act.said, answer), parsed.output, answer)
+        return 0
     run = NounInvocation(noun, parsed, values, is_of_all=act.is_of_all)
     if act.question:
-        confirm(parsed, _filled(act.question, run.record))
+        known = _known(run) if noun.is_named_in_path else run.record
+        confirm(parsed, _filled(act.question, known))
     if act.run is not None:
         return 0 if act.run(run) else FAILED
     path = f"{run.path}/{act.path}" if act.path else run.path

@@ -57,6 +57,7 @@ NOTICES: Final[Mapping[str, str]] = {
     "topic-deleted": "The topic was deleted, with its subscriptions.",
     "subscribed": "It is subscribed. Unless it is a queue, its owner must confirm it.",
     "unsubscribed": "The subscription was deleted.",
+    "subscription-confirmed": "The subscription is confirmed: its endpoint gets what is published.",
     "confirmation-sent": "The endpoint is asked again to confirm.",
     "rule-created": "The rule was created.",
     "rule-deleted": "The rule was deleted.",

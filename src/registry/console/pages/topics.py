@@ -75,14 +75,30 @@ async def resend_confirmation(page: InjectedPage) -> PageResponse:
     return page.go(_path(page), "confirmation-sent")
 
 
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+@post(f"{TOPICS}/confirm")
+async def confirm_subscription(page: InjectedPage) -> PageResponse:
+    """Confirm a subscription by the token, or the link, that its endpoint was sent."""
+    body = {"token": page.form.get("token", "")}
+    try:
+        await page.client.change("POST", "/v1/subscription-confirmations", body)
+    except Refused as error:
+        return await _list(page, unconfirmed=complaint_of(error))
+    return page.go(TOPICS, "subscription-confirmed")
+
+
+async def _list(
+    page: PageRequest,
+    complaint: Complaint = NO_COMPLAINT,
+    unconfirmed: Complaint = NO_COMPLAINT,
+) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     return page.show(
         "topics.html",
-        complaint.status,
+        max(complaint.status, unconfirmed.status),
         topics=found["topics"],
         meta=found["meta"],
         complaint=complaint,
+        unconfirmed=unconfirmed,
     )
 
 
@@ -124,4 +140,5 @@ HANDLERS: Final = (
     subscribe,
     unsubscribe,
     resend_confirmation,
+    confirm_subscription,
 )
