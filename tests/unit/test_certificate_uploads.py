@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 
+from cloudcore.certificate import keys
 from cloudcore.certificate.authority import pem
-from cloudcore.certificate.keys import private_pem
+from cloudcore.certificate.keys import is_light, is_sound, load_private_key, private_pem
 from cloudcore.certificate.uploads import check_upload
 from cloudcore.errors import InvalidInput
 
@@ -94,3 +102,130 @@ def test_what_clients_refuse_is_refused(changes: dict[str, Any], words: str) -> 
 def test_of_a_root_nothing_is_asked_as_clients_have_their_own() -> None:
     check()
     check(root={"is_authority": False, **OLD})
+
+
+UNEQUAL: Final = (3 << 1998) + 385, (7 << 45) + 23
+"""Primes of 2,000 and 48 bits, whose product has 2,048."""
+
+
+def composed(p: int, q: int, e: int = 65537, **changes: int) -> rsa.RSAPrivateKey:
+    """Return a key of two primes, read without a look at its numbers."""
+    d = pow(e, -1, (p - 1) * (q - 1))
+    parts = {"dmp1": d % (p - 1), "dmq1": d % (q - 1), "iqmp": pow(q, -1, p), **changes}
+    numbers = rsa.RSAPrivateNumbers(p, q, d, **parts, public_numbers=rsa.RSAPublicNumbers(e, p * q))
+    text = private_pem(numbers.private_key(unsafe_skip_rsa_key_validation=True))
+    key = load_private_key(text)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return key
+
+
+def primes() -> tuple[int, int]:
+    numbers = KEYS[0].private_numbers()
+    return numbers.p, numbers.q
+
+
+def test_a_key_whose_primes_are_not_of_one_size_is_refused() -> None:
+    p, q = UNEQUAL
+    assert (p * q).bit_length() == 2048
+    assert not is_sound(composed(p, q))
+    assert not is_sound(composed(q, p))
+    assert is_sound(composed(*primes()))
+
+
+def test_a_key_whose_numbers_do_not_fit_each_other_is_refused() -> None:
+    p, q = primes()
+    sound = KEYS[0].private_numbers()
+    for name in ("dmp1", "dmq1", "iqmp"):
+        assert not is_sound(composed(p, q, **{name: getattr(sound, name) ^ 2}))
+    fermat = 2**39 + 1  # an exponent that no client takes
+    while True:
+        try:
+            long = composed(p, q, fermat)
+        except ValueError:  # it has a factor in common with p - 1 or q - 1
+            fermat += 2
+        else:
+            break
+    assert not is_sound(long)
+
+
+def test_a_key_of_what_is_not_prime_is_refused_because_it_does_not_sign() -> None:
+    p, q = primes()
+    number = p - 2
+    while True:
+        try:
+            key = composed(number, q)
+        except ValueError:
+            number -= 2
+        else:
+            break
+    assert number.bit_length() == 1024
+    assert not is_sound(key)
+
+
+def pkcs8(algorithm: bytes, content: bytes) -> bytes:
+    """Return a PEM of PKCS #8 with an algorithm and its parameters, in DER."""
+    body = b"\2\1\0" + element(0x30, algorithm) + element(4, content)
+    inner = b64encode(element(0x30, body))
+    return b"-----BEGIN PRIVATE KEY-----\n" + inner + b"\n-----END PRIVATE KEY-----\n"
+
+
+def element(tag: int, content: bytes) -> bytes:
+    return bytes([tag, 0x82]) + len(content).to_bytes(2) + content
+
+
+def number(bits: int) -> bytes:
+    return element(
+        2, (int.from_bytes(os.urandom(bits // 8)) | 1 | 1 << (bits - 1)).to_bytes(bits // 8 + 1)
+    )
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        bytes.fromhex("06072a8648ce380401")
+        + element(0x30, number(9992) + number(256) + number(9984)),
+        bytes.fromhex("06092a864886f70d010301") + element(0x30, number(9992) + number(8)),
+    ],
+    ids=["DSA", "DH"],
+)
+def test_keys_of_other_kinds_are_not_even_read(
+    monkeypatch: pytest.MonkeyPatch, algorithm: bytes
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("its numbers were computed with")
+
+    monkeypatch.setattr(keys, "load_pem_private_key", refuse)
+    assert load_private_key(pkcs8(algorithm, number(9984))) is None
+
+
+def test_each_form_of_a_key_is_read_and_one_under_a_password_is_told() -> None:
+    curve = ec.generate_private_key(ec.SECP256R1())
+    for key in (KEYS[0], curve):
+        for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL):
+            text = key.private_bytes(Encoding.PEM, form, NoEncryption())
+            read = load_private_key(b"Bag Attributes\n" + text.replace(b"\n", b"\r\n"))
+            assert read is not None
+            assert private_pem(read) == private_pem(key)
+    leaf, root = pem(made(0, **PLAIN)), pem(made(2, **PLAIN))
+    for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL):
+        locked = KEYS[0].private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"word"))
+        with pytest.raises(InvalidInput, match="is under a password"):
+            check_upload(leaf, root, locked.decode(), int(NOW.timestamp()) * 1_000_000)
+
+
+PLAIN: Final[dict[str, Any]] = {**LIVES, "is_sha1": False, "is_authority": True}
+
+
+def test_issuers_whose_signatures_cost_much_are_refused() -> None:
+    public = KEYS[0].public_key()
+    assert is_light(public)
+    assert is_light(ec.generate_private_key(ec.SECP521R1()).public_key())
+    modulus = public.public_numbers().n
+    assert not is_light(rsa.RSAPublicNumbers(2**40 + 1, modulus).public_key())
+    assert not is_light(rsa.RSAPublicNumbers(65537, 1 << 8192 | 1).public_key())
+    assert not is_light(dsa.generate_private_key(1024).public_key())
+    leaf, issuer = pem(made(0, **PLAIN)), pem(made(1, **PLAIN))
+    with pytest.raises(InvalidInput, match="more than 10 certificates"):
+        check_upload(
+            leaf, issuer * 11, private_pem(KEYS[0]).decode(), int(NOW.timestamp()) * 1_000_000
+        )

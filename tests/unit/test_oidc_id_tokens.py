@@ -167,3 +167,16 @@ def test_short_rsa_keys_are_refused() -> None:
     modulus = urlsafe_b64encode(b"\xff" * 128).decode().rstrip("=")
     with pytest.raises(ProviderFailed, match="fewer than 2048 bits"):
         verified(signed("RS256"), published(KEYS["RS256"], n=modulus))
+
+
+@pytest.mark.parametrize(
+    ("modulus", "exponent"),
+    [(b"\xff" * 1025, b"\1\0\1"), (b"\xff" * 256, b"\xff" * 5), (b"\xff" * 256, b"\1\0\0")],
+)
+def test_rsa_keys_that_cost_much_to_verify_with_are_not_used(
+    modulus: bytes, exponent: bytes
+) -> None:
+    numbers = {"n": modulus, "e": exponent}
+    changes = {name: urlsafe_b64encode(each).decode() for name, each in numbers.items()}
+    with pytest.raises(ProviderFailed, match="more than 8192 bits, or an unusual exponent"):
+        verified(signed("RS256"), published(KEYS["RS256"], **changes))

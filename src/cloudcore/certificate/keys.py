@@ -1,19 +1,30 @@
-"""Private keys of certificates: which kinds there are, and how one is made."""
+"""Keys of certificates: which kinds there are, how one is made, and what a stranger's may be.
+
+Arithmetic with numbers that a stranger chose holds the interpreter's lock, and takes seconds where
+they are large or odd: so their sizes are looked at before anything is computed with them.
+"""
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode, encodebytes
 from collections.abc import Sequence
+from math import lcm
 from typing import Final, Literal
 
 from cryptography import x509
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
+
+from cloudcore import rsa_sizes
 
 KeyAlgorithm = Literal["ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096"]
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -21,6 +32,18 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 _CURVES: Final[dict[str, KeyAlgorithm]] = {"secp256r1": "ecdsa-p256", "secp384r1": "ecdsa-p384"}
 _SIZES: Final[dict[int, KeyAlgorithm]] = {2048: "rsa-2048", 4096: "rsa-4096"}
+_LENGTH: Final = rb"(?:\x82..|\x81.|[\x00-\x7f])"
+_RSA_OR_EC: Final = re.compile(
+    rb"\x30" + _LENGTH + rb"\x02\x01.\x30" + _LENGTH + rb"\x06"
+    rb"(?:\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01|\x07\x2a\x86\x48\xce\x3d\x02\x01)",
+    re.DOTALL,
+)
+"""How PKCS #8 (RFC 5208 §5) begins for keys of rsaEncryption and id-ecPublicKey."""
+_KEY_PEM: Final = re.compile(
+    rb"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----\s([A-Za-z0-9+/=\s]+)-----END \1-----"
+)
+_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
+_PROBE: Final = b"signed and verified once"
 
 
 def new_private_key(algorithm: KeyAlgorithm) -> PrivateKey:
@@ -52,15 +75,66 @@ def public_der(key: object) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def is_sound(key: rsa.RSAPrivateKey) -> bool:
-    """Return True if the numbers of a key fit each other; its modulus is known to be small."""
-    numbers = key.private_numbers()
-    modulus = numbers.public_numbers.n
-    if numbers.p * numbers.q != modulus or numbers.d >= modulus:
-        return False
+def load_private_key(text: bytes) -> PrivateKey | None:
+    """Return the first key of a PEM, or None if it holds none of RSA or of a curve.
+
+    Keys of other kinds are not read: for one of DSA or DH alone, that is a power of numbers as
+    large as the text allows. Of one of RSA nothing is checked yet; see `is_sound`.
+    """
+    found = _KEY_PEM.search(text)
+    if found is None:
+        return None
     try:
-        numbers.private_key()
-    except ValueError:
+        label, der = found[1], b64decode(found[2])
+        if label == b"PRIVATE KEY" and _RSA_OR_EC.match(der) is None:
+            return None
+        # Written anew: so what is read is what was looked at.
+        read = b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, encodebytes(der), label)
+        key = load_pem_private_key(read, None, unsafe_skip_rsa_key_validation=True)
+    except _UNREADABLE:
+        return None
+    return key if isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)) else None
+
+
+def is_light(key: object) -> bool:
+    """Return True if to verify a signature of a public key is light work, whatever its numbers."""
+    if isinstance(key, rsa.RSAPublicKey):
+        return rsa_sizes.is_light(key.key_size, key.public_numbers().e)
+    return isinstance(
+        key, (ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)
+    )
+
+
+def is_sound(key: rsa.RSAPrivateKey) -> bool:
+    """Return True if the numbers of a key fit each other; its modulus is known to be small.
+
+    Whether the primes are prime is not asked: a test takes seconds, if one is small and the other
+    large, and a key that signs what its public half verifies is its owner's to choose.
+    """
+    numbers = key.private_numbers()
+    n, e = numbers.public_numbers.n, numbers.public_numbers.e
+    p, q, d = numbers.p, numbers.q, numbers.d
+    if 2 * p.bit_length() != key.key_size or 2 * q.bit_length() != key.key_size or p == q:
+        return False
+    if p * q != n or not p & q & 1 or not rsa_sizes.is_exponent(e):
+        return False
+    return (
+        0 < d < n
+        and e * d % lcm(p - 1, q - 1) == 1
+        and numbers.dmp1 == d % (p - 1)
+        and numbers.dmq1 == d % (q - 1)
+        and 0 < numbers.iqmp < p
+        and numbers.iqmp * q % p == 1
+        and _signs(key)
+    )
+
+
+def _signs(key: rsa.RSAPrivateKey) -> bool:
+    """Return True if the public half of a key verifies what the key signs."""
+    scheme, digest = padding.PKCS1v15(), hashes.SHA256()
+    try:
+        key.public_key().verify(key.sign(_PROBE, scheme, digest), _PROBE, scheme, digest)
+    except (InvalidSignature, *_UNREADABLE):
         return False
     return True
 

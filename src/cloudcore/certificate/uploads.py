@@ -7,21 +7,28 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, is_sound, public_der
+from cloudcore.certificate.keys import (
+    KeyAlgorithm,
+    algorithm_of,
+    is_light,
+    is_sound,
+    load_private_key,
+    public_der,
+)
 from cloudcore.errors import InvalidInput
 
 MOST_PEM: Final = 64 * 1024
 """Characters of a certificate or a chain."""
 MOST_KEY_PEM: Final = 4 * 1024
-"""Characters of a key; one of RSA 4096 has 3,300. To read a larger one can take seconds."""
-
+"""Characters of a key; one of RSA 4096 has 3,300."""
+MOST_ISSUERS: Final = 10
+"""Certificates of a chain; each costs the verification of a signature."""
 
 _UNREADABLE: Final = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
 """Raised by parts of certificates that are read only when they are looked at."""
@@ -116,22 +123,26 @@ def _certificates(text: str, field: str) -> list[x509.Certificate]:
 def _check_key(text: str, certificate: x509.Certificate) -> None:
     if len(text) > MOST_KEY_PEM:
         raise _refused("private_key_pem", f"is longer than {MOST_KEY_PEM} characters")
-    try:
-        # Not yet whether its numbers are primes: for large ones, that stops the worker for minutes.
-        key = load_pem_private_key(text.encode(), None, unsafe_skip_rsa_key_validation=True)
-        own = public_der(key.public_key())
-    except TypeError:
-        raise _refused("private_key_pem", "is under a password; write it without") from None
-    except (*_UNREADABLE, AssertionError, InternalError):
-        raise _refused("private_key_pem", "is no private key in PEM") from None
-    if own != public_der(certificate.public_key()):
+    key = load_private_key(text.encode())
+    if key is None:
+        if "ENCRYPTED" in text:
+            raise _refused("private_key_pem", "is under a password; write it without")
+        raise _refused("private_key_pem", "is no private key of RSA or of a curve in PEM")
+    if public_der(key.public_key()) != public_der(certificate.public_key()):
         raise _refused("private_key_pem", "is not the key of certificate_pem")
     if isinstance(key, rsa.RSAPrivateKey) and not is_sound(key):
-        raise _refused("private_key_pem", "is no private key in PEM")
+        raise _refused(
+            "private_key_pem",
+            "is no sound key: its numbers do not fit each other, or its primes"
+            " are not each half as long as the modulus",
+        )
 
 
 def _check_order(certificates: list[x509.Certificate]) -> None:
+    if len(certificates) > MOST_ISSUERS + 1:
+        raise _refused("chain_pem", f"has more than {MOST_ISSUERS} certificates")
     for number, (each, issuer) in enumerate(pairwise(certificates), 1):
+        _check_issuer_key(issuer, number)
         try:
             each.verify_directly_issued_by(issuer)
         except (*_UNREADABLE, TypeError, InvalidSignature):
@@ -139,6 +150,15 @@ def _check_order(certificates: list[x509.Certificate]) -> None:
             raise _refused(
                 "chain_pem", f"is out of order: its number {number} did not issue {before}"
             ) from None
+
+
+def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
+    try:
+        is_usual = is_light(issuer.public_key())
+    except _UNREADABLE:
+        is_usual = False
+    if not is_usual:
+        raise _refused("chain_pem", f"has an issuer (number {number}) with a key of unusual size")
 
 
 def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:

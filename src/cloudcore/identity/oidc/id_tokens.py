@@ -16,6 +16,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+from cloudcore import rsa_sizes
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.jws import OnlyAlgorithm
 from cloudcore.identity.oidc.provider_client import ProviderFailed
@@ -131,8 +132,7 @@ def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey |
     try:
         match header.alg:
             case "RS256":
-                if _bits(public["n"]) < _MIN_RSA_BITS:
-                    raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
+                _check_size(_number(public["n"]).bit_length(), _number(public["e"]))
                 return RSAKey.import_key(public)
             case "ES256":
                 return ECKey.import_key(public)
@@ -142,9 +142,19 @@ def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey |
         raise ProviderFailed("the provider's key for the ID token is malformed") from None
 
 
-def _bits(modulus: str) -> int:
-    """Return the size of an RSA key by its modulus in base64url."""
-    return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4))).bit_length()
+def _check_size(bits: int, exponent: int) -> None:
+    """Raise `ProviderFailed` if an RSA key is too weak, or costs too much to verify with."""
+    if bits < _MIN_RSA_BITS:
+        raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
+    if not rsa_sizes.is_light(bits, exponent):
+        raise ProviderFailed(
+            f"the provider's key has more than {rsa_sizes.MOST_BITS} bits, or an unusual exponent"
+        )
+
+
+def _number(encoded: str) -> int:
+    """Return a number of a JWK (RFC 7518 §2, Base64urlUInt)."""
+    return int.from_bytes(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
 
 
 def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float) -> None:
