@@ -16,7 +16,7 @@ from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import in_thread
+from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
 from registry.gc.collector.steps import collection_kind
 from registry.oci.digest import digest_of
@@ -63,7 +63,7 @@ class RefusingStore(ThreadedStore):
 
     def __init__(self, folder: Path) -> None:
         self.files: Final = Refusing(folder)
-        super().__init__(self.files, in_thread, look_seconds=0.1)
+        super().__init__(self.files, Threads("files"), look_seconds=0.1)
 
 
 @pytest.fixture

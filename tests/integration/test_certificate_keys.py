@@ -110,3 +110,21 @@ async def test_a_key_that_cannot_be_used_is_a_fault_and_no_authority_signs_meanw
     for each in (first, renewed):
         shown = await certified.show(each)
         assert (shown["status"], shown["faults"]) == ("active", [])
+
+
+async def test_an_account_that_wants_many_slow_keys_leaves_jobs_to_others(certified: World) -> None:
+    """Four are issued at once, the others five seconds later; keys of curves do not wait."""
+
+    async def statuses() -> list[str]:
+        return [(await certified.show(each))["status"] for each in made]
+
+    made = [
+        await certified.request(f"c{number}", "www.acme.test", key_algorithm="rsa-2048")
+        for number in range(6)
+    ]
+    made.append(await certified.request("curve", "www.acme.test"))
+    await certified.work()
+    assert sorted((await statuses())[:6]) == ["active"] * 4 + ["issuing"] * 2
+    assert (await statuses())[6] == "active"
+    await certified.work(after=5)
+    assert await statuses() == ["active"] * 7

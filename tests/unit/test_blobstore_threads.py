@@ -10,18 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from registry.blobstore import cached_lookup, filesystem
+from cloudcore.threads import ARITHMETIC, DOCUMENTS
+from registry.blobstore import cached_lookup
 from registry.blobstore.base import BlobStore, ObjectUnknown, StageBusy
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.opening import make_folders, open_store
 from registry.blobstore.staged_file import StagedFile
 from registry.blobstore.stored_file import open_cached
-from registry.blobstore.threads import at_once, each_of, in_thread
+from registry.blobstore.threads import Threads, at_once, each_of
+from registry.gc.pace import VERIFYING
 from registry.oci.digest import digest_of
 from registry.settings import Settings
 from tests.descriptors import list_open
 
 UPLOAD = "0b5e7c56-6f0e-4c2b-9c39-5a2f6f1d3eab"
+in_thread = Threads("tests")
 STAGED = "4c53fb4e-2c1f-4f0e-8f2d-0d5d4bb60bb1"
 
 
@@ -50,6 +53,27 @@ async def test_a_cancelled_call_ends_first_and_is_undone() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert undone == ["result"]
+
+
+async def test_blobs_are_opened_while_all_other_threads_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached_lookup, "_system_call", None)  # so that each opening needs a thread
+    gates = [Gate() for _ in range(100)]
+    async with open_store(Settings(data=tmp_path)) as store:
+        await put(store, b"data")
+        waiting = [asyncio.create_task(asyncio.to_thread(gate)) for gate in gates]
+        waiting += [asyncio.create_task(ARITHMETIC.run("an account", gate)) for gate in gates]
+        waiting += [asyncio.create_task(DOCUMENTS.run("an account", gate)) for gate in gates]
+        waiting += [asyncio.create_task(VERIFYING(gate)) for gate in gates]
+        try:
+            opened = await store.open(UPLOAD, 4)
+            assert b"".join([part async for part in opened.stream()]) == b"data"
+            await opened.aclose()
+        finally:
+            for gate in gates:
+                gate.may_end.set()
+            await asyncio.gather(*waiting)
 
 
 async def test_what_fails_after_a_cancellation_is_not_undone() -> None:
@@ -115,7 +139,6 @@ async def test_what_the_kernel_has_in_memory_needs_no_thread(
         await put(store, b"data")
         async with aclosing(await store.stage(STAGED, None)) as staged:
             staged.write(memoryview(b"staged"))
-        monkeypatch.setattr(filesystem, "in_thread", no_thread)
         monkeypatch.setattr(store, "_run", no_thread)
         assert store.check_cached(UPLOAD, 4)
         await store.check(UPLOAD, 4)

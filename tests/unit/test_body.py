@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from cloudcore.serving import body
 from cloudcore.serving.body import (
     FREE_JOIN_BYTES,
     UNIT_BYTES,
@@ -136,8 +136,10 @@ class CountingPool(ThreadPoolExecutor):
         ([bytes(1 << 16)] * (FREE_JOIN_BYTES >> 16), 1),
     ],
 )
-async def test_megabytes_are_copied_in_a_thread(parts: list[bytes], calls: int) -> None:
+async def test_megabytes_are_copied_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, parts: list[bytes], calls: int
+) -> None:
     pool = CountingPool(1)
-    asyncio.get_running_loop().set_default_executor(pool)
+    monkeypatch.setattr(body, "TRANSFERS", pool)
     assert await read_body(messages(*parts), 2 * FREE_JOIN_BYTES) == b"".join(parts)
     assert pool.calls == calls

@@ -43,6 +43,8 @@ _KEY_PEM: Final = re.compile(
     rb"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----\s([A-Za-z0-9+/=\s]+)-----END \1-----"
 )
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
+SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
+"""Keys that take up to seconds of processor time to make."""
 _PROBE: Final = b"signed and verified once"
 
 

@@ -7,9 +7,9 @@ issue twice, and the first one's key is gone with the process; revoking twice is
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, cast, get_args
 
@@ -25,7 +25,12 @@ from cloudcore.certificate.issuer import (
     Refused,
     Unreachable,
 )
-from cloudcore.certificate.keys import new_private_key, private_pem, signing_request
+from cloudcore.certificate.keys import (
+    SLOW,
+    new_private_key,
+    private_pem,
+    signing_request,
+)
 from cloudcore.certificate.outcomes import Problem
 from cloudcore.certificate.ports import Events
 from cloudcore.certificate.resolving import Resolver, Seen, look_at
@@ -39,12 +44,18 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Change, Done, Next
 from cloudcore.jobs.queue import Job
+from cloudcore.threads import ARITHMETIC
 
 STEP_SECONDS: Final = 600
 _CHECK_SECONDS: Final = (15, 3600)
 _ISSUE_SECONDS: Final = (60, 6 * 3600)
 _REVOKE_SECONDS: Final = (10, 3600)
 _LARGEST_DOUBLING: Final = 20
+_MOST_KEYS: Final = 4
+"""Certificates with slow keys of one account that a process issues at once; further ones leave the
+slots of jobs to other accounts."""
+_KEY_SECONDS: Final = 5
+"""After which they come again."""
 
 
 class Turns(NamedTuple):
@@ -101,6 +112,8 @@ class CertificateWork:
     resolver: Resolver
     proofs: Proofs
     events: Events
+    _slow_keys: Counter[str] = field(default_factory=Counter[str])
+    """How many certificates with slow keys are being issued, by account."""
 
     async def step(self, job: Job) -> Next | Done:
         """Do what comes first for a certificate."""
@@ -115,7 +128,7 @@ class CertificateWork:
         if task == "check":
             return await self._check(found, turns)
         if task == "issue":
-            return await self._issue(found, turns)
+            return await self._issue_in_turn(found, turns)
         return await self._revoke(found, turns)
 
     async def _check(self, found: Certificate, turns: Turns) -> Next:
@@ -128,6 +141,21 @@ class CertificateWork:
         if found.status != "pending_validation" or is_last or not _wrong(checks):
             return Next(None, note)
         return turns.again(_CHECK_SECONDS, note)
+
+    async def _issue_in_turn(self, found: Certificate, turns: Turns) -> Next:
+        """Issue a certificate, or come again if the account has enough slow keys under way."""
+        if found.key_algorithm not in SLOW or found.csr is not None:
+            return await self._issue(found, turns)
+        account_id, under_way = found.account_id, self._slow_keys
+        if under_way[account_id] >= _MOST_KEYS:
+            return Next(turns._asdict(), None, delay_seconds=_KEY_SECONDS)
+        under_way[account_id] += 1
+        try:
+            return await self._issue(found, turns)
+        finally:
+            under_way[account_id] -= 1
+            if not under_way[account_id]:
+                del under_way[account_id]
 
     async def _issue(self, found: Certificate, turns: Turns) -> Next:
         """Let the authority issue the certificate, with a new key or the one of its owner."""
@@ -160,7 +188,10 @@ class CertificateWork:
         """
         if found.csr is not None:
             return found.csr, None
-        key = await asyncio.to_thread(new_private_key, found.key_algorithm)
+        if found.key_algorithm in SLOW:
+            key = await ARITHMETIC.run(found.account_id, new_private_key, found.key_algorithm)
+        else:
+            key = new_private_key(found.key_algorithm)
         sealed = await self.private_keys.seal(found.account_id, found.id, private_pem(key))
         return signing_request(key, found.domains), sealed
 

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, TypeVar
 
+from cloudcore.threads import TRANSFERS
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -62,7 +64,7 @@ async def _in_thread(call: Callable[[P], T], argument: P) -> T:
 
     Otherwise the caller would close files that the thread still writes to.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(call, argument))
+    running = asyncio.get_running_loop().run_in_executor(TRANSFERS, call, argument)
     try:
         return await asyncio.shield(running)
     finally:
@@ -120,4 +122,4 @@ async def _joined(parts: list[bytes], size: int) -> bytes:
         return parts[0]
     if size < FREE_JOIN_BYTES:
         return b"".join(parts)
-    return await asyncio.to_thread(b"".join, parts)
+    return await asyncio.get_running_loop().run_in_executor(TRANSFERS, b"".join, parts)

@@ -7,7 +7,6 @@ the `RequestState`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from cloudcore.serving.body import Receive as ServerReceive
 from cloudcore.serving.body_budget import BODIES
 from cloudcore.serving.dispatch import new_request_id
 from cloudcore.serving.watched import QUOTAS
+from cloudcore.threads import DOCUMENTS
 from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
@@ -406,6 +406,13 @@ def _stream(scope: Scope) -> RequestStream:
     return RequestStream(scope, state.receive, _context(scope), limit)
 
 
+def _whose(scope: Scope) -> str:
+    """Return the account of a request, the person, or nobody."""
+    context = request_state_of(scope).context
+    caller = None if context is None else context.caller
+    return "" if caller is None else caller.account_id or caller.id
+
+
 class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read within the limits, and parsed strictly."""
 
@@ -423,7 +430,7 @@ class _CheckedRequest(Request[Any, Any, Any]):
         body = await self.body()
         if len(body) <= INLINE_BYTES:
             return decode(body, spec.body)
-        return await asyncio.to_thread(decode, body, spec.body)
+        return await DOCUMENTS.run(_whose(self.scope), decode, body, spec.body)
 
 
 class _Response(Response[Any]):

@@ -16,6 +16,7 @@ from litestar.types import Receive, Scope, Send
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.serving.body import HeldBody, Sink, receive_into
+from cloudcore.threads import TRANSFERS
 from cloudcore.web.context import RequestContext
 from cloudcore.web.request_state import request_state_of
 
@@ -218,7 +219,8 @@ async def _send_file(body: FileRange, scope: Scope, send: Send) -> None:
     offset, end = body.offset, body.offset + body.count
     while offset < end:
         unit = min(UNIT_BYTES, end - offset)
-        part = await asyncio.to_thread(os.pread, body.descriptor, unit, offset)
+        loop = asyncio.get_running_loop()
+        part = await loop.run_in_executor(TRANSFERS, os.pread, body.descriptor, unit, offset)
         if not part:
             raise RuntimeError("the file is shorter than its announced length")
         offset += len(part)

@@ -9,7 +9,7 @@ from registry.blobstore.base import DataKey, OpenObject, Staged
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.reading import ThreadedObject
 from registry.blobstore.threaded import ThreadedStore
-from registry.blobstore.threads import in_thread
+from registry.blobstore.threads import Threads
 
 _LOOK_SECONDS: Final = 0.02
 
@@ -29,7 +29,13 @@ class FilesystemStore(ThreadedStore):
         With `compresses`, sealed objects are compressed if that pays.
         """
         self.files: Final = DiskFiles(root, compresses=compresses)
-        super().__init__(self.files, in_thread, look_seconds)
+        self._threads: Final = Threads("files")
+        super().__init__(self.files, self._threads, look_seconds)
+
+    def close(self) -> None:
+        """Release the store and its threads; what it opened can still be read. Blocks."""
+        super().close()
+        self._threads.close()
 
     async def open(
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
@@ -37,13 +43,13 @@ class FilesystemStore(ThreadedStore):
         """Open an object (`BlobReader.open`)."""
         stored = self.files.open_cached(object_id, size, data_key)
         if stored is not None:
-            return ThreadedObject(stored, in_thread)
+            return ThreadedObject(stored, self._run)
         return await super().open(object_id, size, data_key)
 
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
         if not self.check_cached(object_id, stored_size):
-            await in_thread(self.files.check, object_id, stored_size)
+            await self._run(self.files.check, object_id, stored_size)
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
         """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from registry.blobstore.base import BlobStore
 from registry.blobstore.disk_files import DiskFiles
 from registry.blobstore.filesystem import FilesystemStore
-from registry.blobstore.threads import in_thread
+from registry.blobstore.threads import Threads
 from registry.settings import Settings
 
 
@@ -37,11 +37,12 @@ async def _opened(root: Path, settings: Settings) -> AsyncIterator[FilesystemSto
     def opened() -> FilesystemStore:
         return FilesystemStore(root, compresses=settings.compression == "on")
 
-    store = await in_thread(opened, undo=FilesystemStore.close)
-    try:
-        yield store
-    finally:
-        await in_thread(store.close)
+    with closing(Threads("opening")) as in_thread:
+        store = await in_thread(opened, undo=FilesystemStore.close)
+        try:
+            yield store
+        finally:
+            await in_thread(store.close)
 
 
 def make_folders(settings: Settings) -> None:

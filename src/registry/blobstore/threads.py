@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_AT_ONCE: Final = 6
+"""Calls at once of one use: they wait for the disk more than they compute."""
 _BATCH: Final = 500
 """Entries of a listing that are read in one call."""
 
@@ -32,25 +35,44 @@ class Runner(Protocol):
         ...
 
 
-async def in_thread(
-    call: Callable[[Unpack[Ts]], T],
-    /,
-    *arguments: *Ts,
-    undo: Callable[[T], None] | None = None,
-) -> T:
-    """Call in a thread of the event loop's pool (`Runner`)."""
-    running = asyncio.get_running_loop().run_in_executor(None, call, *arguments)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            try:
-                await asyncio.wait((running,))
-            except asyncio.CancelledError:
-                continue
-        if running.exception() is None and undo is not None:
-            undo(running.result())
-        raise
+class Threads:
+    """Some threads of one use, that no other use can fill (`Runner`).
+
+    They start with the first call, and end with `close`; a call after it starts others.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def __call__(
+        self,
+        call: Callable[[Unpack[Ts]], T],
+        /,
+        *arguments: *Ts,
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        """Call in one of the threads."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AT_ONCE, self._name)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            while not running.done():
+                try:
+                    await asyncio.wait((running,))
+                except asyncio.CancelledError:
+                    continue
+            if running.exception() is None and undo is not None:
+                undo(running.result())
+            raise
+
+    def close(self) -> None:
+        """Wait for the calls under way, and end the threads. Blocks."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
 
 async def at_once(

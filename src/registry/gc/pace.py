@@ -9,12 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar, TypeVarTuple, Unpack
 
-from registry.blobstore.threads import in_thread
+from registry.blobstore.threads import Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NO_LIMIT: Final = 0
+VERIFYING: Final = Threads("verifying")
+"""For whole reads of stored bytes, which take long, and wait for their pace."""
 
 
 class ReadingStopped(Exception):
@@ -68,7 +70,7 @@ class Pace:
         If this is cancelled, stop all that read at this pace, and wait for the thread: it may use
         files that the caller closes.
         """
-        reading = asyncio.ensure_future(in_thread(call, *arguments))
+        reading = asyncio.ensure_future(VERIFYING(call, *arguments))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN, DataKey, ObjectDamaged, ObjectUnknown, OpenObject
 from registry.blobstore.inline import open_inline
 from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable
+from registry.gc.pace import VERIFYING
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.collector import collection
@@ -83,10 +83,10 @@ async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -
         stored = await (_open_stored(ctx, swept) if is_closed else _open(ctx, swept, data_key))
         async with aclosing(stored):
             if is_closed:
-                actual = await asyncio.to_thread(_checksum, stored)
+                actual = await VERIFYING(_checksum, stored)
                 is_whole = actual == swept.checksum
             else:
-                actual = await asyncio.to_thread(_digest, stored)
+                actual = await VERIFYING(_digest, stored)
                 is_whole = actual == swept.digest
     except ObjectUnknown:
         raise unknown_in_quarantine(swept.digest) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -35,6 +34,7 @@ from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import resolve_role
 from cloudcore.identity.services.service_accounts import resolve_service_account
 from cloudcore.revisions import Revision
+from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -186,7 +186,7 @@ async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
 async def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
     """Raise InvalidInput if a document is not an identity policy, or names what does not exist."""
     # In a thread: the largest document takes tens of milliseconds.
-    await asyncio.to_thread(_check_document, ctx.vocabulary, document)
+    await DOCUMENTS.run(account_of(ctx), _check_document, ctx.vocabulary, document)
 
 
 def _check_document(vocabulary: Vocabulary, document: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from cloudcore.storage.s3.signature import (
     UNSIGNED_CHUNKS_TRAILER,
 )
 from cloudcore.storage.storing import Digests, Terms
+from cloudcore.threads import DOCUMENTS
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ async def read_large(
 
     """
     body = await read_document(call, MAX_DOCUMENT_BYTES, checksum_of_object=checksum_of_object)
-    return await asyncio.to_thread(read, body)
+    return await DOCUMENTS.run(call.account_id, read, body)
 
 
 async def read_document(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from typing import Final
 
 from cloudcore.errors import NotFound
+from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
 from registry.metadata.repositories.visible import VisibleRepository
@@ -32,7 +32,7 @@ async def read_attachment(
     """
     document = await ctx.database.read(images.find_document, found.repository.id, image.id)
     body = b"" if document is None else document.body  # deleted meanwhile
-    manifest = await asyncio.to_thread(parse_contents, body)
+    manifest = await DOCUMENTS.run(found.repository.account_id, parse_contents, body)
     layers = (manifest.layers if manifest else None) or []
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))

@@ -7,10 +7,10 @@ then shown without it.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 
 from cloudcore.errors import PlatformError
+from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
 from registry.metadata.repositories.visible import VisibleRepository
@@ -40,7 +40,7 @@ async def read_configuration(
         stored = await open_blob(ctx, name, blob)
         async with aclosing(stored):
             document = b"".join([part async for part in stored.stream()])
-        return await asyncio.to_thread(parse_configuration, document)
+        return await DOCUMENTS.run(found.repository.account_id, parse_configuration, document)
     except PlatformError:
         return None
 
@@ -64,5 +64,5 @@ async def _platforms_of_index(
     document = await ctx.database.read(images.find_document, found.repository.id, image.id)
     if document is None:
         return []  # deleted meanwhile
-    manifest = await asyncio.to_thread(parse_contents, document.body)
+    manifest = await DOCUMENTS.run(found.repository.account_id, parse_contents, document.body)
     return [] if manifest is None else manifest.platforms

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Final
 
@@ -19,6 +20,8 @@ from registry.oci.reference import Name
 INLINE_BYTES: Final = 64 * 1024
 """The largest manifest that is hashed on the event loop; takes about 0.1 ms."""
 _MOST_LOGGED: Final = 1000
+_HASHING: Final = ThreadPoolExecutor(2, "manifests")
+"""Threads of their own: a hash of megabytes lets the interpreter go, and takes milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +76,8 @@ async def _is_whole(body: bytes, digest: str) -> bool:
     """Return True if `body` hashes to `digest`; a large one is hashed in a thread."""
     if len(body) <= INLINE_BYTES:
         return _hashes_to(body, digest)
-    return await asyncio.to_thread(_hashes_to, body, digest)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_HASHING, _hashes_to, body, digest)
 
 
 def _hashes_to(body: bytes, digest: str) -> bool:

@@ -14,7 +14,7 @@ from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ShownImage
 from registry.services.lifecycle.freed import freed_bytes
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
-from registry.services.lifecycle.scan import read_all
+from registry.services.lifecycle.scan import SELECTING, read_all
 from registry.services.lifecycle.selection import Expired, Selection, select
 
 _KEPT: Final = 2
@@ -91,7 +91,7 @@ async def preview(
     It takes many reads: see `read_all`.
     """
     images, children = await read_all(database, repository_id, policy, now)
-    selection = await asyncio.to_thread(select, policy, images, children, now)
+    selection = await SELECTING.run(repository_id, select, policy, images, children, now)
     expired = selection.expired
     return Preview(
         moment=now,

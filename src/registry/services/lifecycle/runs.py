@@ -8,7 +8,6 @@ change or deletion of the policy stops the run.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -35,7 +34,7 @@ from registry.services.images.deletion import drop_image
 from registry.services.lifecycle.plans import Cursor, Plan, Plans, divided_subjects
 from registry.services.lifecycle.policies import RUN_EVERY, no_policy
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
-from registry.services.lifecycle.scan import Images, read_all, read_some
+from registry.services.lifecycle.scan import SELECTING, Images, read_all, read_some
 from registry.services.lifecycle.selection import select
 from registry.services.repositories.locks import lock_existing_repository
 from registry.services.run_log import log_end
@@ -173,7 +172,7 @@ async def make_plan(
     """
     now = ctx.clock()
     read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
-    selection = await asyncio.to_thread(select, policy, *read, now)
+    selection = await SELECTING.run(run.scope_id, select, policy, *read, now)
     return Plan(
         id=ctx.new_id(),
         moment=now,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database, Row
+from cloudcore.threads import FairThread
 from registry.metadata.images.index_members import parent_edges
 from registry.metadata.lifecycle import images as rows
 from registry.metadata.lifecycle.images import ImageColumns
@@ -20,6 +21,8 @@ from registry.services.lifecycle.selection import Image
 from registry.services.lifecycle.tagging import Tagging
 
 PAGE: Final = 2000
+SELECTING: Final = FairThread("lifecycle")
+"""Matches and sorts for lifecycle policies; repositories take turns."""
 
 
 class Images(NamedTuple):
@@ -45,7 +48,7 @@ async def read_all(
     after = ""
     while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):
         # Matching patterns may take long, so it runs in a thread.
-        digests = await asyncio.to_thread(tagging.note, page)
+        digests = await SELECTING.run(repository_id, tagging.note, page)
         if digests:
             tagging.note_present(await database.read(rows.ids_of, repository_id, digests))
         after = page[-1][0]

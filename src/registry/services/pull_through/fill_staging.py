@@ -9,7 +9,7 @@ from typing import Final
 from cloudcore.db.base import OutcomeUnknown
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.sealed_format import FRAME_BYTES
-from registry.blobstore.threads import in_thread
+from registry.blobstore.threads import Threads
 from registry.metadata.blobs.uploads import Received
 from registry.metadata.pull_through import fills
 from registry.oci.digest import Digest
@@ -19,6 +19,8 @@ from registry.services.blobs.upload_stages import drop_received
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed
 
+_WRITING: Final = Threads("fills")
+"""Threads of their own: fills would hold those in which everybody's blobs are opened."""
 _WRITE_BYTES: Final = FRAME_BYTES
 _NOTE_BYTES: Final = 8 * 1024 * 1024
 _NOTE_SECONDS: Final = 1
@@ -73,7 +75,7 @@ class FillStage:
 
     async def note(self) -> None:
         """Make what is written durable, and note it, so that another worker can go on from here."""
-        await self._note(await in_thread(self.staged.flush))
+        await self._note(await _WRITING(self.staged.flush))
 
     async def commit(self, digest: Digest) -> Stored:
         """Make the bytes an object.
@@ -84,7 +86,7 @@ class FillStage:
 
         """
         await self.settle()
-        return await in_thread(self.staged.commit, digest)
+        return await _WRITING(self.staged.commit, digest)
 
     async def aclose(self) -> None:
         """Wait until nothing is being written, and let go of the staged file."""
@@ -112,7 +114,7 @@ class FillStage:
             raise
 
     async def _write(self, parts: Sequence[bytes]) -> None:
-        await in_thread(_append, self.staged, parts)
+        await _WRITING(_append, self.staged, parts)
         self._offset += sum(map(len, parts))
         self._feed.note_staged(self._offset - self._offset % FRAME_BYTES)
         since = self._offset - self._hold.upload.received_bytes

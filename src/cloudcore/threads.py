@@ -1,0 +1,65 @@
+"""Threads for what would hold the event loop: each kind of work has its own, none takes another's.
+
+A pool that several kinds share is filled by one of them. So the event loop's own pool is left to
+what no client causes: the start and the stop, probes and gauges. What computes rather than waits
+runs one by one, in the turns of accounts: more at once would only contend for the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Final, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class FairThread:
+    """A thread that runs calls one by one. Accounts take turns, each with its oldest call.
+
+    So an account waits for the call that runs, and for one of each other account, however many
+    calls those have.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, name)
+        self._lock = Lock()
+        self._lines: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
+        """The calls that wait, by account; the account whose turn is next comes first."""
+
+    async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
+        """Return the result of a call that is made for an account; cancelled, it may still run."""
+        answer = Future[T]()
+
+        def answer_it() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(call(*arguments))
+                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                    answer.set_exception(error)
+
+        with self._lock:
+            self._lines.setdefault(account_id, deque()).append(answer_it)
+        self._pool.submit(self._take_turn)
+        return await asyncio.wrap_future(answer)
+
+    def _take_turn(self) -> None:
+        """Make the oldest call of the account whose turn it is, and move the account to the end."""
+        with self._lock:
+            account_id, waiting = self._lines.popitem(last=False)
+            call = waiting.popleft()
+            if waiting:
+                self._lines[account_id] = waiting
+        call()
+
+
+ARITHMETIC: Final = FairThread("arithmetic")
+"""Keys: RSA keys are made here, which takes seconds of a core, and those of strangers checked."""
+DOCUMENTS: Final = FairThread("documents")
+"""What is read of large bodies and documents; it holds the interpreter for milliseconds."""
+TRANSFERS: Final = ThreadPoolExecutor(6, "bodies")
+"""Bodies on their way, where the server is not ours or they are joined in memory."""

@@ -1,0 +1,75 @@
+"""Calls of one thread run one by one, in the turns of accounts; pools do not take each other's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from cloudcore.threads import FairThread
+from registry.blobstore.threads import Threads
+
+
+class Gate:
+    """A call that blocks its thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.begun.set()
+        assert self.may_end.wait(60)
+
+
+async def test_an_account_waits_for_one_call_of_each_other_account_however_many_they_have() -> None:
+    thread, gate, order = FairThread("test"), Gate(), list[str]()
+    calls = [asyncio.create_task(thread.run("a", gate))]
+    assert await asyncio.to_thread(gate.begun.wait, 60)
+    calls += [
+        asyncio.create_task(thread.run(name[0], order.append, name))
+        for name in ("a1", "a2", "a3", "b1", "b2", "c1")
+    ]
+    await asyncio.sleep(0)  # all stand in line
+    gate.may_end.set()
+    await asyncio.gather(*calls)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+async def test_what_is_cancelled_before_its_turn_is_not_done_and_errors_are_raised() -> None:
+    thread, gate, order = FairThread("test"), Gate(), list[str]()
+    first = asyncio.create_task(thread.run("a", gate))
+    assert await asyncio.to_thread(gate.begun.wait, 60)
+    dropped = asyncio.create_task(thread.run("a", order.append, "dropped"))
+    await asyncio.sleep(0)
+    dropped.cancel()
+    gate.may_end.set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await dropped
+    with pytest.raises(ZeroDivisionError):
+        await thread.run("a", divmod, 1, 0)
+    await thread.run("b", order.append, "last")
+    assert order == ["last"]
+
+
+def test_a_thread_serves_one_event_loop_after_another() -> None:
+    thread = FairThread("test")
+    for number in range(2):
+        assert asyncio.run(thread.run("a", abs, -number)) == number
+
+
+async def test_a_full_pool_keeps_no_other_from_its_calls() -> None:
+    full, other, gates = Threads("full"), Threads("other"), [Gate() for _ in range(50)]
+    waiting = [asyncio.create_task(full(gate)) for gate in gates]
+    try:
+        assert await asyncio.to_thread(gates[0].begun.wait, 60)
+        assert await other(abs, -1) == 1
+        assert await asyncio.to_thread(abs, -1) == 1
+    finally:
+        for gate in gates:
+            gate.may_end.set()
+        await asyncio.gather(*waiting)
+    full.close()
+    assert await full(abs, -2) == 2, "it was closed, and starts threads again"
+    full.close()
