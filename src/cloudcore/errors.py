@@ -12,7 +12,7 @@
     ├── UnsupportedMediaType    the operation does not accept the body's type
     ├── MethodNotAllowed        the resource exists, but not for this method
     ├── IdempotencyKeyReused    the key was used with another request
-    ├── RateLimited             too many requests in this window
+    ├── RateLimited             too many requests in this window (KeyBeingMade: one at a time)
     └── Unavailable             the service cannot do it now; a later retry may work
 
 A class means *what happened*. It has no status, error code or wire format: each plane maps classes
@@ -98,6 +98,10 @@ class RateLimited(PlatformError):
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class KeyBeingMade(RateLimited):
+    """Another slow key of the account is being made; they are made one at a time."""
 
 
 class Unavailable(PlatformError):

@@ -127,6 +127,11 @@ def client_of(server: Stranger, *tokens: str) -> ApiClient:
             "RATE_LIMITED: too many requests (request r-1); try again in 37 seconds, not before",
         ),
         (
+            (429, {"Retry-After": "5"}, envelope("KEY_BEING_MADE", "one at a time")),
+            FAILED,
+            "KEY_BEING_MADE: one at a time (request r-1); try again in 5 seconds, not before",
+        ),
+        (
             (400, {}, b'{"error": "invalid_grant", "error_description": "it is over"}'),
             FAILED,
             "invalid_grant: it is over",

@@ -128,6 +128,8 @@ async def test_an_account_makes_one_slow_key_at_a_time(
             refused = await ask(served, "POST", "", {**body, "name": name})
             assert refused.status_code == 429
             assert refused.headers["retry-after"] == "5"
+            assert refused.json()["error"]["code"] == "KEY_BEING_MADE"
+            assert "x-ratelimit-limit" not in refused.headers
         token = served.globex.program_token
         other = asyncio.create_task(served.ask("POST", "/v1/keys", body, token=token))
     finally:

@@ -22,6 +22,7 @@ from cloudcore.web import envelope
         (errors.UnsupportedMediaType("no"), 415, "UNSUPPORTED_MEDIA_TYPE"),
         (errors.IdempotencyKeyReused("no"), 422, "IDEMPOTENCY_KEY_REUSED"),
         (errors.RateLimited("no", retry_after=1), 429, "RATE_LIMITED"),
+        (errors.KeyBeingMade("no", retry_after=1), 429, "KEY_BEING_MADE"),
         (errors.Unavailable("no"), 503, "SERVICE_UNAVAILABLE"),
     ],
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import RateLimited
+from cloudcore.errors import KeyBeingMade
 from cloudcore.kms.providers import Providers, VersionRef
 from cloudcore.kms.rows import Key, KeyVersion, list_accounts_without_platform_key
 from cloudcore.kms.services import PLATFORM_NAME, add_platform_key
 from cloudcore.kms.specs import SLOW, KeyOrigin, KeySpec, KeyUsage, new_material
+from cloudcore.threads import ARITHMETIC
 
 _BATCH: Final = 100
 _SLOW_SECONDS: Final = 5
@@ -25,9 +25,6 @@ class KeyMaker:
         self._providers = providers
         self._region = region
         self._new_id = new_id
-        # Slow keys are made one at a time, in a thread, in the order of requests; an account has
-        # one there at most, so nobody waits for more than one of each other account.
-        self._one_by_one = asyncio.Semaphore(1)
         self._accounts: set[str] = set()
         """Whose slow keys are made or wait for it."""
 
@@ -46,7 +43,7 @@ class KeyMaker:
         """Return a new key and its first version, for a transaction to insert.
 
         Raises:
-            RateLimited: another RSA key of the account is being made.
+            KeyBeingMade: another RSA key of the account is being made.
             Unavailable: the provider of material cannot be reached.
 
         """
@@ -108,13 +105,12 @@ class KeyMaker:
         if spec not in SLOW:
             return new_material(spec)
         if account_id in self._accounts:
-            raise RateLimited(
+            raise KeyBeingMade(
                 "another RSA key of the account is being made; they are made one at a time",
                 retry_after=_SLOW_SECONDS,
             )
         self._accounts.add(account_id)
         try:
-            async with self._one_by_one:
-                return await asyncio.to_thread(new_material, spec)
+            return await ARITHMETIC.run(account_id, new_material, spec)
         finally:
             self._accounts.discard(account_id)

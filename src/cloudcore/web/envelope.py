@@ -34,6 +34,7 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.MethodNotAllowed: (405, "METHOD_NOT_ALLOWED"),
     errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),
     errors.RateLimited: (429, "RATE_LIMITED"),
+    errors.KeyBeingMade: (429, "KEY_BEING_MADE"),
     errors.Unavailable: (503, "SERVICE_UNAVAILABLE"),
 }
 

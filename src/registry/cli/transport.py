@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -144,7 +145,7 @@ class Transport:
                 status,
             )
         code, message = _code_and_message(document)
-        if code == "RATE_LIMITED" and (seconds := error.headers.get("Retry-After")):
+        if status == HTTPStatus.TOO_MANY_REQUESTS and (seconds := error.headers.get("Retry-After")):
             message += f"; try again in {printable(seconds)} seconds, not before"
         return RequestRefused(message or f"the registry answered {status}", status, code)
 
