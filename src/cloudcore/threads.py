@@ -8,6 +8,8 @@ runs one by one, in the turns of accounts: more at once would only contend for t
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,8 +27,11 @@ class FairThread:
     calls those have.
     """
 
-    def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, name)
+    def __init__(self, name: str, niceness: int = 0) -> None:
+        """Make a thread, which starts with the first call; it is so much nicer than others."""
+        # Linux alone has a niceness for each thread.
+        how_nice = (niceness,) if sys.platform == "linux" else (0,)
+        self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
         self._lock = Lock()
         self._lines: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
         """The calls that wait, by account; the account whose turn is next comes first."""
@@ -57,9 +62,11 @@ class FairThread:
         call()
 
 
-ARITHMETIC: Final = FairThread("arithmetic")
-"""Keys: RSA keys are made here, which takes seconds of a core, and those of strangers checked."""
+SLOW_KEYS: Final = FairThread("keys", niceness=10)
+"""Makes slow keys, each of which takes up to seconds of a core. It lets the interpreter go
+meanwhile, so it can yield the core to whoever answers requests."""
 DOCUMENTS: Final = FairThread("documents")
-"""What is read of large bodies and documents; it holds the interpreter for milliseconds."""
+"""Reads what is large or costs arithmetic: bodies, policies, certificates. It holds the interpreter
+for milliseconds, and the sooner it is done the better for all."""
 TRANSFERS: Final = ThreadPoolExecutor(6, "bodies")
 """Bodies on their way, where the server is not ours or they are joined in memory."""

@@ -43,10 +43,10 @@ async def test_what_is_cancelled_before_its_turn_is_not_done_and_errors_are_rais
     dropped = asyncio.create_task(thread.run("a", order.append, "dropped"))
     await asyncio.sleep(0)
     dropped.cancel()
-    gate.may_end.set()
-    await first
     with pytest.raises(asyncio.CancelledError):
         await dropped
+    gate.may_end.set()
+    await first
     with pytest.raises(ZeroDivisionError):
         await thread.run("a", divmod, 1, 0)
     await thread.run("b", order.append, "last")

@@ -34,7 +34,7 @@ from cloudcore.certificate.signing_requests import check_signing_request
 from cloudcore.certificate.uploads import check_upload
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import check_name, check_tags
-from cloudcore.threads import ARITHMETIC
+from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -64,7 +64,7 @@ async def create_certificate(
     domains = None if data.domains is UNSET else data.domains
     algorithm = None if data.key_algorithm is UNSET else data.key_algorithm
     if data.csr_pem is not UNSET:
-        request = await ARITHMETIC.run(
+        request = await DOCUMENTS.run(
             new.account_id, check_signing_request, data.csr_pem, domains, algorithm
         )
         new = new._replace(
@@ -93,7 +93,7 @@ async def upload_certificate(
 ) -> Reply[OneCertificate]:
     """Keep a certificate of another authority, with its key. It is not renewed."""
     new = _new(ctx, data.name, data.tags)
-    checked = await ARITHMETIC.run(
+    checked = await DOCUMENTS.run(
         new.account_id,
         check_upload,
         data.certificate_pem,

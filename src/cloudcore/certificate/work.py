@@ -44,7 +44,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Change, Done, Next
 from cloudcore.jobs.queue import Job
-from cloudcore.threads import ARITHMETIC
+from cloudcore.threads import SLOW_KEYS
 
 STEP_SECONDS: Final = 600
 _CHECK_SECONDS: Final = (15, 3600)
@@ -54,8 +54,8 @@ _LARGEST_DOUBLING: Final = 20
 _MOST_KEYS: Final = 4
 """Certificates with slow keys of one account that a process issues at once; further ones leave the
 slots of jobs to other accounts."""
-_KEY_SECONDS: Final = 5
-"""After which they come again."""
+_KEY_SECONDS: Final = 1
+"""What one of them takes or less: those that are put off come again one after the other."""
 
 
 class Turns(NamedTuple):
@@ -114,6 +114,8 @@ class CertificateWork:
     events: Events
     _slow_keys: Counter[str] = field(default_factory=Counter[str])
     """How many certificates with slow keys are being issued, by account."""
+    _put_off: dict[str, int] = field(default_factory=dict)
+    """When the last one comes again that was put off, by account."""
 
     async def step(self, job: Job) -> Next | Done:
         """Do what comes first for a certificate."""
@@ -148,7 +150,7 @@ class CertificateWork:
             return await self._issue(found, turns)
         account_id, under_way = found.account_id, self._slow_keys
         if under_way[account_id] >= _MOST_KEYS:
-            return Next(turns._asdict(), None, delay_seconds=_KEY_SECONDS)
+            return self._come_again(account_id, turns)
         under_way[account_id] += 1
         try:
             return await self._issue(found, turns)
@@ -156,6 +158,14 @@ class CertificateWork:
             under_way[account_id] -= 1
             if not under_way[account_id]:
                 del under_way[account_id]
+                self._put_off.pop(account_id, None)
+
+    def _come_again(self, account_id: str, turns: Turns) -> Next:
+        """Put a certificate off until those of its account before it have had their turn."""
+        now = self.clock()
+        at = max(self._put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
+        self._put_off[account_id] = at
+        return Next(turns._asdict(), None, delay_seconds=(at - now) / MICROSECONDS)
 
     async def _issue(self, found: Certificate, turns: Turns) -> Next:
         """Let the authority issue the certificate, with a new key or the one of its owner."""
@@ -189,7 +199,7 @@ class CertificateWork:
         if found.csr is not None:
             return found.csr, None
         if found.key_algorithm in SLOW:
-            key = await ARITHMETIC.run(found.account_id, new_private_key, found.key_algorithm)
+            key = await SLOW_KEYS.run(found.account_id, new_private_key, found.key_algorithm)
         else:
             key = new_private_key(found.key_algorithm)
         sealed = await self.private_keys.seal(found.account_id, found.id, private_pem(key))

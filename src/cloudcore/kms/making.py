@@ -11,7 +11,7 @@ from cloudcore.kms.providers import Providers, VersionRef
 from cloudcore.kms.rows import Key, KeyVersion, list_accounts_without_platform_key
 from cloudcore.kms.services import PLATFORM_NAME, add_platform_key
 from cloudcore.kms.specs import SLOW, KeyOrigin, KeySpec, KeyUsage, new_material
-from cloudcore.threads import ARITHMETIC
+from cloudcore.threads import SLOW_KEYS
 
 _BATCH: Final = 100
 _SLOW_SECONDS: Final = 5
@@ -111,6 +111,6 @@ class KeyMaker:
             )
         self._accounts.add(account_id)
         try:
-            return await ARITHMETIC.run(account_id, new_material, spec)
+            return await SLOW_KEYS.run(account_id, new_material, spec)
         finally:
             self._accounts.discard(account_id)

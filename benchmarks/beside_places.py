@@ -1,0 +1,175 @@
+"""All places where work leaves the event loop, and what presses each of them.
+
+A place is a function that starts a thread or a child process, makes a pool, or calls in one.
+Each names the load of `benchmarks.beside` that presses it, or says why no load of a client can hold
+up others there. A test compares this list with the sources (`tests/unit/test_beside.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_MAKERS: Final = frozenset(
+    {
+        "FairThread",
+        "ProcessPoolExecutor",
+        "Thread",
+        "ThreadPoolExecutor",
+        "Threads",
+        "Timer",
+        "create_subprocess_exec",
+        "create_subprocess_shell",
+        "fork",
+        "forkpty",
+        "getaddrinfo",
+        "getnameinfo",
+        "multiprocessing.Process",
+        "posix_spawn",
+        "run_in_executor",
+        "start_new_thread",
+        "subprocess.Popen",
+        "subprocess.call",
+        "subprocess.check_call",
+        "subprocess.check_output",
+        "subprocess.run",
+        "to_thread",
+    }
+)
+"""What starts threads and processes, makes pools, or calls in the event loop's own."""
+_POOLS: Final = frozenset({"FairThread", "ProcessPoolExecutor", "ThreadPoolExecutor", "Threads"})
+_MODULES: Final = frozenset({"multiprocessing", "subprocess"})
+"""Whose names say too little by themselves."""
+_COMMANDS: Final = ("registry/cli/", "registry/backup/")
+"""Programs of their own, whose threads hold up nobody but who started them."""
+
+
+class Place(NamedTuple):
+    """One function, and what it comes to."""
+
+    loads: Sequence[str] = ()
+    """Loads of `benchmarks.beside` that press it."""
+    why: str = ""
+    """Why there is none, if so."""
+    uses: int = 1
+    """How many there are in the function."""
+
+
+_MAKES: Final = "makes a pool; each call in it is listed for itself"
+_STARTS: Final = "at the start and the stop of a process, or to measure it; no client causes it"
+_OUTSIDE: Final = "waits for a machine outside, and computes nothing; the threads are its own"
+_ELSEWHERE: Final = "bodies of megabytes in memory, or under a server that is not ours"
+_FILES: Final = "waits for the disk, a file at a time, in threads of the store's own"
+_MOVES: Final = "bytes on their way; measured beside others by `python -m benchmarks`"
+_ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
+
+PLACES: Final[Mapping[str, Place]] = {
+    "cloudcore/acme/conversing.py:": Place(why=_MAKES),
+    "cloudcore/acme/conversing.py:_converse": Place(why=_OUTSIDE, uses=3),
+    "cloudcore/certificate/routes.py:upload_certificate": Place(
+        ("hostile keys", "keys of other kinds", "uploads")
+    ),
+    "cloudcore/certificate/work.py:_issue": Place(("slow certificates",)),
+    "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=3),
+    "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),
+    "cloudcore/db/sql_writer.py:_limited": Place(why=_STARTS),
+    "cloudcore/db/sql_writer.py:_start": Place(why=_STARTS),
+    "cloudcore/db/sqlite.py:close": Place(why=_STARTS, uses=2),
+    "cloudcore/db/sqlite_writer.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/iam/passwords.py:__init__": Place(why=_MAKES),
+    "cloudcore/iam/passwords.py:_run": Place(("passwords",)),
+    "cloudcore/identity/routes/policies.py:_check": Place(("policies",)),
+    "cloudcore/kms/aws.py:__init__": Place(why=_MAKES, uses=2),
+    "cloudcore/kms/aws.py:_asked": Place(why=_OUTSIDE),
+    "cloudcore/kms/making.py:_material": Place(("slow keys",)),
+    "cloudcore/outbound/names.py:_look_up": Place(why=_OUTSIDE),
+    "cloudcore/outbound/names.py:resolve": Place(why=_OUTSIDE),
+    "cloudcore/outbound/smtp.py:__init__": Place(why=_MAKES),
+    "cloudcore/outbound/smtp.py:send": Place(why=_OUTSIDE),
+    "cloudcore/serving/access_log.py:__init__": Place(why=_ONE_THREAD),
+    "cloudcore/serving/body.py:_in_thread": Place(why=_ELSEWHERE, uses=2),
+    "cloudcore/serving/body.py:_joined": Place(("large manifests",), uses=2),
+    "cloudcore/serving/bulk.py:submit": Place(why=_MOVES),
+    "cloudcore/serving/server.py:_end_process_after": Place(why=_STARTS),
+    "cloudcore/serving/supervisor.py:_be_worker": Place(why=_STARTS),
+    "cloudcore/serving/supervisor.py:_fork": Place(why=_STARTS),
+    "cloudcore/storage/s3/bodies.py:read_large": Place(("deletions",)),
+    "cloudcore/storage/storing.py:": Place(why=_MAKES),
+    "cloudcore/storage/storing.py:_in_thread": Place(why=_MOVES, uses=2),
+    "cloudcore/threads.py:": Place(why=_MAKES, uses=3),
+    "cloudcore/threads.py:__init__": Place(why=_MAKES),
+    "cloudcore/web/app.py:json": Place(("large bodies",)),
+    "cloudcore/web/streams.py:_send_file": Place(why=_ELSEWHERE, uses=2),
+    "registry/blobstore/filesystem.py:__init__": Place(why=_MAKES),
+    "registry/blobstore/opening.py:_opened": Place(why=_STARTS),
+    "registry/blobstore/threads.py:__call__": Place(why=_FILES, uses=2),
+    "registry/gauges.py:measure": Place(why=_STARTS, uses=4),
+    "registry/gc/pace.py:": Place(why=_MAKES),
+    "registry/gc/pace.py:in_thread": Place(why=_MOVES),
+    "registry/gc/quarantined_bytes.py:_verify": Place(why=_MOVES, uses=2),
+    "registry/main.py:writes": Place(why=_STARTS),
+    "registry/metadata/database.py:_migrate_apart": Place(why=_STARTS),
+    "registry/services/images/attachments.py:read_attachment": Place(("attachments",)),
+    "registry/services/images/image_contents.py:_platforms_of_index": Place(("descriptions",)),
+    "registry/services/images/image_contents.py:read_configuration": Place(("descriptions",)),
+    "registry/services/images/manifest_damage.py:": Place(why=_MAKES),
+    "registry/services/images/manifest_damage.py:_is_whole": Place(("pulled manifests",), uses=2),
+    "registry/services/images/manifest_process.py:_start": Place(("large manifests",)),
+    "registry/services/images/manifest_reading.py:__init__": Place(why=_MAKES),
+    "registry/services/images/manifest_reading.py:_read_in_thread": Place(("large manifests",)),
+    "registry/services/lifecycle/preview.py:preview": Place(("previews",)),
+    "registry/services/lifecycle/runs.py:make_plan": Place(("previews",)),
+    "registry/services/lifecycle/scan.py:": Place(why=_MAKES),
+    "registry/services/lifecycle/scan.py:read_all": Place(("previews",)),
+    "registry/services/pull_through/fill_staging.py:": Place(why=_MAKES),
+    "registry/services/pull_through/fill_staging.py:_write": Place(why=_MOVES),
+    "registry/services/pull_through/fill_staging.py:commit": Place(why=_MOVES),
+    "registry/services/pull_through/fill_staging.py:note": Place(why=_MOVES),
+}
+
+
+def places(sources: Path) -> Counter[str]:
+    """Return how many uses each function of the sources has, by file and name."""
+    trees = {
+        str(path.relative_to(sources)): ast.parse(path.read_text())
+        for path in sorted(sources.rglob("*.py"))
+    }
+    watched = _MAKERS | {name for tree in trees.values() for name in _pools_of(tree)}
+    return Counter(
+        f"{path}:{function}"
+        for path, tree in trees.items()
+        if not path.startswith(_COMMANDS)
+        for function, name in _names(tree, "")
+        if name in watched
+    )
+
+
+def _pools_of(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the pools that a module makes for others to call in."""
+    for node in tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func=ast.Name(id=made))):
+                if made in _POOLS:
+                    yield name
+
+
+def _names(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
+    """Yield each name that is read, `name` or `owner.name`, with the function around it."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            function = name
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in _MODULES:
+            yield function, f"{owner}.{name}"
+        case ast.Attribute(attr=name):
+            yield function, name
+        case ast.Name(id=name, ctx=ast.Load()):
+            yield function, name
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from _names(child, function)
