@@ -61,7 +61,7 @@ soak: $(DEVELOPMENT) ## Search for about an hour where tests draw at random; SOA
 		tests/integration/test_kernel_idempotency_races.py \
 		tests/integration/test_mass_assignment.py tests/integration/test_collector_races.py \
 		tests/property/test_collector_interleavings.py \
-		tests/property/test_collector_statements.py $(ARGS)
+		tests/property/test_collector_statements.py tests/integration/test_beside.py $(ARGS)
 
 # pip check fails when pyproject.toml names what the lock files do not hold: make lock.
 lint: $(DEVELOPMENT) ## Check format, style, types and import contracts

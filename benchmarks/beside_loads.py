@@ -249,7 +249,7 @@ def _descriptions(world: World) -> Asked:
     }
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": []}
     digest = _digest(world.push_manifest(manifest, "described"))
-    path = f"/v1/repositories/{world.repository_id()}/images/{digest}"
+    path = f"/v1/repositories/{world.repository_id()}/images/{digest}?include=configuration"
     return lambda *_: Sent("GET", path, None, world.acme.headers)
 
 
