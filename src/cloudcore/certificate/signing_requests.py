@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of
+from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, is_light
 from cloudcore.errors import InvalidInput
 
 MOST_REQUEST_PEM: Final = 48 * 1024
@@ -51,7 +51,8 @@ def check_signing_request(
         raise _refused(f"is longer than {MOST_REQUEST_PEM} characters")
     try:
         request = x509.load_pem_x509_csr(text.encode())
-        algorithm = algorithm_of(request.public_key())
+        key = request.public_key()
+        algorithm = algorithm_of(key) if is_light(key) else None
         digest = request.signature_hash_algorithm
         named = _names(request)
         is_own = algorithm is not None and request.is_signature_valid
