@@ -260,9 +260,15 @@ async def test_a_wrong_length_is_no_blob(metadata_url: str, tmp_path: Path, size
     ],
 )
 async def test_what_came_of_a_wrong_length_stops_no_later_pull(
-    metadata_url: str, tmp_path: Path, size: int | None, says_416: bool
+    metadata_url: str,
+    tmp_path: Path,
+    size: int | None,
+    says_416: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A page in between was cut off, say: the rest of it is at no upstream."""
+    listed = 3 * len(BLOB) if size else None  # of what no manifest lists, nothing is kept
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: listed)
     upstream = DrippingUpstream(BLOB)
     upstream.said_size, upstream.tells_size = size, size is not None
     upstream.breaks_at = [2 * MIB] * 3
@@ -314,17 +320,22 @@ async def test_an_upstream_that_breaks_off_is_asked_for_the_rest(
         assert upstream.asked == [Asked(DIGEST, at) for at in (0, MIB + 7, 9 * MIB)]
 
 
-async def test_an_upstream_that_stays_away_leaves_what_came_to_the_next_pull(
-    metadata_url: str, tmp_path: Path
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_an_upstream_that_stays_away_leaves_what_came_of_a_listed_blob_to_the_next_pull(
+    metadata_url: str, tmp_path: Path, is_listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    listed = len(BLOB) if is_listed else None
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: listed)
     upstream = DrippingUpstream(BLOB)
     upstream.breaks_at = [5 * MIB] * 3
     async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=True) as world:
         with pytest.raises(Exception, match="reset"):
             await world.workers[0].pull(DIGEST)
+        await idle(world)
+        assert (await world.left()).uploads == int(is_listed)
         upstream.asked.clear()
         assert await world.workers[1].pull(DIGEST) == BLOB
-        assert upstream.asked == [Asked(DIGEST, 5 * MIB)]
+        assert upstream.asked == [Asked(DIGEST, 5 * MIB if is_listed else 0)]
         assert await world.left() == ONE
 
 

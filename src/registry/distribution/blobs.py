@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -102,10 +103,13 @@ async def _get_missing(
     found = await get_missing_blob(ctx, request.name, digest, missing)
     if not isinstance(found, FedBlob):
         return await _get_stored(ctx, request, digest, found)
-    require_match(request, digest)
-    if is_not_modified(request, digest):
-        return Response(304, _named(digest))
-    status, headers, start, stop = _part(request, digest, found.size)
+    async with AsyncExitStack() as unless_sent:
+        unless_sent.push_async_callback(found.blob.aclose)
+        require_match(request, digest)
+        if is_not_modified(request, digest):
+            return Response(304, _named(digest))
+        status, headers, start, stop = _part(request, digest, found.size)
+        unless_sent.pop_all()
     ctx.pulls.cache.served(found.repository_id, stop - start)
     return Response(status, headers, BlobBody(found.blob, start, stop))
 

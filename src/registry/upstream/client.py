@@ -33,7 +33,7 @@ from registry.upstream.base import (
     UpstreamFailed,
     UpstreamRefused,
 )
-from registry.upstream.exchange import Exchange, Request
+from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.failures import failure_of, told
 from registry.upstream.referrers import RefusedPage, join_pages, next_page
 from registry.upstream.watch import NoWatch, Watch
@@ -53,8 +53,14 @@ MAX_PAGES: Final = 20
 class RegistryClient:
     """Asks upstream registries (`Upstream`); one per process."""
 
-    def __init__(self, http: HttpClient, clock: Clock, watch: Watch | None = None) -> None:
-        self._exchange = Exchange(http, clock)
+    def __init__(
+        self,
+        http: HttpClient,
+        clock: Clock,
+        watch: Watch | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._exchange = Exchange(http, clock, answer_seconds)
         self._watch: Watch = watch or NoWatch()
 
     async def ping(self, remote: Remote) -> int:
@@ -218,11 +224,12 @@ class RegistryClient:
             await self._watch.failed(remote, failure)
             raise
         try:
-            await self._watch.succeeded(remote, answers.rate_limit(answer.head))
             yield answer
         except UpstreamFailed as failure:
             await self._watch.failed(remote, failure)
             raise
+        else:  # a head alone is no success: its body may be too slow, or break off
+            await self._watch.succeeded(remote, answers.rate_limit(answer.head))
         finally:
             await opened.__aexit__(None, None, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
@@ -25,6 +26,8 @@ from registry.upstream.failures import failure_of, failure_of_status, told
 from registry.upstream.tokens import Tokens
 
 MAX_REDIRECTS: Final = 5
+ANSWER_SECONDS: Final = 60
+"""Until the head of an answer has come, with its token and redirects."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MISSING: Final = frozenset({404, 410})
 _UNAUTHORIZED: Final = 401
@@ -46,9 +49,12 @@ class Request(NamedTuple):
 class Exchange:
     """Sends requests; one per process."""
 
-    def __init__(self, http: HttpClient, clock: Clock) -> None:
+    def __init__(
+        self, http: HttpClient, clock: Clock, answer_seconds: float = ANSWER_SECONDS
+    ) -> None:
         self._http = http
         self._clock = clock
+        self._answer_seconds = answer_seconds
         self._tokens = Tokens(http, clock)
 
     @asynccontextmanager
@@ -65,7 +71,12 @@ class Exchange:
         """
         opened = self._opened(remote, request)
         try:
-            answer = await opened.__aenter__()
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await opened.__aenter__()
+        except TimeoutError:
+            seconds = self._answer_seconds
+            words = f"{told(remote.origin)} did not answer within {seconds:g} seconds"
+            raise UpstreamUnreachable(words) from None
         except NotAllowed as error:
             failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
             failure.stage = "dns"

@@ -197,8 +197,11 @@ async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncI
             raise
 
 
-async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> None:
-    """End the session of a hold, then delete its bytes, unless a row still names them."""
+async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | None = None) -> bool:
+    """End the session of a hold, then delete its bytes, unless a row still names them.
+
+    Return False if a row may.
+    """
     hold.is_over = True
     ending = ending_of(ctx, hold.upload.id, hold.lease)
     is_ended = await ctx.database.write(uploads.remove_upload, ending, ctx.clock())
@@ -206,6 +209,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
         await discard_stage(staged)
     if is_ended:
         await drop_received(ctx, hold)
+    return is_ended
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from typing import Final
+from weakref import WeakSet
 
 from cloudcore.errors import Unavailable
 from registry.blobstore.base import BlobReader
@@ -36,6 +37,10 @@ class Feed:
         self.is_right = False
         """True once the digest is known to be right: then the blob is stored."""
         self.failure: Exception | None = None
+        self.is_given_up = False
+        """Nobody read any more; whoever comes now gets another feed."""
+        self.readers: WeakSet[object] = WeakSet()
+        """Those who read, or wait for the first byte."""
         self.rewinds: list[int] = []
         """The offsets to which the bytes were taken back."""
         self._behind: StagedParts | None = None
@@ -47,6 +52,11 @@ class Feed:
         self._loose_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._change = asyncio.Event()
+
+    @property
+    def is_read(self) -> bool:
+        """Return True if somebody reads."""
+        return bool(self.readers)
 
     @property
     def first(self) -> int:

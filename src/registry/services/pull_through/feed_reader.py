@@ -34,6 +34,7 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
         self._staged: StagedParts | None = None
         self._whole: OpenObject | None = None
+        feed.readers.add(self)
 
     @property
     def length(self) -> int | None:
@@ -96,6 +97,7 @@ class FeedReader(OpenObject):
 
     async def aclose(self) -> None:
         """Release the bytes."""
+        self._feed.readers.discard(self)
         staged, self._staged = self._staged, None
         whole, self._whole = self._whole, None
         try:

@@ -83,7 +83,10 @@ async def fetch_missing(
     if is_absent:
         raise not_upstream(name, reference)
     return await ctx.manifest_fetches.join(
-        name.handle, (name, reference), lambda: _fetch(ctx, way, name, reference)
+        name.handle,
+        way.remote.origin,
+        (name, reference),
+        lambda: _fetch(ctx, way, name, reference),
     )
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from cloudcore.db.base import Connection
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.inline import store_inline
 from registry.blobstore.sealed_format import FRAME_BYTES
-from registry.errors import DigestMismatch
+from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable
 from registry.metadata.blobs import objects
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Upload
 from registry.metadata.pull_through import fills
@@ -30,6 +30,7 @@ from registry.services.blobs.upload_sessions import Session
 from registry.services.blobs.upload_stages import discard_stage, new_stage_seal, open_stage
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.fill_pace import FillPace, FillUnread, TooSlow
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.fill_staging import FillStage
 from registry.services.pull_through.staged_parts import Stage
@@ -45,6 +46,8 @@ _TRIES: Final = 3
 """Requests to an upstream, one after the other, that may break off without new bytes."""
 _PAUSE_SECONDS: Final = 0.2
 _NO_SUCH_RANGE: Final = 416
+MOST_UNLISTED_BYTES: Final = 1024**3
+"""Of a blob that no manifest here lists: who asks for its digest may have made it up."""
 _DUPLICATE_SECONDS: Final = 1
 """How long bytes stay that the account has already: other workers are reading them, and find them
 right if they become an object."""
@@ -65,7 +68,8 @@ class AnotherLength(UpstreamBroken):
 async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
 
-    If the upstream fails, what is noted as staged stays for the next who asks.
+    If the upstream fails, what is noted as staged stays for the next who asks, if a manifest
+    lists the blob.
 
     Raises:
         AlreadyThere: the repository has it by now.
@@ -73,6 +77,8 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
         UploadUnknown: the fill that was found has ended, or the repository is gone.
         NotUpstream, UpstreamFailed: the upstream does not have it, or gave no usable answer.
         AnotherLength: it has told two lengths; what has come is dropped.
+        FillUnread: nobody reads it any more, and it is not fast.
+        BlobUnknown: no manifest here lists it, and it is too long for that.
         DigestMismatch: it sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
         PlatformError: the store, the database or the KMS key failed.
@@ -86,7 +92,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
             await _Fetch(ctx, source, feed, hold, found.size if found else None).run()
         except (DigestMismatch, NotUpstream, AnotherLength):
             if not hold.is_over:
-                await end_staged(ctx, hold)
+                await _drop(ctx, hold)
             raise
         except ObjectUnknown:  # what was noted is lost
             await end_staged(ctx, hold)
@@ -94,9 +100,16 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
         except StageBusy:
             raise FillTaken from None
         except Exception:
-            if not hold.is_over and not hold.upload.received_bytes:
-                await end_staged(ctx, hold)
+            if not hold.is_over and (source.size is None or not hold.upload.received_bytes):
+                await _drop(ctx, hold)
             raise
+
+
+async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
+    """End a fill, and delete what it has staged; the staged file is closed."""
+    if await end_staged(ctx, hold):
+        with suppress(StageBusy, StoreUnavailable):  # the orphan scan finds it
+            await ctx.writer.discard(hold.stage_id)
 
 
 def _new_upload(ctx: ServiceContext, source: Source) -> Upload:
@@ -166,6 +179,9 @@ class _Fetch:
         self._offset = hold.upload.received_bytes
         """Up to where the bytes have come."""
         self._stage: FillStage | None = None
+        self._small = bytearray()
+        """The bytes of a blob that becomes an inline object; they are not staged."""
+        self._pace = FillPace(feed, ctx.fills.limits)
 
     async def run(self) -> None:
         """Fetch the blob and record it."""
@@ -176,42 +192,50 @@ class _Fetch:
             while not (self._offset and self._offset == self._size):
                 before = self._offset
                 try:
-                    if await self._ask(resources):
-                        return
+                    await self._ask(resources)
                     break
                 except AnotherLength:
+                    raise
+                except FillUnread:
+                    if self._feed.is_read:
+                        continue  # by one who has come just now
+                    self._feed.is_given_up = True
+                    await self._keep()
                     raise
                 except (UpstreamUnreachable, UpstreamBroken) as failure:
                     if failure.http_status == _NO_SUCH_RANGE and self._is_length_doubtful():
                         raise AnotherLength(str(failure)) from None
                     tries = tries + 1 if self._offset == before else 1
-                    if tries >= _TRIES or self._stage is None:
+                    if tries >= _TRIES or isinstance(failure, TooSlow):
                         await self._keep()
                         raise
-                    await asyncio.sleep(_PAUSE_SECONDS * tries)
+                    with self._pace.counted():
+                        await asyncio.sleep(_PAUSE_SECONDS * tries)
                 except UpstreamFailed:
                     await self._keep()
                     raise
-            await self._record()
+            await (self._record_small() if self._stage is None else self._record(self._stage))
 
-    async def _ask(self, resources: AsyncExitStack) -> bool:
-        """Ask the upstream for what is missing; return True if that was a small blob, recorded."""
+    async def _ask(self, resources: AsyncExitStack) -> None:
+        """Ask the upstream for what is missing."""
         ctx, source = self._ctx, self._source
         assert ctx.upstream is not None
-        async with ctx.upstream.open_blob(source.remote, source.digest, self._offset) as found:
+        opened = ctx.upstream.open_blob(source.remote, source.digest, self._offset)
+        async with AsyncExitStack() as answer:
+            with self._pace.counted():
+                found = await answer.enter_async_context(opened)
             self._check_size(found.size)
-            if self._stage is None and self._is_small():
-                await self._record_small(b"".join([each async for each in self._rest_of(found)]))
-                return True
-            if self._stage is None:
+            if self._stage is None and not self._is_small():
                 await self._open_stage(resources)
-            assert self._stage is not None
             async for chunk in self._rest_of(found):
-                await self._stage.take(chunk)
+                if self._stage is None:
+                    self._small += chunk
+                else:
+                    await self._stage.take(chunk)
                 self._offset += len(chunk)
+                self._pace.add(len(chunk))
         if self._size is not None and self._offset < self._size:
             raise UpstreamBroken("the blob ended early")
-        return False
 
     async def _rest_of(self, found: BlobStream) -> AsyncIterator[bytes]:
         """Yield what has not come yet, and no more than the blob has.
@@ -222,16 +246,30 @@ class _Fetch:
         at = found.start
         if at > self._offset:
             raise UpstreamBroken("the blob does not begin where it was asked for")
-        most = self._ctx.limits.max_blob_bytes if self._size is None else self._size
+        most = self._most_bytes if self._size is None else self._size
         wanted = self._offset
-        async for chunk in found.chunks:
+        while chunk := await self._pace.next_of(found.chunks):
             self._ctx.pulls.cache.fetched(self._source.remote.rule_id, len(chunk))
             begin, at = at, at + len(chunk)
             if at > most:
-                raise UpstreamBroken("the blob is longer than announced, or than is allowed")
+                self._refuse_length("the blob is longer than announced, or than is allowed")
             if at > wanted:
                 yield chunk[wanted - begin :] if begin < wanted else chunk
                 wanted = at
+
+    @property
+    def _most_bytes(self) -> int:
+        most = self._ctx.limits.max_blob_bytes
+        return most if self._source.size is not None else min(most, MOST_UNLISTED_BYTES)
+
+    def _refuse_length(self, words: str) -> NoReturn:
+        """Raise what a blob is refused with that is too long, as its upstream says or sends it."""
+        if self._size is None and self._source.size is None:
+            raise BlobUnknown(
+                "no manifest here lists the blob, and it is too long for that; pull its image",
+                digest=str(self._source.digest),
+            )
+        raise UpstreamBroken(words)
 
     def _is_small(self) -> bool:
         """Return True if the blob becomes an inline object."""
@@ -243,8 +281,8 @@ class _Fetch:
         size = size if size is not None else self._size or self._source.size
         if size is None:
             return
-        if size > self._ctx.limits.max_blob_bytes:
-            raise UpstreamBroken("the blob is longer than is allowed here")
+        if size > self._most_bytes:
+            self._refuse_length("the blob is longer than is allowed here")
         if self._size is None and self._stage is None:
             self._size = size
         elif self._size is not None and size != self._size:
@@ -276,10 +314,9 @@ class _Fetch:
             await self._stage.settle()
             await self._stage.note()
 
-    async def _record(self) -> None:
+    async def _record(self, stage: FillStage) -> None:
         """Record the blob, if its digest is right."""
-        stage, hold = self._stage, self._hold
-        assert stage is not None
+        hold = self._hold
         try:
             stored = await stage.commit(self._source.digest)
         except DigestMismatch:
@@ -293,10 +330,8 @@ class _Fetch:
             finally:
                 await drop_stored(self._ctx, stored)
 
-    async def _record_small(self, whole: bytes) -> None:
-        ctx, hold = self._ctx, self._hold
-        if len(whole) != self._size:
-            raise UpstreamBroken("the blob ended early")
+    async def _record_small(self) -> None:
+        ctx, hold, whole = self._ctx, self._hold, bytes(self._small)
         hold.seal = await new_stage_seal(ctx, hold)
         stored = store_inline(whole, self._source.digest, hold.stage_id, key_of(hold.seal))
         await record_staged(ctx, hold, stored, is_cached=True)

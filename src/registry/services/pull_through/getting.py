@@ -21,6 +21,7 @@ from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
 from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed import Feed
+from registry.services.pull_through.fill_pace import FillUnread
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
 from registry.services.pull_through.following import follow, is_free, may_follow
@@ -55,7 +56,7 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
         failure = as_error(broken, ctx.clock())
         await _note(ctx, source, broken)
         _log.warning("the upstream of %s sent wrong bytes for %s", source.name, source.digest)
-    except UploadLeaseLost:
+    except (FillUnread, UploadLeaseLost):
         pass
     except PlatformError as error:
         failure = error

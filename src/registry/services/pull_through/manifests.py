@@ -93,7 +93,10 @@ async def _look_again(
         return found
     try:
         return await ctx.manifest_fetches.join(
-            name.handle, ("look", name, tag), lambda: _look(ctx, way, name, tag, found)
+            name.handle,
+            way.remote.origin,
+            ("look", name, tag),
+            lambda: _look(ctx, way, name, tag, found),
         )
     except NoTurn:
         return found

@@ -86,11 +86,16 @@ async def get_missing_blob(
             return await reading.stat_blob(ctx, name, digest)
         of, account_id = place.repository_id, place.rule.account_id
         source = Source(name, of, account_id, digest, remote, place.size, is_known)
-        feed = ctx.fills.join(account_id, (of, source.key), partial(bring_blob, ctx, source))
-        await feed.opened()
+        feed = ctx.fills.join(source, partial(bring_blob, ctx, source))
+        reader = FeedReader(feed, ctx.reader, partial(_open_stored, ctx, name, digest))
+        try:
+            await feed.opened()
+        except BaseException:
+            await reader.aclose()
+            raise
         if feed.size is not None:
-            stored = partial(_open_stored, ctx, name, digest)
-            return FedBlob(FeedReader(feed, ctx.reader, stored), feed.size, place.repository_id)
+            return FedBlob(reader, feed.size, place.repository_id)
+        await reader.aclose()
         try:
             return await reading.stat_blob(ctx, name, digest)
         except BlobUnknown:

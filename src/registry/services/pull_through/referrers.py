@@ -83,6 +83,7 @@ async def list_upstream_referrers(
     try:
         body = await ctx.referrer_fetches.join(
             name.handle,
+            way.remote.origin,
             (name, subject),
             lambda: _ask(ctx, way, name, subject, known.repository),
         )

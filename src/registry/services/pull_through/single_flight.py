@@ -29,11 +29,15 @@ class SingleFlight(Generic[T]):
         return bool(self._running)
 
     async def join(
-        self, account: str, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]
+        self,
+        account: str,
+        upstream: str,
+        key: Hashable,
+        begin: Callable[[], Coroutine[Any, Any, T]],
     ) -> T:
         """Return the result of the task for `key`, or raise its error; begin it if none runs.
 
-        It begins in its turn, and goes on when its callers leave.
+        It begins in the account's turn at the upstream, and goes on when its callers leave.
 
         Raises:
             NoTurn: too much is asked for at once, by the account or in all.
@@ -41,7 +45,7 @@ class SingleFlight(Generic[T]):
         """
         task = self._running.get(key)
         if task is None:
-            task = asyncio.create_task(self._run(account, begin))
+            task = asyncio.create_task(self._run(account, upstream, begin))
             self._running[key] = task
             task.add_done_callback(lambda done: self._end(key, done))
         return await asyncio.shield(task)
@@ -53,8 +57,10 @@ class SingleFlight(Generic[T]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, account: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        async with self._turns.turn(account):
+    async def _run(
+        self, account: str, upstream: str, begin: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        async with self._turns.turn(account, upstream):
             return await begin()
 
     def _end(self, key: Hashable, task: asyncio.Task[T]) -> None:

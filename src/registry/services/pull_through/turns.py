@@ -1,4 +1,9 @@
-"""How much a process asks of upstreams at once, and how much of that for one account."""
+"""How much a process asks of upstreams at once, and how much of that for one account.
+
+An account gets one more turn only while it has fewer than half as many as are left. So the first
+has at most a third of all, and some are left for whoever has none. What one account asks of one
+upstream, and what all ask of one, have bounds too: an upstream that is slow holds few.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +11,93 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.errors import Unavailable
 
 MOST_AT_ONCE: Final = 64
 """Each has a connection and a few MiB in memory."""
-MOST_OF_ACCOUNT: Final = 48
-"""The upstreams that an account names may be slow, and others want to go on."""
+MOST_OF_UPSTREAM: Final = 32
+"""For all accounts together."""
+MOST_OF_ACCOUNT_THERE: Final = 16
+"""For one account at one upstream."""
+MOST_UNLISTED: Final = 4
+"""For one account, of blobs that no manifest here lists: anybody can ask for any digest."""
 
 
 class NoTurn(Unavailable):
     """Too much is being fetched for long."""
 
 
+class _Wish(NamedTuple):
+    """Somebody who waits for a turn."""
+
+    account: str
+    bounds: dict[tuple[str, ...], int]
+    """The most turns of each group that it belongs to, its account's aside."""
+    given: asyncio.Future[None]
+
+
 class Turns:
-    """The turns of one process; the earlier one comes first."""
+    """The turns of one process; of those who may have one, the earlier comes first."""
 
     def __init__(self, wait_seconds: float) -> None:
         """Let each wait at most so long."""
         self._wait_seconds = wait_seconds
-        self._all = asyncio.Semaphore(MOST_AT_ONCE)
-        self._of: dict[str, asyncio.Semaphore] = {}
-        self._users: Counter[str] = Counter()
+        self._waiting: list[_Wish] = []
+        self._of: Counter[tuple[str, ...]] = Counter()
+        """Turns that are taken, by group."""
+        self._taken = 0
 
     @asynccontextmanager
-    async def turn(self, account: str) -> AsyncIterator[None]:
-        """Wait for a turn of an account, and keep it in the block.
+    async def turn(
+        self, account: str, upstream: str, *, is_listed: bool = True
+    ) -> AsyncIterator[None]:
+        """Wait for a turn of an account at an upstream, and keep it in the block.
 
         Raises:
             NoTurn: none came in time.
 
         """
-        own = self._of.setdefault(account, asyncio.Semaphore(MOST_OF_ACCOUNT))
-        self._users[account] += 1
-        taken: list[asyncio.Semaphore] = []
+        bounds: dict[tuple[str, ...], int] = {
+            ("at", upstream): MOST_OF_UPSTREAM,
+            ("there", account, upstream): MOST_OF_ACCOUNT_THERE,
+        }
+        if not is_listed:
+            bounds["unlisted", account] = MOST_UNLISTED
+        wish = _Wish(account, bounds, asyncio.get_running_loop().create_future())
+        self._waiting.append(wish)
+        self._give()
         try:
             try:
                 async with asyncio.timeout(self._wait_seconds):
-                    for each in (own, self._all):
-                        await each.acquire()
-                        taken.append(each)
+                    await wish.given
             except TimeoutError:
                 raise NoTurn("too much is being fetched from upstreams", retry_after=5) from None
             yield
         finally:
-            for each in taken:
-                each.release()
-            self._users[account] -= 1
-            if not self._users[account]:
-                del self._users[account], self._of[account]
+            self._end(wish)
+
+    def _give(self) -> None:
+        """Give turns to those who may have one, in the order in which they came."""
+        for wish in list(self._waiting):
+            if not wish.given.done() and self._may_have(wish):
+                self._waiting.remove(wish)
+                self._taken += 1
+                self._of.update([(wish.account,), *wish.bounds])
+                wish.given.set_result(None)
+
+    def _may_have(self, wish: _Wish) -> bool:
+        left = MOST_AT_ONCE - self._taken
+        is_fair = left > 0 and 2 * self._of[(wish.account,)] < left
+        return is_fair and all(self._of[key] < most for key, most in wish.bounds.items())
+
+    def _end(self, wish: _Wish) -> None:
+        """End a turn, or the wish for one."""
+        if wish in self._waiting:
+            self._waiting.remove(wish)
+            return
+        self._taken -= 1
+        self._of.subtract([(wish.account,), *wish.bounds])
+        self._of = +self._of
+        self._give()
