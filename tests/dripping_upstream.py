@@ -11,6 +11,7 @@ from registry.oci.digest import Digest, digest_of
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
+    ListedTags,
     ManifestHead,
     NotUpstream,
     Remote,
@@ -109,6 +110,9 @@ class DrippingUpstream:
 
     async def ping(self, remote: Remote) -> int:
         return 200
+
+    async def list_tags(self, remote: Remote) -> ListedTags:
+        raise NotUpstream
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
         return None

@@ -13,6 +13,7 @@ from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
+    ListedTags,
     ManifestHead,
     NotUpstream,
     Remote,
@@ -41,6 +42,7 @@ class ManifestUpstream:
         self.referrers: dict[str, bytes] = {}
         """Indexes by subject."""
         self.has_referrers = True
+        self.lists_all_tags = True
         self.asked: list[Asked] = []
         self.failure: Exception | None = None
         """Raised instead of an answer."""
@@ -96,6 +98,17 @@ class ManifestUpstream:
         media_type = json.loads(body)["mediaType"]
         etag = f'"{digest_of(body)[-8:]}"' if self.tells_etag else None
         return FetchedManifest(self.instead or body, media_type, etag)
+
+    async def list_tags(self, remote: Remote) -> ListedTags:
+        self.asked.append(Asked("TAGS", remote.repository, ""))
+        self.was_asked.set()
+        await self.go_on.wait()
+        if self.failure is not None:
+            raise self.failure
+        held = [tag for name, tag in self.manifests if name == remote.repository]
+        if not held:
+            raise NotUpstream
+        return ListedTags([tag for tag in held if ":" not in tag], self.lists_all_tags)
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:
         self.asked.append(Asked("REFERRERS", remote.repository, str(subject)))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -101,6 +101,8 @@ class ScriptedUpstream:
     secret: str = ""
     has_referrers: bool = True
     has_ranges: bool = True
+    most_tags: int = 100
+    """On a page of tags."""
     token_seconds: int = 300
     script: Script = lambda _asked: None
     """What to answer instead of the truth; None: the truth."""
@@ -187,6 +189,8 @@ class ScriptedUpstream:
                 return self._manifest(asked, repository, last)
             case "blobs":
                 return self._blob(asked, last)
+            case "tags" if last == "list":
+                return self._tags(asked, repository)
             case "referrers" if self.has_referrers:
                 return self._referrers(repository, last)
             case _:
@@ -245,6 +249,20 @@ class ScriptedUpstream:
             return Answer(416, {"Content-Range": f"bytes */{len(data)}"})
         span = f"bytes {start}-{len(data) - 1}/{len(data)}"
         return Answer(206, {**headers, "Content-Range": span}, data[start:])
+
+    def _tags(self, asked: Asked, repository: str) -> Answer:
+        """List tags by pages, as distribution does."""
+        held = sorted(tag for name, tag in self.manifests if name == repository and ":" not in tag)
+        if not held:
+            return error(404, "NAME_UNKNOWN")
+        count = min(int(asked.query("n") or len(held)), self.most_tags)
+        rest = [tag for tag in held if tag > (asked.query("last") or "")]
+        headers = {"Content-Type": "application/json"}
+        if len(rest) > count:
+            query = urlencode({"n": count, "last": rest[count - 1]})
+            headers["Link"] = f'<{asked.path}?{query}>; rel="next"'
+        told = {"name": repository, "tags": rest[:count]}
+        return Answer(200, headers, json.dumps(told).encode())
 
     def _referrers(self, repository: str, digest: str) -> Answer:
         found = []

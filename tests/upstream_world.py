@@ -30,6 +30,8 @@ class Noted:
     rates: list[RateLimit] = field(default_factory=list)
     successes: int = 0
     failures: list[UpstreamFailed] = field(default_factory=list)
+    accepts: str = ""
+    """For which repository a credential was accepted."""
 
     async def check(self, remote: Remote) -> None:
         """Let it pass."""
@@ -42,6 +44,10 @@ class Noted:
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Remember it."""
         self.failures.append(failure)
+
+    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
+        """Return True if a credential was accepted, `elsewhere` if asked so."""
+        return bool(self.accepts) and not (elsewhere and remote.repository == self.accepts)
 
 
 @dataclass

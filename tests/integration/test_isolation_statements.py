@@ -113,6 +113,7 @@ NOT_OF_ACCOUNTS: Final = {
     "spent_states": "by the hash of a secret",
     "deleted_missing_blobs": "by a deleted manifest, which is a repository's",
     "upstream_lookups": "by a rule found in its account",
+    "upstream_tag_lists": "by a rule found in its account",
     "deleted_manifest_children": "by a deleted manifest, which is a repository's",
     "role_assignments": "by a role found in its account, or by a person",
     "sessions": "by the id that a verified token carries",

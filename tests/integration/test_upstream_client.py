@@ -12,14 +12,17 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from registry.oci.digest import Digest
+from registry.upstream import client
 from registry.upstream.base import (
     Credential,
     HiddenUpstream,
     NotUpstream,
+    Remote,
     UpstreamBroken,
     UpstreamRefused,
     UpstreamUnreachable,
 )
+from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import INDEX, Answer, Asked, digest_of, error
 from tests.upstream_world import CANARY, NOW, Asking, asking
 
@@ -180,6 +183,100 @@ async def test_a_new_token_refused_for_a_repository_hides_it(
             assert len(asked.watch.failures) == (expected is UpstreamRefused)
 
 
+@pytest.mark.parametrize(("status", "place"), [(401, "realm"), (403, "realm"), (403, "registry")])
+async def test_a_repository_alone_is_refused(asked: Asking, status: int, place: str) -> None:
+    """GHCR and others give no token for what is private or is not there, or answer 403."""
+    asked.upstream.auth, asked.upstream.secret = "bearer", ""
+    is_token = place == "realm"
+    asked.upstream.script = lambda each: (
+        error(status, "DENIED")
+        if "alpnie" in each.target and (each.path == "/token") == is_token
+        else None
+    )
+    remote, anonymous = (asked.remote("library/alpnie", anonymous=each) for each in (False, True))
+
+    async def refused(of: Remote, expected: type[Exception]) -> None:
+        asked.watch.failures.clear()
+        with pytest.raises(expected) as found:
+            await asked.client.head_manifest(of, "3")
+        assert getattr(found.value, "http_status", None) == status
+        assert len(asked.watch.failures) == (expected is UpstreamRefused)
+
+    await refused(anonymous, HiddenUpstream)
+    await refused(remote, UpstreamRefused)  # perhaps the credential is wrong
+    asked.watch.accepts = "library/alpnie"  # it was good for this one, and is no more
+    await refused(remote, UpstreamRefused)
+    asked.watch.accepts = NAME
+    await refused(remote, HiddenUpstream)
+    assert await asked.client.ping(remote) == 200
+
+
+async def test_an_upstream_that_wants_basic_refuses_who_has_none(asked: Asking) -> None:
+    asked.upstream.auth = "basic"
+    with pytest.raises(UpstreamRefused, match="wants a credential"):
+        await asked.client.head_manifest(asked.remote(NAME, anonymous=True), "3")
+    asked.watch.accepts = "another"
+    asked.upstream.secret = "another"
+    with pytest.raises(UpstreamRefused, match="refuses the request"):
+        await asked.client.head_manifest(asked.remote(NAME), "3")
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ("text/plain; charset=utf-8", None),
+        ("binary/octet-stream", None),
+        ("application/octet-stream", None),
+        ("application/json", None),
+        (None, None),
+        (INDEX, INDEX),
+        ("application/vnd.other+json", "application/vnd.other+json"),
+    ],
+)
+@pytest.mark.parametrize("is_redirected", [False, True])
+async def test_a_media_type_that_says_nothing_is_none(
+    asked: Asking, sent: str | None, found: str | None, is_redirected: bool
+) -> None:
+    body = asked.upstream.manifests[NAME, "3"][1]
+
+    def script(each: Asked) -> Answer | None:
+        if is_redirected and each.path.endswith("/manifests/3"):
+            return Answer(307, {"Location": f"{asked.upstream.url}/storage"})
+        return Answer(200, {"Content-Type": sent}, body)
+
+    asked.upstream.script = script
+    fetched = await asked.client.get_manifest(asked.remote(NAME), "3")
+    assert (fetched.body, fetched.media_type) == (body, found)
+
+
+async def test_a_question_with_its_token_and_redirects_has_one_limit(asked: Asking) -> None:
+    """Each answer may be slow, but not all together; nor may many wait for one token in a row."""
+    hurried = RegistryClient(asked.http, lambda: asked.now, asked.watch, answer_seconds=0.2)
+    event = threading.Event()
+    asked.upstream.auth = "bearer"
+    asked.upstream.script = lambda each: (
+        Answer(200, {"Content-Length": "3"}, (event,)) if each.path == "/token" else None
+    )
+    remote = asked.remote(NAME)
+    asking = [hurried.head_manifest(remote, "3") for _ in range(5)]
+    async with asyncio.timeout(
+        5
+    ):  # of one after the other, the client's own limit is 10 s for each
+        found = await asyncio.gather(*asking, return_exceptions=True)
+    assert {type(each) for each in found} == {UpstreamUnreachable}
+    assert len(asked.watch.failures) == len(found)
+
+
+async def test_a_success_is_an_answer_to_its_end(asked: Asking) -> None:
+    digest = Digest.parse(digest_of(LAYER))
+    with pytest.raises(UpstreamUnreachable):
+        async with asked.client.open_blob(asked.remote(NAME), digest):
+            raise UpstreamUnreachable("it is too slow")
+    assert (asked.watch.successes, len(asked.watch.failures)) == (0, 1)
+    assert (await blob(asked))[2] == LAYER
+    assert asked.watch.successes == 1
+
+
 async def test_basic_is_sent_only_if_it_is_wanted(asked: Asking) -> None:
     await blob(asked)
     assert "authorization" not in asked.upstream.asked[-1].headers
@@ -277,6 +374,18 @@ async def test_referrers_of_many_pages_are_one_index(asked: Asking) -> None:
     asked.upstream.script = endless
     with pytest.raises(UpstreamBroken, match="too many referrers"):
         await asked.client.get_referrers(asked.remote(NAME), subject)
+
+
+async def test_an_upstream_that_is_slow_to_list_referrers_is_asked_for_no_more_pages(
+    asked: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_LIST_SECONDS", 0)
+    more = {"Content-Type": INDEX, "Link": '<?page=2>; rel="next"'}
+    asked.upstream.script = lambda _: Answer(200, more, b'{"manifests": []}')
+    with pytest.raises(UpstreamUnreachable, match="too slow"):
+        await asked.client.get_referrers(asked.remote(NAME), Digest.parse(digest_of(LAYER)))
+    assert len(asked.upstream.asked) <= 1
+    assert len(asked.watch.failures) == 1
 
 
 @pytest.mark.parametrize(

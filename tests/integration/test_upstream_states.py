@@ -14,6 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.services.pull_through import upstream_states
+from registry.services.pull_through.rules import update_rule
 from registry.services.pull_through.upstream_states import (
     FAULT_SECONDS,
     Condition,
@@ -21,6 +22,7 @@ from registry.services.pull_through.upstream_states import (
     conditions,
 )
 from registry.upstream.base import (
+    Credential,
     NotUpstream,
     Remote,
     UpstreamBroken,
@@ -59,8 +61,9 @@ pytestmark = on_both_databases
 class Install:
     """Two workers that share a database and a clock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, account: str) -> None:
         self.database = database
+        self.account = account
         self.now = NOW
         self.one, self.two = (UpstreamWatch(database, lambda: self.now) for _ in range(2))
 
@@ -81,7 +84,7 @@ class Install:
 async def shared(database: Database) -> Install:
     account = await database.write(add_account, "acme")
     await database.write(lambda tx: tx.execute(_ADD_RULE, id=RULE, account_id=account))
-    return Install(database)
+    return Install(database, account)
 
 
 async def test_a_limit_holds_for_all_workers_until_its_time(shared: Install) -> None:
@@ -180,6 +183,36 @@ async def test_the_last_success_is_noted_once_a_minute(shared: Install) -> None:
         shared.now = NOW + seconds * MICROSECONDS
         await shared.one.succeeded(REMOTE, None)
         assert await last() == NOW + noted * MICROSECONDS
+
+
+async def test_for_which_repository_a_credential_was_accepted_is_known_to_all_for_an_hour(
+    shared: Install,
+) -> None:
+    remote = REMOTE._replace(credential=Credential("user", "secret"))
+    other = remote._replace(repository="library/other")
+
+    async def accepted(of: Remote, *, elsewhere: bool = True) -> bool:
+        await shared.two.check(of)
+        return shared.two.is_accepted(of, elsewhere=elsewhere)
+
+    await shared.one.succeeded(REMOTE, None)  # anonymous
+    await shared.one.succeeded(remote._replace(repository=""), None)  # nothing was found
+    assert not await accepted(other)
+    shared.after(1)
+    await shared.one.succeeded(remote, None)
+    assert await accepted(other)
+    assert not await accepted(remote)
+    assert await accepted(remote, elsewhere=False)
+    shared.after(3599)
+    assert await accepted(other)
+    shared.after(1)
+    assert not await accepted(other)
+    await shared.one.succeeded(other, None)
+    assert await accepted(remote)
+    await shared.database.write(
+        update_rule, shared.account, RULE, {"upstream_prefix": "team"}, shared.now
+    )
+    assert not await accepted(remote)
 
 
 async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -> None:

@@ -22,3 +22,7 @@ class Unreachable(RequestFailed):
 
 class BadAnswer(RequestFailed):
     """The answer is not HTTP, or larger than allowed."""
+
+
+class AnswerTooLong(BadAnswer):
+    """It is larger than allowed."""

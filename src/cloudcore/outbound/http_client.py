@@ -23,7 +23,7 @@ from cloudcore.outbound.destinations import (
     check_url,
     literal_address,
 )
-from cloudcore.outbound.failures import BadAnswer, RequestFailed, Stage, Unreachable
+from cloudcore.outbound.failures import AnswerTooLong, RequestFailed, Stage, Unreachable
 from cloudcore.outbound.http_connection import HttpConnection
 from cloudcore.outbound.idle_connections import IdleConnections
 from cloudcore.outbound.names import Resolve, resolve
@@ -92,14 +92,14 @@ class Answer:
 
         """
         if (self.head.length or 0) > max_bytes:
-            raise BadAnswer(f"it answered with more than {max_bytes} bytes")
+            raise AnswerTooLong(f"it answered with more than {max_bytes} bytes")
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.small_answer):
                 while piece := await self._connection.read():
                     body += piece
                     if len(body) > max_bytes:
-                        raise BadAnswer(f"it answered with more than {max_bytes} bytes")
+                        raise AnswerTooLong(f"it answered with more than {max_bytes} bytes")
         except TimeoutError:
             seconds = self._limits.small_answer
             raise Unreachable(f"it took more than {seconds:g} seconds", "answer") from None

@@ -34,6 +34,8 @@ class UpstreamRefused(UpstreamFailed):
     """It wants other credentials (401, 403)."""
 
     stage: Stage = "auth"
+    is_of_repository: bool = False
+    """True if it may have refused the repository alone, and taken the credential."""
 
 
 class UpstreamLimited(UpstreamFailed):
@@ -57,7 +59,10 @@ class HiddenUpstream(NotUpstream):
     """The upstream does not have the content, or does not show it: it answers both alike (401).
 
     Docker Hub and Quay give everybody a token, and refuse it for a repository that does not exist.
+    GHCR and others give none for it.
     """
+
+    http_status: int = 401
 
 
 class Credential(NamedTuple):
@@ -110,6 +115,15 @@ class BlobStream(NamedTuple):
     """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
 
 
+class ListedTags(NamedTuple):
+    """The tags of a repository, as an upstream lists them."""
+
+    names: list[str]
+    """Valid tags, each once."""
+    is_whole: bool
+    """False if there are more than are read."""
+
+
 class Upstream(Protocol):
     """Asks upstream registries; one per process.
 
@@ -131,6 +145,10 @@ class Upstream(Protocol):
 
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`."""
+        ...
+
+    async def list_tags(self, remote: Remote) -> ListedTags:
+        """Return the tags of the repository, up to a bound."""
         ...
 
     async def get_referrers(self, remote: Remote, subject: Digest) -> bytes | None:

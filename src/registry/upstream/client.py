@@ -6,13 +6,14 @@ a header is a claim, and an answer in another encoding than asked for is refused
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
-from cloudcore.outbound.failures import RequestFailed
+from cloudcore.outbound.failures import AnswerTooLong, RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
@@ -26,16 +27,20 @@ from registry.upstream import answers
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
+    HiddenUpstream,
+    ListedTags,
     ManifestHead,
     NotUpstream,
     Remote,
     UpstreamBroken,
     UpstreamFailed,
     UpstreamRefused,
+    UpstreamUnreachable,
 )
 from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.failures import failure_of, told
 from registry.upstream.referrers import RefusedPage, join_pages, next_page
+from registry.upstream.tag_pages import PAGE_SIZE, BadTagPage, TagPages
 from registry.upstream.watch import NoWatch, Watch
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
@@ -45,7 +50,14 @@ _OK_OR_SAME: Final = frozenset({200, 304})
 _WHOLE_OR_PART: Final = frozenset({200, 206})
 _NO_SUCH_API: Final = frozenset({400, 404, 405, 406, 501})
 _NOT_ALLOWED: Final = 405
+_BAD_REQUEST: Final = 400
+_ACCEPT_JSON: Final = {"Accept": "application/json"}
 _REFUSED_ELSEWHERE: Final = (401, 403)
+_PAGES: Final = ("text/html", "application/xhtml+xml")
+_TELLING: Final = "application/vnd."
+"""How the media types begin that say what a manifest is; storage behind a redirect has others."""
+MAX_LIST_SECONDS: Final = 30
+"""No page of referrers is asked for after that."""
 MAX_PAGES: Final = 20
 """The most pages of referrers that are read."""
 
@@ -119,8 +131,10 @@ class RegistryClient:
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
             body = await self._body(remote, answer)
             media_type = answers.media_type(answer.head)
-            if media_type is not None and media_type.startswith("text/"):
+            if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
+            if media_type is not None and not media_type.startswith(_TELLING):
+                media_type = None  # the manifest says it
             asked = reference if isinstance(reference, Digest) else None
             for digest in (asked, answers.content_digest(answer.head)):
                 if digest is not None and digest_of(body, digest.algorithm) != digest:
@@ -132,7 +146,14 @@ class RegistryClient:
         first = _path(remote, "referrers", subject)
         path: str | None = first
         pages: list[bytes] = []
+        began = time.monotonic()
         while path is not None:
+            if time.monotonic() - began > MAX_LIST_SECONDS:
+                failure = UpstreamUnreachable(
+                    f"{told(remote.origin)} is too slow to list referrers"
+                )
+                await self._watch.failed(remote, failure)
+                raise failure
             if len(pages) >= MAX_PAGES or sum(map(len, pages)) > MAX_BYTES:
                 raise self._broken(remote, "has too many referrers, or pages of them")
             expected = _OK if pages else _OK | _NO_SUCH_API
@@ -145,6 +166,32 @@ class RegistryClient:
             return join_pages(pages)
         except RefusedPage as error:
             raise self._broken(remote, str(error)) from None
+
+    async def list_tags(self, remote: Remote) -> ListedTags:
+        """Return the tags of the repository, up to a bound."""
+        first = _path(remote, "tags", "list")
+        path: str | None = f"{first}?n={PAGE_SIZE}"
+        pages = TagPages()
+        while path is not None and not pages.is_full:
+            expected = _OK if pages.count else _OK | _NO_SUCH_API - {404}
+            async with self._asked(remote, "GET", path, _ACCEPT_JSON, expected) as answer:
+                status = answer.head.status
+                if status == 200:
+                    try:
+                        pages.add(await answer.read(MAX_BYTES))
+                    except AnswerTooLong:
+                        pages.cut()
+                    except RequestFailed as error:
+                        raise failure_of(told(remote.origin), error) from None
+                    except BadTagPage as error:
+                        raise self._broken(remote, str(error)) from None
+            if status == 200:
+                path = next_page(answer.head, remote.origin, first)
+            elif status == _BAD_REQUEST and path != first:
+                path = first  # it gives no pages of this size
+            else:
+                raise NotUpstream(f"{told(remote.origin)} lists no tags (status {status})")
+        return pages.listed(is_whole=path is None)
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
         """Return the size of a blob; None if the upstream does not tell."""
@@ -218,9 +265,14 @@ class RegistryClient:
         try:
             answer = await opened.__aenter__()
         except NotUpstream:
-            await self._watch.succeeded(remote, None)
+            await self._watch.succeeded(remote._replace(repository=""), None)
             raise
         except UpstreamFailed as failure:
+            if isinstance(failure, UpstreamRefused) and self._is_hidden(remote, path, failure):
+                await self._watch.succeeded(remote._replace(repository=""), None)
+                hidden = HiddenUpstream(str(failure))
+                hidden.http_status = failure.http_status or hidden.http_status
+                raise hidden from None
             await self._watch.failed(remote, failure)
             raise
         try:
@@ -232,6 +284,18 @@ class RegistryClient:
             await self._watch.succeeded(remote, answers.rate_limit(answer.head))
         finally:
             await opened.__aexit__(None, None, None)
+
+    def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
+        """Return True if the repository was refused, and not the credential.
+
+        There is none, or it was accepted a while ago: for another repository; or for this one, if
+        its tags are asked for, which not everybody may list who may pull.
+        """
+        if not refused.is_of_repository or remote.credential is None:
+            return refused.is_of_repository
+        return self._watch.is_accepted(
+            remote, elsewhere=not path.partition("?")[0].endswith("/tags/list")
+        )
 
     async def _check_lock(self, remote: Remote) -> None:
         """Raise UpstreamRefused, and tell the watch, if the credential cannot be opened."""

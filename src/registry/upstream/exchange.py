@@ -114,6 +114,7 @@ class Exchange:
                 raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
             failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
             failure.http_status = _UNAUTHORIZED
+            failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
             raise failure
         async with self._followed(url, answer, request, authorization) as answer:
             yield answer
@@ -173,6 +174,8 @@ class Exchange:
             failure.http_status = status
         elif not is_away and status in _MISSING:
             raise NotUpstream(f"{host} does not have it")
+        elif isinstance(failure, UpstreamRefused):
+            failure.is_of_repository = bool(request.scope)
         raise failure
 
 
@@ -184,8 +187,13 @@ def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> b
     """
     if not request.scope:
         return False
-    errors = {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
+    errors = _errors(challenges)
     return errors == {"insufficient_scope"} or (remote.credential is None and errors == {""})
+
+
+def _errors(challenges: Sequence[str]) -> set[str]:
+    """Return why a token was refused, as the challenges for other tokens say."""
+    return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
 
 
 def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str, str]:

@@ -33,6 +33,8 @@ MAX_SECONDS: Final = 3600
 _DEFAULT_SECONDS: Final = 60
 _MARGIN: Final = 0.1
 _REFUSALS: Final = frozenset({400, 401, 403, 404})
+_OF_REPOSITORY: Final = frozenset({401, 403})
+"""How realms answer that give no token for what is private, or is not there."""
 _MAX_ANSWER: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[!-~]{1,32768}")
 
@@ -162,8 +164,9 @@ class Tokens:
             words = "does not take the credential"
             if remote.credential is None:
                 words = "gives no token without a credential"
-            words = f"{realm.host} {words} (status {head.status})"
-            raise _auth(UpstreamRefused(words), head.status)
+            refused = UpstreamRefused(f"{realm.host} {words} (status {head.status})")
+            refused.is_of_repository = bool(scope) and head.status in _OF_REPOSITORY
+            raise _auth(refused, head.status)
         if head.status != 200:
             raise _auth(failure_of_status(realm.host, head, now), head.status)
         return _read(body, realm.host, now)

@@ -36,6 +36,13 @@ class Watch(Protocol):
         """Note that it did not."""
         ...
 
+    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
+        """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
+
+        The caller has just called `check`.
+        """
+        ...
+
 
 class NoWatch:
     """Holds nothing back and keeps nothing."""
@@ -48,3 +55,7 @@ class NoWatch:
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Forget it."""
+
+    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:  # noqa: ARG002
+        """Return False, as nothing is known."""
+        return False

@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     ForeignKeyConstraint,
@@ -70,4 +71,24 @@ cached_referrers = Table(
     Column("fresh_until", Moment, nullable=False, index=True),
 )
 
-TABLES: Final = (missing_blobs, deleted_missing_blobs, upstream_lookups, cached_referrers)
+# What an upstream told of the tags of a repository, which need not exist here.
+upstream_tag_lists = Table(
+    "upstream_tag_lists",
+    metadata,
+    Column(
+        "rule_id", ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"), primary_key=True
+    ),
+    Column("repository", ByteOrdered, primary_key=True),
+    Column("names", LargeBinary, nullable=False),  # in byte order, one a line
+    Column("is_whole", Boolean, nullable=False),
+    Column("checked_at", Moment, nullable=False),
+    Column("fresh_until", Moment, nullable=False, index=True),
+)
+
+TABLES: Final = (
+    missing_blobs,
+    deleted_missing_blobs,
+    upstream_lookups,
+    cached_referrers,
+    upstream_tag_lists,
+)

@@ -31,6 +31,9 @@ class UpstreamState(NamedTuple):
     rate_remaining: int | None = None
     rate_window_seconds: int | None = None
     rate_at: int | None = None
+    accepted_repository: str | None = None
+    """At the upstream; for it the rule's credential was accepted."""
+    accepted_at: int | None = None
 
 
 class UpstreamFault(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, Text
 
-from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 
 # A row comes with the first failure, or the first limit that the upstream tells.
@@ -27,6 +27,8 @@ upstream_states = Table(
     Column("rate_remaining", BigInteger),
     Column("rate_window_seconds", BigInteger),
     Column("rate_at", Moment),
+    Column("accepted_repository", ByteOrdered),  # for which the rule's credential was accepted
+    Column("accepted_at", Moment),
 )
 
 # A fault of one code is one row, counted.

@@ -13,7 +13,6 @@ from registry.upstream.base import HiddenUpstream, NotUpstream, Stage, Upstream,
 
 _MOST_SECONDS: Final = 30
 _OK: Final = 200
-_REFUSED: Final = 401
 _NOT_FOUND: Final = 404
 
 
@@ -66,7 +65,8 @@ async def ask_upstream(
         if not isinstance(missing, HiddenUpstream):
             return ended("manifest", _NOT_FOUND, words)
         whom = "anonymous requests" if rule.username is None else f"the user {rule.username}"
-        return ended("manifest", _REFUSED, f"{words}, or does not show it to {whom}")
+        status = missing.http_status
+        return ended("manifest", status, f"{words}, or does not show it to {whom}")
     except UpstreamFailed as failure:
         return ended(failure.stage, failure.http_status, str(failure))
     return ended("manifest", _OK, f"{remote.repository}:{wanted.tag} is there", ok=True)

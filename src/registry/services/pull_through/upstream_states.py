@@ -44,6 +44,10 @@ SUCCESS_SECONDS: Final = 60
 """A worker notes a success of a rule at most so often."""
 RATE_SECONDS: Final = 10
 """A worker notes a limit that goes down at most so often."""
+ACCEPTED_SECONDS: Final = 3600
+"""For how long a credential is believed to be good that was accepted."""
+SAME_ACCEPTED_SECONDS: Final = 600
+"""It is noted for the same repository at most so often; for another one, as a success is."""
 _MAX_NOTED: Final = 10_000
 
 _log = logging.getLogger(__name__)
@@ -130,13 +134,14 @@ class UpstreamWatch:
         state = self._known.get(rule_id)
         has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
         has_news = rate is not None and _is_news(state, rate, now)
+        accepted = remote.repository if _is_to_note(remote, state, now) else None
         is_due = now >= self._succeeded_at.get(rule_id, 0) + SUCCESS_SECONDS * MICROSECONDS
-        if not (has_failed or has_news or is_due):
+        if not (has_failed or has_news or is_due or accepted):
             return
         self._succeeded_at[rule_id] = now
         with self._writing():
             self._known[rule_id] = await self._database.write_relaxed(
-                record_success, rule_id, rate if has_news else None, now
+                record_success, rule_id, rate if has_news else None, now, accepted
             )
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
@@ -145,6 +150,17 @@ class UpstreamWatch:
             await self._database.write_relaxed(
                 record_failure, remote.rule_id, failure, self._clock()
             )
+
+    def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
+        """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
+
+        What is known is what `check` has read.
+        """
+        state = self._known.get(remote.rule_id)
+        if state is None or state.accepted_at is None:
+            return False
+        is_late = self._clock() >= state.accepted_at + ACCEPTED_SECONDS * MICROSECONDS
+        return not is_late and not (elsewhere and state.accepted_repository == remote.repository)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -160,9 +176,16 @@ class UpstreamWatch:
 
 
 def record_success(
-    tx: Connection, rule_id: str, rate: RateLimit | None, now: int
+    tx: Connection,
+    rule_id: str,
+    rate: RateLimit | None,
+    now: int,
+    accepted: str | None = None,
 ) -> UpstreamState | None:
-    """Note an answer of an upstream; return what is then known, or None if the rule is gone."""
+    """Note an answer of an upstream; return what is then known, or None if the rule is gone.
+
+    The rule's credential was `accepted` for a repository.
+    """
     if not rows.lock_rule(tx, rule_id):
         return None
     rows.note_success(tx, rule_id, now)
@@ -179,6 +202,8 @@ def record_success(
             rate_window_seconds=rate.window_seconds,
             rate_at=now,
         )
+    if accepted is not None:
+        state = state._replace(accepted_repository=accepted, accepted_at=now)
     if state != (known or UpstreamState(rule_id)):
         rows.put_state(tx, state)
     return state
@@ -240,6 +265,17 @@ def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
     if state.rate_remaining == rate.remaining:
         return False
     return rate.remaining == 0 or now >= (state.rate_at or 0) + RATE_SECONDS * MICROSECONDS
+
+
+def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
+    """Return True if it is to be noted that a credential was accepted for a repository."""
+    if remote.credential is None or not remote.repository:
+        return False
+    if state is None or state.accepted_at is None:
+        return True
+    is_same = state.accepted_repository == remote.repository
+    seconds = SAME_ACCEPTED_SECONDS if is_same else SUCCESS_SECONDS
+    return now >= state.accepted_at + seconds * MICROSECONDS
 
 
 def _condition(state: UpstreamState, faults: Sequence[UpstreamFault], now: int) -> Condition:

@@ -1,0 +1,135 @@
+"""The tags that an upstream lists: by pages, and not without end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+
+from registry.oci.manifest import MAX_BYTES
+from registry.upstream import tag_pages
+from registry.upstream.base import (
+    HiddenUpstream,
+    ListedTags,
+    NotUpstream,
+    UpstreamBroken,
+    UpstreamRefused,
+)
+from tests.scripted_upstream import Answer, Asked, error
+from tests.upstream_world import Asking, asking
+
+NAME: Final = "library/alpine"
+JSON: Final = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asking]:
+    with asking() as asked:
+        for number in range(7):
+            asked.upstream.add_image(NAME, f"{number}", b"layer")
+        yield asked
+
+
+def page(*names: object, link: str | None = None) -> Answer:
+    """Return a page of tags."""
+    headers = {**JSON, "Link": f'<{link}>; rel="next"'} if link else JSON
+    return Answer(200, headers, json.dumps({"name": NAME, "tags": names}).encode())
+
+
+async def listed(asked: Asking, *, anonymous: bool = True) -> ListedTags:
+    """Return what the client makes of the list."""
+    return await asked.client.list_tags(asked.remote(NAME, anonymous=anonymous))
+
+
+@pytest.mark.parametrize("most", [100, 7, 3, 1])
+async def test_pages_are_joined(asked: Asking, most: int) -> None:
+    asked.upstream.most_tags = most
+    assert await listed(asked) == ([str(number) for number in range(7)], True)
+    assert len(asked.upstream.asked) == -(-7 // most)
+
+
+async def test_an_upstream_that_takes_no_n_is_asked_without(asked: Asking) -> None:
+    asked.upstream.script = lambda each: (
+        error(400, "PAGINATION_NUMBER_INVALID") if "n=1000" in each.target else None
+    )
+    assert len((await listed(asked)).names) == 7
+    assert asked.watch.failures == []
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 501])
+async def test_an_upstream_without_lists_has_none(asked: Asking, status: int) -> None:
+    asked.upstream.script = lambda _: error(status, "UNSUPPORTED")
+    with pytest.raises(NotUpstream):
+        await listed(asked)
+    assert asked.watch.failures == []
+
+
+async def test_what_no_tag_can_be_is_left_out(asked: Asking) -> None:
+    odd = ("1", "a/b", "", "x" * 129, "-a", "a b", "ä", "1", "a\nb")
+    asked.upstream.script = lambda _: page(*odd)
+    assert await listed(asked) == (["1"], True)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"tags": 3}', b'{"tags": [1]}', b""])
+async def test_what_is_no_list_is_a_fault(asked: Asking, body: bytes) -> None:
+    asked.upstream.script = lambda _: Answer(200, JSON, body)
+    with pytest.raises(UpstreamBroken, match="no list"):
+        await listed(asked)
+    assert len(asked.watch.failures) == 1
+
+
+async def test_null_is_an_empty_list(asked: Asking) -> None:
+    asked.upstream.script = lambda _: Answer(200, JSON, b'{"name": "x", "tags": null}')
+    assert await listed(asked) == ([], True)
+
+
+async def test_pages_without_end_are_cut(asked: Asking) -> None:
+    asked.upstream.script = lambda each: page(
+        str(len(asked.upstream.asked)), link=f"{each.path}?last={len(asked.upstream.asked)}"
+    )
+    found = await listed(asked)
+    assert not found.is_whole
+    assert len(found.names) == len(asked.upstream.asked) == tag_pages.MAX_PAGES
+
+
+async def test_a_million_tags_are_cut(asked: Asking) -> None:
+    names = [f"2026.01.02-{number:010}" for number in range(150_000)]
+    asked.upstream.script = lambda _: page(*names)
+    found = await listed(asked)
+    assert not found.is_whole
+    assert sum(len(name) + 1 for name in found.names) <= tag_pages.MAX_NAMES_BYTES
+    assert found.names == names[: len(found.names)]
+    asked.upstream.script = lambda _: Answer(200, JSON, b" " * (MAX_BYTES + 1))
+    assert await listed(asked) == ([], False)
+    assert asked.watch.failures == []
+
+
+async def test_a_slow_upstream_is_asked_for_no_more_pages(
+    asked: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tag_pages, "MAX_SECONDS", 0)
+    asked.upstream.most_tags = 3
+    assert await listed(asked) == (["0", "1", "2"], False)
+
+
+async def test_a_page_elsewhere_is_not_asked_for(asked: Asking) -> None:
+    asked.upstream.script = lambda _: page("1", link="https://elsewhere.example/v2/x/tags/list")
+    assert await listed(asked) == (["1"], True)
+    asked.upstream.script = lambda _: page("1", link="/v2/another/tags/list?last=1")
+    assert await listed(asked) == (["1"], True)
+
+
+async def test_who_may_pull_may_perhaps_not_list(asked: Asking) -> None:
+    """As a robot of Harbor: that is no fault of the credential, if it was accepted."""
+
+    def script(each: Asked) -> Answer | None:
+        return error(403, "DENIED") if each.path.endswith("/tags/list") else None
+
+    asked.upstream.script = script
+    with pytest.raises(UpstreamRefused):
+        await listed(asked, anonymous=False)
+    asked.watch.accepts = NAME
+    with pytest.raises(HiddenUpstream):
+        await listed(asked, anonymous=False)
