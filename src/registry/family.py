@@ -107,7 +107,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import lookups, referrers  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.pull_through import (  # noqa: PLC0415 - SQLAlchemy
+        lookups,
+        referrers,
+        tag_lists,
+    )
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -117,6 +121,7 @@ def _expiry() -> Sequence[Forget]:
         days.forget_account_days,
         lookups.forget_lookups,
         referrers.forget_referrers,
+        tag_lists.forget_tags,
     )
 
 

@@ -236,6 +236,7 @@ class Registry:
             )
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             resources.push_async_callback(ctx.referrer_fetches.aclose)
+            resources.push_async_callback(ctx.tag_list_fetches.aclose)
             yield Process(settings=settings, ctx=ctx, store=store)
             await last_turn(pulls.flush, "pulls")
 

@@ -11,7 +11,8 @@ from registry.distribution.kept_answers import kept_list
 from registry.distribution.query import next_link, page_cursor, page_size
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Response, json_headers, json_response
-from registry.distribution.stale import stale_headers
+from registry.distribution.stale import CUT, stale_headers
+from registry.errors import NameUnknown
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
 from registry.services.context import ServiceContext
@@ -21,6 +22,7 @@ from registry.services.images.referrers import (
     look_at_referrers,
 )
 from registry.services.pull_through.referrers import UpstreamReferrers, list_upstream_referrers
+from registry.services.pull_through.tag_lists import list_cached_tags
 from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names, look_at_tags
 
@@ -33,10 +35,29 @@ async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
     after = page_cursor(request.query)
     keep = await kept_list(ctx, request, look_at_tags)
-    page = await ctx.database.read(list_tag_names, request.name, after, limit)
+    here: NamePage | NameUnknown
+    try:
+        here = await ctx.database.read(list_tag_names, request.name, after, limit)
+    except NameUnknown as missing:
+        if ctx.upstream is None:
+            raise
+        here = missing
+    else:
+        if not here.is_cached or ctx.upstream is None:
+            return _tags(request, here, limit)._replace(keep=keep)
+    # Not kept: a rule that is made or enabled lets an upstream tell more.
+    told = await list_cached_tags(ctx, request.name, after, limit, here)
+    answer = _tags(request, told.page, limit)
+    if told.is_stale:
+        answer.headers.extend(stale_headers(ctx.clock(), told.checked_at))
+    if not told.is_whole:
+        answer.headers.append(CUT)
+    return answer
+
+
+def _tags(request: DataPlaneRequest, page: NamePage, limit: int) -> Response:
     body = msgspec.json.encode({"name": str(request.name), "tags": page.names})
-    answer = json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
-    return answer._replace(keep=keep)
+    return json_response(body, *_next(f"/v2/{request.name}/tags/list", page, limit))
 
 
 async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -80,7 +101,7 @@ def _told(ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str) -> R
     found = [each for each in told.listed if artifact_type in ("", each.artifact_type)]
     answer = _index(found, artifact_type)
     if told.stale_since is not None:
-        answer.headers.extend(stale_headers(ctx.clock() - told.stale_since))
+        answer.headers.extend(stale_headers(ctx.clock(), told.stale_since))
     return answer
 
 

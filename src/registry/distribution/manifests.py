@@ -40,7 +40,7 @@ async def get_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
     if not request.is_head and request.grant.counts_pulls:
         ctx.pulls.note(found.id)  # before a 304 too: the client uses the image
     if found.stale_since is not None:
-        headers += stale_headers(ctx.clock() - found.stale_since)
+        headers += stale_headers(ctx.clock(), found.stale_since)
     keep = kept_manifest(ctx, request, reference, found)
     if is_not_modified(request, digest):
         return Response(304, headers, keep=keep)

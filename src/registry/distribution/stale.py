@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cloudcore.clock import MICROSECONDS
 from registry.distribution.response import Headers
 
+CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 
-def stale_headers(age: int) -> Headers:
-    """Return the headers that tell how old the answer is, given in microseconds (RFC 9111)."""
-    return [
-        (b"warning", b'299 - "upstream unreachable"'),
-        (b"age", b"%d" % max(0, age // MICROSECONDS)),
-    ]
+
+def stale_headers(now: int, told_at: int | None) -> Headers:
+    """Return the headers that tell how old the answer is, if it was told by an upstream (RFC 9111).
+
+    Times are in microseconds.
+    """
+    headers = [(b"warning", b'299 - "upstream unreachable"')]
+    if told_at is not None:
+        headers.append((b"age", b"%d" % max(0, (now - told_at) // MICROSECONDS)))
+    return headers

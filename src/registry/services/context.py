@@ -14,6 +14,7 @@ from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.watched import Count, count_nothing
 from registry.blobstore.base import BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
+from registry.metadata.pull_through.tag_lists import KeptTags
 from registry.services.blobs.broken_wraps import BrokenWraps
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
@@ -72,6 +73,8 @@ class ServiceContext:
     """Which upstreams rules may name besides those of the public internet."""
     referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
     """What is being asked of them for referrers."""
+    tag_list_fetches: SingleFlight[KeptTags] = field(default_factory=SingleFlight)
+    """What is being asked of them for tags."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False

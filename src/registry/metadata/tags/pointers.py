@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.live import PULL_THROUGH_CACHE, find_repository
 from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c
@@ -76,20 +76,29 @@ _REMOVE: Final = Statement(
 _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
+
+
+def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
+    """Return what a column says of the repository of a name."""
+    return (
+        select(column)
+        .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)
+        .where(
+            accounts.c.handle == bindparam("handle"),
+            repositories.c.name == bindparam("name"),
+            repositories.c.deleted_at.is_(None),
+        )
+        .scalar_subquery()
+    )
+
+
 _LIST: Final = Statement(
     page_planned_once(
-        select(_t.name)
+        # The source is found once for all rows.
+        select(_t.name, _of_named(repositories.c.source))
         .where(
             # No join: PostgreSQL would sort all the tags behind it.
-            _t.repository_id
-            == select(repositories.c.id)
-            .join(accounts, accounts.c.id == repositories.c.account_id)
-            .where(
-                accounts.c.handle == bindparam("handle"),
-                repositories.c.name == bindparam("name"),
-                repositories.c.deleted_at.is_(None),
-            )
-            .scalar_subquery(),
+            _t.repository_id == _of_named(repositories.c.id),
             _t.name > unseen("after", _t.name.type),
         )
         .order_by(_t.name)
@@ -149,12 +158,17 @@ def tags_of(tx: Connection, ids: Sequence[str]) -> dict[str, list[tuple[str, str
     return found
 
 
-def list_tags(tx: Connection, handle: str, name: str, after: str, limit: int) -> list[str] | None:
+def list_tags(
+    tx: Connection, handle: str, name: str, after: str, limit: int
+) -> tuple[list[str], bool] | None:
     """Return up to `limit` tags after `after` in byte order, or None if there is no repository.
+
+    Return, too, whether it is one of the cache.
 
     A page is a range of the primary key; its cost does not depend on the number of tags.
     """
     rows = tx.rows(_LIST, handle=handle, name=name, after=after, limit=limit)
-    if not rows and find_repository(tx, handle, name) is None:
-        return None
-    return [row[0] for row in rows]
+    if rows:
+        return [row[0] for row in rows], rows[0][1] == PULL_THROUGH_CACHE
+    found = find_repository(tx, handle, name)
+    return ([], found.is_cached) if found else None

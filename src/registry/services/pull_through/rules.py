@@ -9,7 +9,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from registry.errors import NameInvalid
 from registry.metadata.pull_through import details as rows
-from registry.metadata.pull_through import lookups, upstream_states
+from registry.metadata.pull_through import lookups, tag_lists, upstream_states
 from registry.metadata.pull_through.details import RuleDetails
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
@@ -143,8 +143,9 @@ def update_rule(
     """Change the given columns of a rule, and return it.
 
     If another upstream is asked, or with another credential, its limits and failures so far are
-    forgotten, as is what it does not have: they were told to somebody else, or by somebody else.
-    What it does not have is forgotten, too, if that is to be remembered for a shorter time.
+    forgotten, as are what it does not have, and the tags that it lists: they were told to somebody
+    else, or by somebody else. What it does not have is forgotten, too, if that is to be remembered
+    for a shorter time.
 
     Raises:
         InvalidInput: the upstream changes, and its credential is not given anew: who may change a
@@ -168,6 +169,7 @@ def update_rule(
     if any(getattr(changed, name) != getattr(rule, name) for name in _ASKED_BY):
         upstream_states.forget_state(tx, rule_id)
         lookups.forget_absences(tx, rule_id)
+        tag_lists.remove_lists(tx, rule_id)
     elif changed.negative_ttl_seconds < rule.negative_ttl_seconds:
         lookups.forget_absences(tx, rule_id)
     return get_rule(tx, account_id, rule_id, now)

@@ -25,6 +25,8 @@ class NamePage(NamedTuple):
 
     names: list[str]
     has_more: bool
+    is_cached: bool = False
+    """They are tags of a repository of the pull-through cache."""
 
 
 def name_unknown(name: Name, why: str = "") -> NameUnknown:

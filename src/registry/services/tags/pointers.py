@@ -173,10 +173,11 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
         NameUnknown: there is no such repository.
 
     """
-    names = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
-    if names is None:
+    found = tags.list_tags(tx, name.handle, name.repository, after, limit + 1)
+    if found is None:
         raise name_unknown(name)
-    return NamePage(names[:limit], has_more=len(names) > limit)
+    names, is_cached = found
+    return NamePage(names[:limit], len(names) > limit, is_cached)
 
 
 def look_at_tags(tx: Connection, name: Name) -> Revision | None:
