@@ -67,6 +67,9 @@ def test_podman_and_skopeo_by_registries_conf(cache: Cache, store: Store, worksp
     reference = f"docker.io/{name}:1"
     made = publish(cache, store, name)
     here = cache.machine(workspace / "here")
+    listed = here.run("skopeo", "list-tags", f"docker://{cache.here.host}/acme/{PREFIX}/{name}")
+    tag = made.index.digest.replace(":", "-")
+    assert json.loads(listed)["Tags"] == ["1", tag, f"{tag}.sig"], "before the first pull"
 
     assert here.run("podman", "pull", "--quiet", reference).strip() == hex_of(made.native.blobs[0])
     assert cache.image_count(name) == 2, "the index, and one of its images"

@@ -80,6 +80,7 @@ async def check(url: str, repository: str, credential: Credential | None) -> Non
         assert head is not None
         assert head.digest == digest_of(DOCUMENT)
         assert await client.head_manifest(remote, "1", head.etag) is None
+        assert await client.list_tags(remote) == (["1"], True)
         for reference in ("1", head.digest):
             fetched = await client.get_manifest(remote, reference)
             assert (fetched.body, fetched.media_type) == (DOCUMENT, MANIFEST)
