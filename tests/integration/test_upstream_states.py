@@ -23,6 +23,7 @@ from registry.services.pull_through.upstream_states import (
 )
 from registry.upstream.base import (
     Credential,
+    HiddenUpstream,
     NotUpstream,
     Remote,
     UpstreamBroken,
@@ -294,3 +295,35 @@ async def test_an_upstream_that_wants_fewer_requests_gets_none(shared: Install) 
         served.script = lambda _asked: None
         assert await asked.client.ping(remote) == 200
         await asked.client.get_manifest(remote, "3")
+
+
+async def test_a_refused_repository_is_no_fault_once_the_credential_was_good_for_another(
+    shared: Install,
+) -> None:
+    """As GHCR: no token for what is private or is not there, whatever the credential."""
+    with scripted_upstream() as served, ask_of(served, watch=shared.one) as asked:
+        served.add_image("library/alpine", "3", b"layer")
+        served.auth = "bearer"
+        asked.now = shared.now
+        remote = REMOTE._replace(origin=served.url, credential=Credential("user", "secret"))
+        hidden = remote._replace(repository="library/hidden")
+        served.script = lambda each: (
+            error(403, "DENIED") if each.path == "/token" and "hidden" in each.target else None
+        )
+        with pytest.raises(UpstreamRefused):
+            await asked.client.get_manifest(hidden, "3")
+        await asked.client.get_manifest(remote, "3")
+        with ask_of(served, watch=shared.two) as other:  # of another worker
+            other.now = shared.now
+            with pytest.raises(HiddenUpstream):
+                await other.client.get_manifest(hidden, "3")
+        with pytest.raises(HiddenUpstream):
+            await asked.client.get_manifest(hidden._replace(credential=None), "3")
+        assert [each.occurrences for each in (await shared.condition()).faults] == [1]
+        served.script = lambda each: error(401, "DENIED") if each.path == "/token" else None
+        shared.after(3600)
+        asked.now = shared.now
+        for each in (remote, hidden):  # it was revoked, or its acceptance is long ago
+            with pytest.raises(UpstreamRefused):
+                await asked.client.get_manifest(each, "3")
+        assert [each.occurrences for each in (await shared.condition()).faults] == [3]
