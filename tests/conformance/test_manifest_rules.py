@@ -10,6 +10,7 @@ import pytest
 from tests.conformance.client import Registry, location_of
 from tests.conformance.content import (
     DOCKER_MANIFEST,
+    DOCKER_MANIFEST_LIST,
     OCI_INDEX,
     OCI_LAYER,
     OCI_MANIFEST,
@@ -230,6 +231,55 @@ def test_urls_do_not_excuse_a_layer(registry: Registry, repository: str) -> None
     fields = {**fields_of(manifest), "layers": [layer]}
     response = registry.put_manifest(repository, document(fields, OCI_MANIFEST), "v1")
     refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
+
+
+@pytest.mark.parametrize("layer_type", ["nondistributable", "plain"])
+def test_other_digest_algorithms_pass_where_nothing_is_stored(
+    registry: Registry, repository: str, layer_type: str
+) -> None:
+    """Ours: a foreign layer, or a subject, may have a digest that we cannot compute."""
+    unknown = {"mediaType": OCI_MANIFEST, "size": 7, "digest": "sha384:" + "0" * 96}
+    foreign = f"application/vnd.oci.image.layer.{layer_type}.v1.tar"
+    manifest = image_manifest(registry.push_blob(repository, config()))
+    fields = {**fields_of(manifest), "layers": [{**unknown, "mediaType": foreign}]}
+    image = document({**fields, "subject": unknown}, OCI_MANIFEST)
+    response = registry.put_manifest(repository, image, "v1")
+    if layer_type == "plain":
+        refused(response, 400, "MANIFEST_INVALID")
+        return
+    assert response.status_code == 201
+    assert "oci-subject" not in response.headers  # so that clients list it by a tag
+    assert registry.get_manifest(repository, "v1").content == image.body
+
+
+@pytest.mark.parametrize("index_type", [OCI_INDEX, DOCKER_MANIFEST_LIST])
+@pytest.mark.parametrize("media_type", [OCI_LAYER, OCI_MANIFEST, "application/x-anything"])
+def test_an_index_may_list_blobs(
+    registry: Registry, repository: str, index_type: str, media_type: str
+) -> None:
+    """Ours: build caches and checkpoints list blobs in an index, which are kept with it."""
+    listed = [registry.push_blob(repository, blob(media_type=media_type)) for _ in range(2)]
+    index = image_index([*listed, registry.push_image(repository)], media_type=index_type)
+    registry.push_manifest(repository, index, "cache")
+    assert registry.get_manifest(repository, "cache").content == index.body
+    for each in listed:
+        assert registry.get_blob(repository, each.digest).content == each.body
+        refused(registry.delete_blob(repository, each.digest), 405, "UNSUPPORTED")
+    assert registry.delete_manifest(repository, index.digest).status_code == 202
+    assert registry.delete_blob(repository, listed[0].digest).status_code == 202
+
+
+def test_each_absent_entry_of_an_index_is_named(registry: Registry, repository: str) -> None:
+    """Ours: what an entry is, its digest decides: no manifest and no blob here is a 404."""
+    here, elsewhere, late = registry.push_blob(repository, blob()), blob(), blob()
+    index = image_index([here, elsewhere, late])
+    response = registry.put_manifest(repository, index, "cache")
+    refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
+    named = {error["detail"]["digest"] for error in response.json()["errors"]}
+    assert named == {elsewhere.digest, late.digest}
+    for each in (elsewhere, late):
+        registry.push_blob(repository, each)
+    registry.push_manifest(repository, index, "cache")
 
 
 def test_empty_index(registry: Registry, repository: str) -> None:

@@ -222,6 +222,20 @@ async def test_an_image_is_told_whole(shop: Shop) -> None:
     assert file.headers["content-type"] == "application/octet-stream"
 
 
+async def test_the_blobs_of_an_index_are_told_from_images_that_are_missing(shop: Shop) -> None:
+    layer = await shop.blob(b"of a build cache", "application/x-layer")
+    part = await shop.image("beside blobs")
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [layer, part]}
+    whole = await shop.manifest(index, "cache")
+    page = await shop.see(f"/images/{whole['digest']}")
+    row = row_of(page, layer["digest"])
+    assert '<th scope="row" class="wraps">application/x-layer</th>' in row
+    assert "16 B" in row
+    assert "not here" not in page
+    assert f'href="/console/acme/shop@{part["digest"]}"' in page
+    await shop.call("DELETE", f"/images/{whole['digest']}")  # other tests count what is here
+
+
 @pytest.mark.parametrize(
     ("kind", "tags", "command"),
     [

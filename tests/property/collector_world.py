@@ -47,8 +47,8 @@ from tests.recount import check_counters
 ACCOUNT: Final = "dev"
 REPOSITORIES: Final = ("a", "b")
 IMAGES: Final = DOCUMENTS[:3]
-DOCUMENTS_OF_ALL: Final = (*IMAGES, DOCUMENTS[5])
-"""With an index of two of the images."""
+DOCUMENTS_OF_ALL: Final = (*IMAGES, DOCUMENTS[5], DOCUMENTS[-1])
+"""With an index of two of the images, and one of an image and of blobs."""
 DAY: Final = 24 * 3600
 SEALED: Final = 0.7
 """How often a run seals its blobs."""

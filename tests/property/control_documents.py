@@ -58,12 +58,17 @@ def _image(*layers: int, about: Document | None = None, note: str = "") -> Docum
     return Document(digest, body, OCI_MANIFEST, blobs, subject=subject)
 
 
-def _index(*children: Document, about: Document | None = None) -> Document:
+def _index(
+    *children: Document, layers: tuple[int, ...] = (), about: Document | None = None
+) -> Document:
+    parts = [LAYERS[number] for number in layers]
     listed = [_described(child.media_type, child.body) for child in children]
+    listed += [_described("application/vnd.oci.image.layer.v1.tar", part) for part in parts]
     digest, body = _document({"mediaType": OCI_INDEX, "manifests": listed}, about)
     below = tuple(child.digest for child in children)
     subject = None if about is None else about.digest
-    return Document(digest, body, OCI_INDEX, children=below, subject=subject)
+    blobs = frozenset(str(digest_of(part)) for part in parts)
+    return Document(digest, body, OCI_INDEX, blobs, below, subject)
 
 
 _plain = [_image(0), _image(0, 1), _image(2), _image(1, 2, 3), _image(0, note="same layers")]
@@ -79,5 +84,6 @@ DOCUMENTS: Final = (
     _sbom,
     _image(about=_sbom, note="signature of the SBOM"),
     _image(3, about=_index_of_two),
+    _index(_plain[1], layers=(1, 3)),
 )
 BY_DIGEST: Final = {document.digest: document for document in DOCUMENTS}

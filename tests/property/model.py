@@ -82,6 +82,8 @@ class Repository:
     """Sizes of the linked blobs by sha256."""
     manifests: dict[str, Document] = field(default_factory=dict)
     """By sha256, in the order of their push."""
+    listed_blobs: dict[str, set[str]] = field(default_factory=dict)
+    """By the sha256 of a manifest those of the blobs that it refers to itself: an index too."""
     tags: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The sha256 a tag points to, and the digest it was pushed by."""
 
@@ -160,14 +162,7 @@ class Model:
 
     def references(self, name: str, canonical: str) -> int:
         """Return how many manifests refer to a blob."""
-        found = self.repositories[name].manifests.values()
-        return sum(canonical in self.blobs_of(document) for document in found)
-
-    def blobs_of(self, document: Document) -> set[str]:
-        """Return the sha256 of the blobs a manifest refers to itself."""
-        if document.is_index:
-            return set()
-        return {canonical for part in document.parts if (canonical := self.canonical(part))}
+        return sum(canonical in each for each in self.repositories[name].listed_blobs.values())
 
     def put_manifest(
         self,
@@ -180,8 +175,11 @@ class Model:
         """Store a manifest and point tags to it: all of it, or nothing but the repository."""
         repository = self.push_to(name)
         if document.digest not in repository.manifests:
-            here = repository.manifests if document.is_index else repository.blobs
-            missing = {part for part in document.parts if self.canonical(part) not in here}
+            parts = {part: self.canonical(part) for part in document.parts}
+            children = repository.manifests.keys() if document.is_index else set()
+            held = {str(each) for each in parts.values() if each not in children}
+            missing = {part for part, each in parts.items() if each not in children}
+            missing = {part for part in missing if parts[part] not in repository.blobs}
             if missing:
                 return Expected(404, "MANIFEST_BLOB_UNKNOWN", len(missing))
         for tag in tags:
@@ -190,7 +188,9 @@ class Model:
                 return Expected(412, "DENIED")
             if current and current[0] != document.digest and not repository.may_move(tag):
                 return Expected(409, "DENIED")
-        repository.manifests.setdefault(document.digest, document)
+        if document.digest not in repository.manifests:
+            repository.manifests[document.digest] = document
+            repository.listed_blobs[document.digest] = held
         repository.tags |= dict.fromkeys(tags, (document.digest, pushed))
         for digest in (pushed, digest_of(document.body, "sha512")):
             self.verify(digest, document.body)
@@ -217,11 +217,16 @@ class Model:
         if canonical is None or canonical not in repository.manifests:
             return Expected(404, "MANIFEST_UNKNOWN")
         for other in repository.manifests.values():
-            if other.is_index and canonical in map(self.canonical, other.parts):
+            if other.is_index and canonical in self.children(repository, other):
                 return Expected(405, "UNSUPPORTED")
-        del repository.manifests[canonical]
+        del repository.manifests[canonical], repository.listed_blobs[canonical]
         repository.tags = {t: to for t, to in repository.tags.items() if to[0] != canonical}
         return ACCEPTED
+
+    def children(self, repository: Repository, index: Document) -> set[str]:
+        """Return the sha256 of the manifests that an index lists."""
+        listed = {str(self.canonical(part)) for part in index.parts}
+        return listed - repository.listed_blobs[index.digest]
 
     def referrers(self, name: str, subject: str, artifact_type: str) -> list[Document]:
         """Return the manifests about a subject, under any of its names, oldest first."""
@@ -238,7 +243,7 @@ class Model:
     def counters(self, name: str) -> tuple[int, int, int]:
         """Return images, tags and bytes of a repository."""
         repository = self.repositories[name]
-        used = set[str]().union(*map(self.blobs_of, repository.manifests.values()))
+        used = set[str]().union(*repository.listed_blobs.values())
         size = sum(repository.blobs[digest] for digest in used)
         return len(repository.manifests), len(repository.tags), size
 
@@ -249,9 +254,9 @@ class Model:
         waiting = [document]
         while waiting:
             one = waiting.pop()
-            under |= self.blobs_of(one)
+            under |= repository.listed_blobs[one.digest]
             if one.is_index:
-                waiting += [repository.manifests[str(self.canonical(d))] for d in one.parts]
+                waiting += [repository.manifests[each] for each in self.children(repository, one)]
         return sum(repository.blobs[digest] for digest in under)
 
 

@@ -24,7 +24,7 @@ TAGS: Final = ("v1", "v2", "moving-1")
 # and a registry from which nothing is deleted, or to which nothing is pushed, proves little.
 ACTIONS: Final = (
     *("put_image",) * 6,
-    *("put_index", "put_index", "put_again", "put_again"),
+    *("put_index", "put_index", "put_again", "put_again", "push_document"),
     *("delete_manifest", "delete_manifest", "delete_manifest", "delete_tag", "delete_tag"),
     *("delete_blob", "delete_blob", "push_blob", "push_blob", "mount", "mount", "switch_worker"),
     *("start_upload", "append", "append", "append", "finish", "finish", "cancel"),

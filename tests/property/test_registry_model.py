@@ -335,8 +335,18 @@ class RegistryMachine(RuleBasedStateMachine):
             descriptor(child.media_type, child.body, self.known_algorithm(data, child.body))
             for child in children
         ]
+        # Build caches and checkpoints list blobs too, and any media type.
+        for content in self.draw_contents(data, name) if data.draw(st.booleans()) else ():
+            media_type = data.draw(st.sampled_from(["application/x-layer", OCI_MANIFEST]))
+            algorithm = self.known_algorithm(data, content)
+            listed.append(descriptor(media_type, content, algorithm))
         document = {"schemaVersion": 2, "manifests": listed}
         self.put(data, name, Document(json.dumps(document).encode(), OCI_INDEX))
+
+    def push_document(self, data: st.DataObject) -> None:
+        """Push the bytes of a manifest as a blob: a digest may name both."""
+        name = data.draw(REPOSITORIES)
+        self.push(name, self.draw_document(data, name).body, data.draw(ALGORITHM))
 
     def put_again(self, data: st.DataObject) -> None:
         name = data.draw(REPOSITORIES)

@@ -15,6 +15,9 @@ ALGORITHMS: Final = ("sha256", "sha512", "blake3")
 """The supported algorithms; content is stored under its sha256."""
 
 _GRAMMAR: Final = re.compile(r"(?:sha256|blake3):[a-f0-9]{64}|sha512:[a-f0-9]{128}")
+_ANY_ALGORITHM: Final = re.compile(
+    r"([a-z0-9]+(?:[+._-][a-z0-9]+)*):[a-zA-Z0-9=_-]+"  # image-spec, "Digests"
+)
 MAX_LENGTH: Final = len("sha512:") + 128
 
 
@@ -62,6 +65,19 @@ _HASHERS: Final[dict[str, Callable[..., Hasher]]] = {
     "sha512": hashlib.sha512,
     "blake3": blake3,
 }
+
+
+def check_reference(text: str) -> None:
+    """Check the digest of content that is not stored here, which may be of any algorithm.
+
+    Raises:
+        DigestInvalid: it has not the form of a digest (image-spec, "Digests"), is longer than
+            `MAX_LENGTH`, or is not what one of `ALGORITHMS` gives.
+
+    """
+    found = _ANY_ALGORITHM.fullmatch(text) if len(text) <= MAX_LENGTH else None
+    if found is None or found[1] in ALGORITHMS:
+        Digest.parse(text)
 
 
 def new_hasher(algorithm: str) -> Hasher:

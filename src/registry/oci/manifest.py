@@ -17,7 +17,8 @@ from cloudcore.json_members import NamedTwice, unique_members
 from cloudcore.json_size import json_size
 from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
-from registry.oci.digest import Digest
+from registry.oci.digest import Digest, check_reference
+from registry.oci.media_types import is_foreign_layer
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of a manifest in bytes. distribution-spec asks registries for at least 4 MB."""
@@ -51,7 +52,8 @@ class Manifest(msgspec.Struct, frozen=True):
     config: Descriptor | None
     layers: tuple[Descriptor, ...]
     children: tuple[Descriptor, ...]
-    subject: Digest | None
+    subject: str | None
+    """A digest, of any algorithm: the manifest that it names need not be here."""
     artifact_type: str | None
     annotations: str
     """JSON object of strings, up to 4 MB; stored in this form."""
@@ -145,7 +147,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
         config=config,
         layers=tuple(document.layers or ()),
         children=tuple(document.manifests or ()),
-        subject=Digest(document.subject.digest) if document.subject else None,
+        subject=document.subject.digest if document.subject else None,
         artifact_type=document.artifact_type or (config.media_type if config else None),
         annotations=msgspec.json.encode(document.annotations or {}).decode(),
     )
@@ -256,18 +258,24 @@ def _check_shape(document: _Document, *, is_index: bool) -> None:
         raise ManifestInvalid("an image manifest has config and layers, and no manifests")
     if document.artifact_type and not _ARTIFACT_TYPE.fullmatch(document.artifact_type):
         raise ManifestInvalid("artifactType is not a media type")
-    for descriptor in (
-        *(document.layers or ()),
-        *(document.manifests or ()),
-        *(part for part in (document.config, document.subject) if part),
-    ):
-        _check_descriptor(descriptor)
+    for descriptor in (*(document.layers or ()), *(document.manifests or ())):
+        _check_descriptor(descriptor, is_stored=not is_foreign_layer(descriptor.media_type))
+    if document.config:
+        _check_descriptor(document.config, is_stored=True)
+    if document.subject:
+        _check_descriptor(document.subject, is_stored=False)
 
 
-def _check_descriptor(descriptor: Descriptor) -> None:
-    """Reject a descriptor with an invalid digest, size or media type."""
+def _check_descriptor(descriptor: Descriptor, *, is_stored: bool) -> None:
+    """Reject a descriptor with an invalid digest, size or media type.
+
+    What must be stored here has a digest of an algorithm that we compute.
+    """
     try:
-        Digest.parse(descriptor.digest)
+        if is_stored:
+            Digest.parse(descriptor.digest)
+        else:
+            check_reference(descriptor.digest)
     except DigestInvalid as error:
         raise ManifestInvalid(f"a descriptor's digest is invalid: {error.message}") from None
     if not 0 <= descriptor.size < 1 << 63:

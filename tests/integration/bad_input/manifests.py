@@ -150,7 +150,6 @@ def _absent_parts() -> Iterator[Case]:
         "M23-unknown-config": (layers, _changed(config=blob().descriptor)),
         "M24-layer-of-a-sibling": (layers, lambda world: _with_layer(world, world.elsewhere)),
         "M28-absent-child": (children, lambda world: _index([world.image], digest=ABSENT)),
-        "M28-child-that-is-a-blob": (children, lambda world: _index([world.layer])),
         "M33-as-many-absent-layers-as-fit": (
             layers,
             lambda world: _with_many_layers(world, [f"{n:064x}" for n in range(MOST)]),
@@ -194,6 +193,13 @@ def _accepted() -> Iterator[Case]:
     }
     for case, body in bodies.items():
         yield answered(case, GOOD, 201, headers=TYPE, body=body)
+    yield answered(
+        "M28-child-that-is-a-blob",
+        GOOD,
+        201,
+        headers={"Content-Type": OCI_INDEX},
+        body=lambda world: _index([world.layer]),
+    )
     subject = {"mediaType": OCI_MANIFEST, "size": 1, "digest": ABSENT}
     yield answered(
         "M26-absent-subject",

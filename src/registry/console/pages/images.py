@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from litestar import get, post
 from litestar.response import Response
@@ -20,6 +20,7 @@ from registry.console.pages.repository_paths import (
 )
 from registry.console.paths import IMAGE, REPOSITORY
 from registry.oci.image_contents import ContentDescriptor
+from registry.oci.media_types import MANIFEST_TYPES
 
 _PAGE: Final = 25
 _CHILDREN: Final = 50
@@ -27,6 +28,16 @@ _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
 """Limits of what is shown of a manifest: the page of one of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
+
+
+class IndexEntry(NamedTuple):
+    """What an index lists."""
+
+    descriptor: ContentDescriptor
+    kind: Literal["image", "blob", "absent"]
+    """``absent``: an image that its repository does not have."""
+    size: int | None
+    """In bytes; None if it is not known."""
 
 
 @get(REPOSITORY)
@@ -100,8 +111,8 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         most_layers=_LAYERS,
         annotations=list((manifest.annotations or {}).items()),
         most_annotations=_ANNOTATIONS,
-        platforms=[
-            (child, await _size(page, images_path, child, sizes))
+        entries=[
+            await _entry(page, images_path, child, sizes)
             for child in children[:_CHILDREN]
             if not child.is_attestation
         ],
@@ -167,14 +178,19 @@ def _sizes(preview: dict[str, Any] | None) -> dict[str, int]:
     return {image["digest"]: image["size_bytes"] for image in images}
 
 
-async def _size(
+async def _entry(
     page: PageRequest, images_path: str, child: ContentDescriptor, sizes: dict[str, int]
-) -> int | None:
-    """Return the size, in bytes, of an index's child, or None if the repository lacks it."""
-    if child.digest in sizes:
-        return sizes[child.digest]
-    found = await unless_refused(page.api.get(f"{images_path}/{child.digest}"))
-    return None if found is None else int(found["image"]["size_bytes"])
+) -> IndexEntry:
+    """Return an entry of an index: an image that is here, a blob, or an image that is not."""
+    size = sizes.get(child.digest)
+    if size is None:
+        found = await unless_refused(page.api.get(f"{images_path}/{child.digest}"))
+        size = None if found is None else int(found["image"]["size_bytes"])
+    if size is not None:
+        return IndexEntry(child, "image", size)
+    if child.media_type not in MANIFEST_TYPES:
+        return IndexEntry(child, "blob", child.size)
+    return IndexEntry(child, "absent", None)
 
 
 @post(f"{IMAGE}/delete")

@@ -58,14 +58,14 @@ def manifest_problem(document: ManifestBody) -> str | None:
         return f"its bytes are no manifest: {error.message}"
     listed = {
         descriptor.digest
-        for descriptor in parsed.blobs
+        for descriptor in (*parsed.blobs, *parsed.children)
         if not is_foreign_layer(descriptor.media_type)
     }
-    # Two digests name one blob only if their algorithms differ.
+    # Two digests name one blob or manifest only if their algorithms differ.
     required = max(Counter(digest.partition(":")[0] for digest in listed).values(), default=0)
-    if document.blob_edges < required:
-        return f"{required} blobs are listed, {document.blob_edges} are held"
-    children = {descriptor.digest for descriptor in parsed.children}
-    if document.child_edges < len(children):
-        return f"{len(children)} children are listed, {document.child_edges} are held"
+    # An index may list blobs, so its edges count together.
+    held = document.blob_edges + document.child_edges
+    if held < required:
+        what = "children" if parsed.is_index else "blobs"
+        return f"{required} {what} are listed, {held} are held"
     return None

@@ -26,7 +26,7 @@ class TreeBounds(NamedTuple):
     edges: int
     """Edges from an index to a child, counted each time the index is listed."""
     blobs: int
-    """Edges from an image to a blob."""
+    """Edges from an image, or from an index, to a blob."""
 
 
 class TreeSize(NamedTuple):
@@ -67,12 +67,14 @@ _under = (
 _SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
 
 
-def measure_tree(tx: Connection, children: Iterable[str], bounds: TreeBounds) -> TreeSize:
+def measure_tree(
+    tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
+) -> TreeSize:
     """Measure the tree of an index from the ids of its children, which are the first edges."""
     # Level by level: the planner does not know that the tree is small, and would join whole tables.
     # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
-    tree: set[str] = set()
+    tree = {index_id}
     depth, edges = 0, len(level)
     while level and depth <= bounds.depth and edges <= bounds.edges:
         depth += 1

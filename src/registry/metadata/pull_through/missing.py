@@ -115,10 +115,8 @@ _PARENTS: Final = Statement(
 _CHILDREN: Final = Statement(
     select(_c.child_id).where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
 )
-_tree = (
-    select(_c.child_id.label("id"))
-    .where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
-    .cte("tree", recursive=True)
+_tree = select(bindparam("parent_id", type_=_c.parent_id.type).label("id")).cte(
+    "tree", recursive=True
 )
 _tree = _tree.union(
     select(_c.child_id).join(_tree, _c.parent_id == _tree.c.id).where(_c.child_id.is_not(None))
@@ -133,9 +131,7 @@ _MISSING_UNDER: Final = Statement(
     select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
 )
 _NAMES_UNDER: Final = Statement(
-    select(_x.digest)
-    .where(_x.manifest_id == bindparam("parent_id"))
-    .union(select(_x.digest).where(_x.manifest_id.in_(select(_tree.c.id))))
+    select(_x.digest).where(_x.manifest_id.in_(select(_tree.c.id))).distinct()
 )
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(
@@ -232,7 +228,7 @@ def present_children(tx: Connection, parent_id: str) -> list[str]:
 
 
 def missing_size_under(tx: Connection, parent_id: str) -> int:
-    """Return the listed sizes of the distinct blobs that the images under an index lack."""
+    """Return the listed sizes of the distinct blobs that an index and all under it lack."""
     row = tx.row(_MISSING_UNDER, parent_id=parent_id)
     assert row is not None
     return int(row[0])

@@ -26,9 +26,9 @@ from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
 from registry.metadata.tags.deleted import attach_deleted_tags
-from registry.oci.digest import Digest
+from registry.oci.digest import ALGORITHMS, Digest
 from registry.oci.manifest import Manifest, is_specific
-from registry.oci.media_types import is_foreign_layer
+from registry.oci.media_types import MANIFEST_TYPES, is_foreign_layer
 from registry.oci.pushed_manifest import ReadManifest
 from registry.oci.reference import Name
 from registry.services.access import DELETE, PUSH, Rights
@@ -73,7 +73,7 @@ class PutResult(NamedTuple):
     """The result of a PUT; `digest` has the algorithm that the client used."""
 
     digest: Digest
-    subject: Digest | None
+    subject: str | None
     wrong_sizes: tuple[str, ...]
     """Digests whose descriptor gives a size other than that of the stored blob."""
 
@@ -242,7 +242,13 @@ def put_manifest(
     if any(events):  # the same again is no change
         record_change(tx, change, PUSH, repository, digest=str(digest))
     publish(tx, change, repository, [event for event in events if event])
-    return PutResult(pushed, parsed.subject, wrong_sizes), kept
+    return PutResult(pushed, _told_subject(parsed), wrong_sizes), kept
+
+
+def _told_subject(parsed: Manifest) -> str | None:
+    """Return the subject whose referrers this registry lists; clients list others by a tag."""
+    subject = parsed.subject
+    return subject if subject and subject.partition(":")[0] in ALGORITHMS else None
 
 
 def _stored(
@@ -269,31 +275,43 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
-    A fetched one may list what its repository does not have yet.
+    What a descriptor names is decided by its digest, also in an index: a manifest of the
+    repository, else a blob of it. A fetched one may list what its repository does not have yet.
 
     Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
     """
-    listed = {descriptor.digest: descriptor for descriptor in parsed.blobs}
+    listed = {each.digest: each for each in (*parsed.blobs, *parsed.children)}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))
-    links = blobs.whole_blobs(tx, repository.id, list(set(canonical.values())))
-    lacking = [
-        MissingBlob(digest, descriptor.size)
-        for digest, descriptor in listed.items()
-        if canonical.get(digest) not in links and not is_foreign_layer(descriptor.media_type)
+    named = [canonical.get(each.digest, "") for each in parsed.children]
+    children = manifests.find_manifests(tx, repository.id, list(dict.fromkeys(named)))
+    others = list(set(canonical.values()) - children.keys())
+    links = blobs.whole_blobs(tx, repository.id, others) if others else {}
+    here = children.keys() | links.keys()
+    absent = [
+        each
+        for digest, each in listed.items()
+        if canonical.get(digest) not in here and not is_foreign_layer(each.media_type)
     ]
-    if any(each.size > MAX_LISTED_BYTES for each in lacking) and repository.is_cached:
+    if absent and not put.is_fetched:
+        raise ManifestBlobUnknown([each.digest for each in absent])
+    absent_children = [
+        canonical.get(each.digest, each.digest)
+        for each in absent
+        if parsed.is_index and each.media_type in MANIFEST_TYPES
+    ]
+    lacking = [
+        MissingBlob(each.digest, each.size)
+        for each in absent
+        if not parsed.is_index or each.media_type not in MANIFEST_TYPES
+    ]
+    if any(each.size > MAX_LISTED_BYTES for each in lacking):
         raise ManifestInvalid(f"it lists a blob of more than {MAX_LISTED_BYTES} bytes")
-    child_names = [descriptor.digest for descriptor in parsed.children]
-    child_digests = blobs.canonical_digests(tx, repository.account_id, child_names)
-    children = manifests.find_manifests(tx, repository.id, list(set(child_digests.values())))
-    absent = [name for name in child_names if child_digests.get(name) not in children]
-    if (lacking or absent) and not put.is_fetched:
-        named = [each.digest for each in lacking] + absent
-        raise ManifestBlobUnknown(list(dict.fromkeys(named)))
 
     size = sum(link.size for link in links.values()) + sum(each.size for each in lacking)
-    if children:
-        size = size_of_tree(tx, [child.id for child in children.values()])
+    # What an index and its images share counts once: then it is measured with its edges.
+    is_measured_last = bool(children) and (repository.is_cached or size > 0)
+    if children and not is_measured_last:
+        size = size_of_tree(tx, manifest_id, [child.id for child in children.values()])
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,
@@ -319,10 +337,9 @@ def _store(
         manifests.add_child_edges(tx, manifest_id, repository.id, list(children))
     if lacking:
         missing.add_missing_blobs(tx, manifest_id, repository.id, lacking)
-    if absent:
-        names = [child_digests.get(name, name) for name in absent]
-        missing.add_missing_children(tx, manifest_id, repository.id, names)
-    if repository.is_cached and children:
+    if absent_children:
+        missing.add_missing_children(tx, manifest_id, repository.id, absent_children)
+    if is_measured_last:
         size = references.measure_index(tx, manifest_id)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     repositories.add_to_counters(

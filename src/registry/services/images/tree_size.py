@@ -15,14 +15,16 @@ children. In the transaction that stores the index, each level costs a statement
 row."""
 
 
-def size_of_tree(tx: Connection, children: Sequence[str]) -> int:
-    """Return the total size of the distinct blobs under the manifests with these ids.
+def size_of_tree(tx: Connection, index_id: str, children: Sequence[str]) -> int:
+    """Return the total size of the distinct blobs that an index and all under it list.
+
+    `children` are the ids of those that it lists; its own row need not exist yet.
 
     Raises:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
 
     """
-    found = measure_tree(tx, children, TREE_BOUNDS)
+    found = measure_tree(tx, index_id, children, TREE_BOUNDS)
     if found.depth > TREE_BOUNDS.depth:
         raise ManifestInvalid(f"indexes may be nested at most {TREE_BOUNDS.depth} deep")
     if found.edges > TREE_BOUNDS.edges:
@@ -31,6 +33,6 @@ def size_of_tree(tx: Connection, children: Sequence[str]) -> int:
         )
     if found.size_bytes is None:
         raise ManifestInvalid(
-            f"the images under an index have at most {TREE_BOUNDS.blobs} layers and configs"
+            f"an index and the images under it have at most {TREE_BOUNDS.blobs} blobs"
         )
     return found.size_bytes

@@ -86,13 +86,15 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
 
 
 def measure_index(tx: Connection, index_id: str) -> int:
-    """Set the size of a cached index to that of the images under it which are here; return it.
+    """Set the size of an index to that of its blobs, and of the images under it which are here.
+
+    Return it. A blob that the cache has yet to fetch counts.
 
     Raises:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
 
     """
-    size = size_of_tree(tx, missing.present_children(tx, index_id))
+    size = size_of_tree(tx, index_id, missing.present_children(tx, index_id))
     size += missing.missing_size_under(tx, index_id)
     missing.set_image_size(tx, index_id, size)
     return size
