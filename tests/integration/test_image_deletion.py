@@ -17,7 +17,7 @@ from registry.metadata.control_tables import image_pins
 from registry.metadata.repositories.visible import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services.changes import Change, RegistryHost
-from registry.services.images.details import delete_batch, delete_image_unless_pinned
+from registry.services.images.details import delete_batch, delete_image
 from registry.services.images.restoration import restore_image
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingConnection
@@ -216,12 +216,7 @@ async def test_a_batch_takes_one_more_statement_for_each_image(world: World) -> 
     few, many = await count(delete(*images[:2])), await count(delete(*images[2:8]))
     assert few <= 24
     assert many - few == 4
-    assert (
-        await count(
-            lambda tx: delete_image_unless_pinned(tx, found, images[8], change, force=False)
-        )
-        <= 21
-    )
+    assert await count(lambda tx: delete_image(tx, found, images[8], change, force=False)) <= 21
     for digest in (images[0], images[8]):
         back = partial(restore_image, repository=found.repository, digest=digest, change=change)
         assert await count(back) <= 23

@@ -35,7 +35,7 @@ GET    /v1/repositories/{id}/images                 DescribeImages            20
 GET    /v1/repositories/{id}/images/{digest}        DescribeImages            200
 GET    /v1/repositories/{id}/images/{digest}/manifest  DescribeImages         200
 GET    /v1/repositories/{id}/images/{digest}/attachment  PullImage            200
-DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               204
+DELETE /v1/repositories/{id}/images/{digest}        DeleteImage               200,204
 POST   /v1/repositories/{id}/images/batch-delete    DeleteImage               200 key
 GET    /v1/repositories/{id}/images/{digest}/referrers  DescribeImages        200
 GET    /v1/repositories/{id}/tags                   DescribeImages            200

@@ -43,22 +43,29 @@ class _Deletion:
         self._tags: list[Record] = []
         self._client = client
         self._path = f"{repository}/images/batch-delete"
-        self._query = {"force": True} if force else {}
+        self._force = force
 
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete images; retry children that were refused because of an index deleted later."""
+        """Delete images; retry children that were refused because of an index deleted later.
+
+        Of more than one request's, only what is left at the end is forced: else a child would be
+        taken from an index that goes a request later.
+        """
         waiting = digests
+        force = self._force and len(digests) <= BATCH
         while waiting:
             before = len(self._images)
             refused = []
             for batch in batches(waiting):
-                answer = self._send({"digests": batch})
+                answer = self._send({"digests": batch}, force=force)
                 self._images += answer["deleted"]
                 refused += answer["failures"]
                 show(f"deleted {len(self._images)} of {len(digests)} images")
             if len(waiting) <= BATCH or len(self._images) == before:
-                self.failures += refused
-                return
+                if force or not self._force:
+                    self.failures += refused
+                    return
+                force = True
             # A refused child can be deleted after its index, which may be in a later request.
             waiting = [each["digest"] for each in refused if each["code"] == "CONFLICT"]
             self.failures += [each for each in refused if each["code"] != "CONFLICT"]
@@ -68,7 +75,7 @@ class _Deletion:
         gone = {tag for image in self._images for tag in image["tags"]}
         waiting = [tag for tag in tags if tag not in gone]
         for batch in batches(waiting):
-            answer = self._send({"tags": batch})
+            answer = self._send({"tags": batch}, force=self._force)
             self._tags += answer["deleted"]
             self.failures += answer["failures"]
             show(f"deleted {len(self._tags)} of {len(waiting)} tags")
@@ -83,13 +90,21 @@ class _Deletion:
         document = {"deleted": self._images + self._tags, "failures": self.failures}
         return write_outcome(options, document, lines)
 
-    def _send(self, items: Record) -> Record:
-        return self._client.create(self._path, items, self._query)
+    def _send(self, items: Record, *, force: bool) -> Record:
+        return self._client.create(self._path, items, {"force": True} if force else {})
 
 
 def _image_line(image: Record) -> Line:
     tags = ", ".join(image["tags"])
-    return line(image["digest"], "deleted", f"with its tags: {tags}" if tags else "it had no tag")
+    detail = f"with its tags: {tags}" if tags else "it had no tag"
+    indexes = ", ".join(map(_index_name, image["incomplete_indexes"]))
+    return line(
+        image["digest"], "deleted", f"{detail}; lacking now in {indexes}" if indexes else detail
+    )
+
+
+def _index_name(index: Record) -> str:
+    return f"{index['digest']} ({', '.join(index['tags'])})" if index["tags"] else index["digest"]
 
 
 def _tag_line(tag: Record) -> Line:

@@ -87,7 +87,9 @@ def _add_deletion(verbs: Verbs) -> None:
     )
     deletion.add_argument("image", metavar="REPOSITORY[:TAG|@DIGEST]")
     deletion.add_argument("items", metavar="DIGEST|TAG", nargs="*", help="of the same repository")
-    deletion.add_argument("--force", action="store_true", help="even if they are pinned")
+    deletion.add_argument(
+        "--force", action="store_true", help="even if they are pinned, or an index lists them"
+    )
     add_full_digests(deletion)
     add_confirmation(deletion)
 

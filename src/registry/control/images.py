@@ -23,7 +23,7 @@ from registry.control.image_configurations import ImageConfiguration
 from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.services.images import details as images
-from registry.services.images.details import BatchFailure, BatchOutcome
+from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
 
 IMAGES: Final = f"{PATH}/images"
 IMAGE: Final = f"{IMAGES}/{{digest:str}}"
@@ -39,7 +39,7 @@ class DeleteImageQuery(msgspec.Struct):
     """Options of a deletion."""
 
     force: bool = False
-    """Delete pinned images too."""
+    """Delete pinned images too, and images that an index lists, which lacks them then."""
 
 
 class BatchDelete(RequestBody):
@@ -90,11 +90,27 @@ class ManyImages(ResponseBody):
     meta: PageMeta
 
 
+class IncompleteIndex(ResponseBody):
+    """An index that lists an image which was deleted by force: a pull of its platform fails."""
+
+    digest: str
+    tags: Sequence[str]
+
+
 class DeletedImage(ResponseBody):
     """An image or tag that was deleted."""
 
     digest: str
     tags: Sequence[str]
+    incomplete_indexes: Sequence[IncompleteIndex] = ()
+    """Indexes that stay and lack the image now, by digest; the first 20. Restoring the image, or
+    pushing it again, makes them whole."""
+
+
+class OneDeletedImage(ResponseBody):
+    """A deleted image, wrapped."""
+
+    deleted: DeletedImage
 
 
 class FailedDeletion(ResponseBody):
@@ -152,17 +168,24 @@ async def list_image_referrers(
 
 @delete(
     IMAGE,
-    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (409,)},
+    status_code=200,
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (204, 409)},
 )
 async def delete_image(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
-    """Delete an image and every tag that points to it."""
+) -> Reply[OneDeletedImage]:
+    """Delete an image and every tag that points to it.
+
+    The answer is 204, without a body. Only if indexes lack the image now, which `force` allows, it
+    is 200 and names them.
+    """
     found = await authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    await ctx.database.write(
-        images.delete_image_unless_pinned, found, digest, change_of(ctx), force=force
-    )
+    change = change_of(ctx)
+    item = await ctx.database.write(images.delete_image, found, digest, change, force=force)
+    if not item.incomplete:
+        return Reply(204, b"")
+    return Reply(200, msgspec.json.encode(OneDeletedImage(deleted=_deleted_answer(item))))
 
 
 @post(
@@ -185,8 +208,18 @@ async def batch_delete_images(
 def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
     """Return the answer for a batch."""
     return BatchDeletion(
-        deleted=[DeletedImage(digest=each.digest, tags=each.tags) for each in outcome.deleted],
+        deleted=[_deleted_answer(each) for each in outcome.deleted],
         failures=[_failure_answer(each) for each in outcome.failures],
+    )
+
+
+def _deleted_answer(item: DeletedItem) -> DeletedImage:
+    return DeletedImage(
+        digest=item.digest,
+        tags=item.tags,
+        incomplete_indexes=[
+            IncompleteIndex(digest=each.digest, tags=each.tags) for each in item.incomplete
+        ],
     )
 
 

@@ -77,6 +77,7 @@ deleted_tags = Table(
     Column("sequence", BigInteger, nullable=False),  # of its deletion's event
     Column("digest", DigestText, nullable=False),  # what it pointed to
     Column("pushed_digest", DigestText),  # null in rows of older releases
+    Column("created_at", Moment),  # of the tag; null in rows of older releases
     Column("has_image", Boolean, nullable=False),  # else its image has a tombstone
     Column("deleted_at", Moment, nullable=False),
     Column("deleted_by", Text, nullable=False),

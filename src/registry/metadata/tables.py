@@ -67,6 +67,8 @@ repositories = Table(
     Column("restorable_until", Moment),  # null if live; later it is purged
     # Grows with each change of its tags and images, in the transaction of the change.
     Column("revision", BigInteger, nullable=False, server_default=text("0")),
+    # An index may list a child that was deleted by force; what is pushed there may be that child.
+    Column("is_sparse", Boolean, nullable=False, server_default=text("false")),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
     CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),
@@ -341,7 +343,7 @@ manifest_children = Table(
     Column("parent_id", Id, primary_key=True),
     Column("child_digest", DigestText, primary_key=True),
     Column("repository_id", Id, nullable=False),
-    Column("child_id", Id),  # null: the cache has not fetched it
+    Column("child_id", Id),  # null: not fetched yet, or deleted by force
     ForeignKeyConstraint(
         ["parent_id", "repository_id"],
         ["manifests.id", "manifests.repository_id"],

@@ -64,6 +64,15 @@ _PARENTS: Final = Statement(
         _c.repository_id == bindparam("repository_id"), _c.child_id.in_(listed("ids"))
     )
 )
+_DETACH: Final = Statement(
+    manifest_children.update()
+    .where(
+        _c.repository_id == bindparam("repository_id"),
+        _c.child_id.in_(listed("ids")),
+        _c.parent_id.in_(listed("parents")),
+    )
+    .values(child_id=literal_column("NULL"))
+)
 _in_repository = (
     _m.repository_id == bindparam("repository_id"),
     _m.id.in_(listed("ids")),
@@ -95,6 +104,13 @@ def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list
     """Return pairs of an index and the one of the manifests `ids` that it lists, by id."""
     rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
     return [(row[0], row[1]) for row in rows]
+
+
+def detach_children(
+    tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
+) -> None:
+    """Let the indexes `parents` lack the manifests `ids`, which are about to be deleted."""
+    tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
 
 
 def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:

@@ -54,6 +54,13 @@ class Repository(NamedTuple):
     """True if its account has an event rule, for any of its repositories."""
     is_cached: bool = False
     """True if the pull-through cache fills it, or did so until its rule was deleted."""
+    is_sparse: bool = False
+    """True if a child of an index was deleted by force, once."""
+
+    @property
+    def may_lack_children(self) -> bool:
+        """Return True if an index here may list a manifest that is not here."""
+        return self.is_cached or self.is_sparse
 
 
 class Revision(NamedTuple):
@@ -106,6 +113,7 @@ REPOSITORY_COLUMNS: Final = (
     _r.immutable_tag_exclusions,
     exists().where(event_rules.c.account_id == _r.account_id),
     _r.source,
+    _r.is_sparse,
 )
 """The columns that `repository_of` reads."""
 
@@ -152,6 +160,9 @@ _COUNT: Final = Statement(
         revision=_r.revision + text("1"),
         updated_at=bindparam("now"),
     )
+)
+_SET_SPARSE: Final = Statement(
+    repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))
 )
 _REVISION: Final = Statement(
     select(_r.id, _r.account_id, _r.revision, _r.updated_at)
@@ -267,6 +278,11 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
     tx.execute(_COUNT, repository_id=repository_id, now=now, **counts._asdict())
 
 
+def set_sparse(tx: Connection, repository_id: str) -> None:
+    """Note that an index of a repository lacks a child; the caller holds its lock."""
+    tx.execute(_SET_SPARSE, repository_id=repository_id)
+
+
 def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -> list[str]:
     """Return up to `limit` names of an account's live repositories after `after`, in byte order."""
     return [row[0] for row in tx.rows(_LIST, handle=handle, after=after, limit=limit)]
@@ -283,4 +299,5 @@ def repository_of(row: Row) -> Repository:
         exclusions,
         bool(row[5]),
         row[6] == PULL_THROUGH_CACHE,
+        bool(row[7]),
     )

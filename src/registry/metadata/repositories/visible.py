@@ -57,14 +57,14 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     if row is None:
         return None
     target = Target(
-        account_id=row[1], repository_id=row[0], document=row[12], principal_ids=row[13]
+        account_id=row[1], repository_id=row[0], document=row[13], principal_ids=row[14]
     )
     return VisibleRepository(
         repository=repository_of(row),
-        handle=row[7],
-        image_count=row[8],
-        tagged_image_count=row[9],
-        tag_count=row[10],
-        updated_at=row[11],
+        handle=row[8],
+        image_count=row[9],
+        tagged_image_count=row[10],
+        tag_count=row[11],
+        updated_at=row[12],
         target=target,
     )

@@ -6,9 +6,9 @@ Every deletion (by a client, the control plane or a lifecycle run) calls `drop_i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -16,6 +16,8 @@ from registry.errors import ManifestReferenced
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests, tombstones
+from registry.metadata.images.details import find_images
+from registry.metadata.images.index_members import detach_children, parent_edges
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.pull_through.missing import keep_missing
 from registry.metadata.repositories import live as repositories
@@ -26,8 +28,10 @@ from registry.metadata.tags.history import add_deletions
 from registry.metadata.tags.pointers import tags_of
 from registry.services.changes import Change
 from registry.services.events import IMAGE_DELETED, TAG_DELETED, RegistryEvent, descriptions
+from registry.services.pull_through import references
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
+_MOST_INDEXES: Final = 20
 
 
 def drop_image(
@@ -52,6 +56,36 @@ def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) ->
         f"an index in {repository.name} lists {manifest.digest}; delete the index first",
         parents=manifests.indexes_listing(tx, manifest.id),
     )
+
+
+class IncompleteIndex(NamedTuple):
+    """An index that lacks a manifest since it was deleted by force."""
+
+    digest: str
+    tags: Sequence[str]
+
+
+def detach_listed(
+    tx: Connection, repository: Repository, ids: Collection[str]
+) -> dict[str, list[IncompleteIndex]]:
+    """Let the indexes that stay lack the manifests `ids`, all of which are then deleted.
+
+    Return the indexes by manifest, the first 20 of each by digest. The caller holds the
+    repository's lock.
+    """
+    edges = parent_edges(tx, repository.id, list(ids))
+    kept = [(parent, child) for parent, child in edges if parent not in ids]
+    if not kept:
+        return {}
+    parents = sorted({parent for parent, _ in kept})
+    rows = {row.id: row for row in find_images(tx, repository.id, parents)}
+    detach_children(tx, repository.id, sorted({child for _, child in kept}), parents)
+    repositories.set_sparse(tx, repository.id)
+    references.measure_indexes(tx, parents)
+    found: defaultdict[str, list[IncompleteIndex]] = defaultdict(list)
+    for parent, child in kept:
+        found[child].append(IncompleteIndex(rows[parent].digest, rows[parent].tags))
+    return {child: sorted(indexes)[:_MOST_INDEXES] for child, indexes in found.items()}
 
 
 def drop_unlisted(

@@ -1,7 +1,7 @@
 """List, read and delete the images of a repository for ``/v1``.
 
 Deleting follows the rules of `services.images.deletion`, as on the data plane. Here a pin prevents
-it too, unless `force` is given.
+it too; with `force`, neither a pin nor an index that lists the image does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from registry.metadata.tags.details import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change
 from registry.services.events import RegistryEvent, publish
-from registry.services.images.deletion import drop_image, drop_unlisted, referenced
+from registry.services.images.deletion import (
+    IncompleteIndex,
+    detach_listed,
+    drop_image,
+    drop_unlisted,
+    referenced,
+)
 from registry.services.repositories.locks import lock_visible_repository
 from registry.services.tags.pointers import drop_tag
 from registry.services.tags.prefix_index import prefix_index_of
@@ -41,10 +47,12 @@ class ImagePage(NamedTuple):
 
 
 class DeletedItem(NamedTuple):
-    """What one item of a batch deleted: an image with its tags, or a tag of an image."""
+    """What was deleted: an image with its tags, or a tag of an image."""
 
     digest: str
     tags: Sequence[str]
+    incomplete: Sequence[IncompleteIndex] = ()
+    """Indexes that list the image and stay, by digest; the first 20."""
 
 
 class BatchFailure(NamedTuple):
@@ -186,13 +194,15 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
     return manifest
 
 
-def delete_image_unless_pinned(
+def delete_image(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
-) -> None:
-    """Delete an image and every tag that points to it.
+) -> DeletedItem:
+    """Delete an image and every tag that points to it; return what was deleted.
+
+    With `force`, pins do not hold it, and indexes that list it stay and lack it.
 
     Raises:
-        ManifestReferenced: an index here lists it.
+        ManifestReferenced: an index here lists it, and `force` is not given.
         Conflict: it is pinned, and `force` is not given.
         ManifestUnknown.
 
@@ -202,7 +212,10 @@ def delete_image_unless_pinned(
     pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], change.now)
     if pins:
         raise _pinned(pins[manifest.id])
+    tags = images.tag_names_of(tx, repository.id, [manifest.id])[manifest.id]
+    incomplete = detach_listed(tx, repository, {manifest.id}) if force else {}
     publish(tx, change, repository, drop_image(tx, repository, manifest, change))
+    return DeletedItem(manifest.digest, tags, incomplete.get(manifest.id, ()))
 
 
 def delete_batch(
@@ -216,8 +229,8 @@ def delete_batch(
 ) -> BatchOutcome:
     """Delete images by digest, then tags by name; return the result of each item.
 
-    Items fail one by one. Children may come before their index. A tag that was deleted with its
-    image is skipped.
+    With `force`, pins hold no image, and indexes that list one and stay lack it. Items fail one by
+    one. Children may come before their index. A tag that was deleted with its image is skipped.
     """
     repository = lock_visible_repository(tx, found)
     outcome = BatchOutcome([], [])
@@ -254,6 +267,7 @@ def _delete_images(
     pins = {} if force else images.pins_of(tx, repository.id, ids, change.now)
     events: list[RegistryEvent] = []
     waiting = [each for each in ids if each not in pins]
+    incomplete = detach_listed(tx, repository, set(ids)) if force else {}
     # In rounds: the children of an index can be deleted in the round after it.
     while waiting:
         kept = manifests.listed_of(tx, waiting)
@@ -261,7 +275,10 @@ def _delete_images(
         if not free:
             break
         events += drop_unlisted(tx, repository, [requested[each][1] for each in free], change)
-        outcome.deleted.extend(DeletedItem(requested[each][1].digest, tags[each]) for each in free)
+        outcome.deleted.extend(
+            DeletedItem(requested[each][1].digest, tags[each], incomplete.get(each, ()))
+            for each in free
+        )
         waiting = [each for each in waiting if each in kept]
     for each in ids:
         digest, manifest = requested[each]

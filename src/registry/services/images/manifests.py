@@ -223,7 +223,7 @@ def put_manifest(
         )
         # A referrer may name its subject by sha512.
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
-        if repository.is_cached:
+        if repository.may_lack_children:
             references.complete_child(tx, manifest_id, repository.id, [digest, read.sha512])
         events.append(_stored(asked, digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):

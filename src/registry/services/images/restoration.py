@@ -263,7 +263,7 @@ def _undelete_image(
     if children:
         manifests.add_child_edges(tx, tombstone.id, repository.id, children)
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
-    if repository.is_cached:
+    if repository.may_lack_children:
         references.restore_references(tx, repository, tombstone.id, tombstone.digest, change.now)
     regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)

@@ -1,16 +1,17 @@
-"""Keep the references of cached manifests, which come before what they refer to.
+"""Keep the references of manifests that are here before, or without, what they refer to.
 
 A cached manifest is stored as the upstream sent it; its blobs and children follow when clients ask
-for them. Until then the manifest lacks them. Whoever links a blob in a cached repository, or stores
-a manifest there, completes the references in the same transaction, under the repository's lock. So
-the collector never sees a blob without the references of the manifests that list it.
+for them. A child of an index may be deleted by force, and come back. Until then the manifest lacks
+them. Whoever links a blob in a cached repository, or stores a manifest where indexes may lack one,
+completes the references in the same transaction, under the repository's lock. So the collector
+never sees a blob without the references of the manifests that list it.
 
 The size of an image counts a blob that it lacks with the size that its manifest lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cloudcore.db.base import Connection
 from registry.metadata.blobs import objects as blobs
@@ -65,11 +66,21 @@ def complete_child(
     """
     if not missing.add_found_child(tx, repository_id, digests, manifest_id):
         return
-    level = [manifest_id]
+    measure_indexes(tx, missing.parents_of(tx, [manifest_id]))
+
+
+def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
+    """Measure these indexes again, and those that list them.
+
+    Raises:
+        ManifestInvalid: the tree under one exceeds `TREE_BOUNDS`.
+
+    """
+    level = ids
     for _ in range(_MOST_LEVELS):
+        for each in level:
+            measure_index(tx, each)
         level = missing.parents_of(tx, level)
-        for parent_id in level:
-            measure_index(tx, parent_id)
         if not level:
             return
 
@@ -114,7 +125,10 @@ def restore_references(
     """
     lacked = missing.kept_missing(tx, tombstone_id)
     missing.add_missing_blobs(tx, tombstone_id, repository.id, lacked)
-    _add_children(tx, tombstone_id, repository.id, missing.kept_missing_children(tx, tombstone_id))
+    lacked_children = missing.kept_missing_children(tx, tombstone_id)
+    if lacked_children:
+        _add_children(tx, tombstone_id, repository.id, lacked_children)
+        measure_index(tx, tombstone_id)
     digests = [each.digest for each in lacked] + manifests.blobs_of(tx, [tombstone_id])
     names = blobs.canonical_digests(tx, repository.account_id, digests)
     _complete_there(tx, repository, names, now)
@@ -134,10 +148,8 @@ def _complete_there(
 
 
 def _add_children(
-    tx: Connection, parent_id: str, repository_id: str, digests: Iterable[str]
+    tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
     """Add the edges of an index to children, be they in its repository or not."""
-    listed = list(digests)
-    if listed:
-        manifests.add_child_edges(tx, parent_id, repository_id, listed)
-        missing.add_missing_children(tx, parent_id, repository_id, listed)
+    manifests.add_child_edges(tx, parent_id, repository_id, digests)
+    missing.add_missing_children(tx, parent_id, repository_id, digests)

@@ -1,0 +1,140 @@
+"""Deleting a child of an index by force: the index lacks it, says so, and gets it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from registry.oci.media_types import OCI_INDEX
+from tests.databases import on_both_databases
+from tests.integration.pushing import Descriptor, World, refused
+from tests.integration.test_index_blobs import check, collect_at_once, size_of
+
+pytestmark = on_both_databases
+
+
+async def force(world: World, image: Descriptor) -> Any:  # noqa: ANN401 - JSON
+    """Delete an image by force and return what the answer says was deleted."""
+    answer = await world.control.delete(
+        f"{world.images}/{image['digest']}", params={"force": "true"}
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()["deleted"]
+
+
+async def restore(world: World, image: Descriptor) -> list[str]:
+    """Restore an image and return the digests of what came back."""
+    answer = await world.control.post(
+        f"{world.images}/restore", json={"digests": [image["digest"]]}
+    )
+    outcome = answer.json()
+    assert outcome["failures"] == []
+    return [each["digest"] for each in outcome["restored"]]
+
+
+async def test_a_child_goes_by_force_with_its_tags(world: World, database_url: str) -> None:
+    amd, arm = await world.push_image("amd", "v1-amd"), await world.push_image("arm", "v1-arm")
+    index = await world.push_index([amd, arm], "v1", "latest")
+    outer = await world.push_index([index], "all")
+    path = f"{world.images}/{arm['digest']}"
+    refused(await world.control.delete(path), 409, "CONFLICT")
+    on_v2 = await world.docker.delete(f"/v2/{world.name}/manifests/{arm['digest']}")
+    assert on_v2.status_code == 405
+    assert on_v2.json()["errors"][0]["detail"] == {"parents": [index["digest"]]}
+
+    assert await force(world, arm) == {
+        "digest": arm["digest"],
+        "tags": ["v1-arm"],
+        "incomplete_indexes": [{"digest": index["digest"], "tags": ["latest", "v1"]}],
+    }
+    assert not await world.pulls(arm["digest"])
+    assert not await world.pulls("v1-arm")
+    for reference in ("v1", "all", amd["digest"], "v1-amd"):
+        assert await world.pulls(reference)
+    for each in (index, outer):
+        assert await size_of(world, each) == await size_of(world, amd)
+    assert (await world.record())["size_bytes"] == await size_of(world, amd)
+    await collect_at_once(world)
+    await check(world, database_url)
+
+    assert await restore(world, arm) == [arm["digest"]]
+    assert await world.pulls("v1-arm")
+    refused(await world.control.delete(path), 409, "CONFLICT")  # the index lists it again
+    assert await size_of(world, outer) == await size_of(world, amd) + len("arm")
+    await check(world, database_url)
+
+
+async def test_a_child_that_is_pushed_again_heals_its_indexes(
+    world: World, database_url: str
+) -> None:
+    document = await world.image_document("again")
+    child = await world.push(document)
+    index = await world.push_index([child, await world.push_image("other")], "v1")
+    whole = await size_of(world, index)
+    await force(world, child)
+    again = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [child], "annotations": {}}
+    with pytest.raises(AssertionError, match="MANIFEST_BLOB_UNKNOWN"):
+        await world.push(again, "v2")  # a new index still needs what it lists
+    for layer in ("again", "{}"):
+        await world.push_blob(layer.encode())
+    await world.push(document)
+    refused(await world.control.delete(f"{world.images}/{child['digest']}"), 409, "CONFLICT")
+    assert await size_of(world, index) == whole
+    await check(world, database_url)
+
+
+async def test_a_sparse_index_goes_and_comes_back_sparse(world: World, database_url: str) -> None:
+    amd, arm = await world.push_image("amd"), await world.push_image("arm")
+    index = await world.push_index([amd, arm], "v1")
+    await force(world, arm)
+    path = f"{world.images}/{index['digest']}/delete-with-children"
+    answer = await world.control.post(path, json={})
+    assert [each["digest"] for each in answer.json()["deleted"]] == [
+        index["digest"],
+        amd["digest"],
+    ]
+    await check(world, database_url)
+    assert await restore(world, index) == [amd["digest"], index["digest"]]
+    assert await size_of(world, index) == await size_of(world, amd)
+    await check(world, database_url)
+    # The child comes back while the index is deleted: the index has it when it is restored.
+    await world.control.delete(f"{world.images}/{index['digest']}")
+    await restore(world, arm)
+    await restore(world, index)
+    refused(await world.control.delete(f"{world.images}/{arm['digest']}"), 409, "CONFLICT")
+    assert await size_of(world, index) == await size_of(world, amd) + len("arm")
+    await check(world, database_url)
+
+
+async def test_a_batch_takes_from_an_index_only_what_stays(world: World, database_url: str) -> None:
+    both, other = await world.push_image("both"), await world.push_image("other")
+    going = await world.push_index([both, other], "going")
+    staying = await world.push_index([both], "staying")
+    digests = [each["digest"] for each in (both, other, going)]
+    path = f"{world.images}/batch-delete"
+    answer = await world.control.post(path, json={"digests": digests}, params={"force": "true"})
+    outcome = answer.json()
+    assert outcome["failures"] == []
+    told = {each["digest"]: each["incomplete_indexes"] for each in outcome["deleted"]}
+    assert told == {
+        going["digest"]: [],
+        other["digest"]: [],
+        both["digest"]: [{"digest": staying["digest"], "tags": ["staying"]}],
+    }
+    await check(world, database_url)
+    # What went together is whole when it comes back.
+    assert set(await restore(world, going)) == set(digests)
+    refused(await world.control.delete(f"{world.images}/{both['digest']}"), 409, "CONFLICT")
+    await world.control.delete(f"{world.images}/{going['digest']}")
+    refused(await world.control.delete(f"{world.images}/{both['digest']}"), 409, "CONFLICT")
+    await check(world, database_url)
+
+
+async def test_force_without_an_index_answers_as_ever(world: World) -> None:
+    image = await world.push_image("pinned", "v1")
+    path = f"{world.images}/{image['digest']}"
+    await world.control.put(f"{path}/pins/prod", json={})
+    refused(await world.control.delete(path), 409, "CONFLICT")
+    answer = await world.control.delete(path, params={"force": "true"})
+    assert (answer.status_code, answer.content) == (204, b"")
