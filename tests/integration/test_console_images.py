@@ -154,6 +154,9 @@ async def test_an_index_deleted_with_its_children_comes_back_with_them(shop: Sho
     path = f"/images/{whole['digest']}/delete-with-children"
     done = await shop.send(path, digests=" ".join(digests))
     assert "3 images were deleted." in done.text
+    counts = re.search(r"[0-9]+ images?, [0-9]+ tags?", await shop.see())
+    assert counts
+    assert counts[0] in done.text  # those of after the deletion
     page = await undone(shop, done.text)
     assert "The image is back." in page
     for digest in digests:

@@ -58,6 +58,7 @@ async def test_every_kind_of_change_is_told_once(install: Install, database_url:
         assert [(kind, payload["data"]["tag"]) for kind, payload in events] == [
             ("registry.image.pushed", "v1"),
             ("registry.tag.moved", "v1"),
+            ("registry.image.pushed", "v2"),  # the same image under another tag
             ("registry.tag.moved", "v2"),
             ("registry.tag.deleted", "v2"),
             ("registry.image.deleted", None),
@@ -69,7 +70,7 @@ async def test_every_kind_of_change_is_told_once(install: Install, database_url:
         ]
         of_images = [payload["data"] for _, payload in events if payload["data"]["digest"]]
         assert {each["media_type"] for each in of_images} == {KIND}
-        assert len(of_images) == 8
+        assert len(of_images) == 9
         payload = events[0][1]
         data = payload["data"]
         assert payload["topics"] == [topic]

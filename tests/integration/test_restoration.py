@@ -323,6 +323,25 @@ async def test_a_restored_tag_names_its_image_as_it_was_pushed(install: Install)
         assert (await shop.pull("v1")).headers["docker-content-digest"] == alias
 
 
+@pytest.mark.parametrize("is_image", [False, True])
+async def test_a_restored_tag_keeps_the_time_of_its_creation(
+    install: Install, *, is_image: bool
+) -> None:
+    async with open_shop(install) as shop:
+        digest = await shop.push("one", "v1")
+        tag = (await shop.client.get(f"{shop.path}/tags/v1")).json()["tag"]
+        install.clock.advance(60)
+        await shop.delete(digest if is_image else "v1")
+        install.clock.advance(60)
+        path = "images/restore" if is_image else "tags/v1/restore"
+        body = {"digests": [digest]} if is_image else None
+        answer = await shop.client.post(f"{shop.path}/{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        restored = (await shop.client.get(f"{shop.path}/tags/v1")).json()["tag"]
+        assert restored["created_at"] == tag["created_at"]
+        assert restored["updated_at"] > tag["updated_at"]
+
+
 async def test_a_tag_does_not_come_back_without_its_image(install: Install) -> None:
     async with open_shop(install) as shop:
         digest = await shop.push("one", "v1")

@@ -92,7 +92,7 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
-        repository=await read_repository(page),
+        repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
         failures=outcome["failures"],
         kept=[],

@@ -49,7 +49,6 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
     named = form.get("digests", "").split()
     if page.parameters["digest"] not in named:
         raise Conflict("what is under the index has changed; go back, reload, and look again")
-    repository = await read_repository(page)
     outcome = await page.api.post(
         f"{api_path(page)}/images/{page.parameters['digest']}/delete-with-children",
         {"digests": named},
@@ -58,7 +57,7 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
-        repository=repository,
+        repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
         failures=outcome["failures"],
         kept=outcome["kept"],

@@ -33,9 +33,9 @@ def api_path(page: PageRequest) -> str:
     return f"/v1/repositories/{page.parameters['repository']}"
 
 
-async def read_repository(page: PageRequest) -> dict[str, Any]:
-    """Return the repository of the requested page."""
-    if page.repository is not None:
+async def read_repository(page: PageRequest, *, is_changed: bool = False) -> dict[str, Any]:
+    """Return the repository of the requested page, with the counts of now if it `is_changed`."""
+    if page.repository is not None and not is_changed:
         return dict(page.repository)
     answer: dict[str, Any] = await page.api.get(api_path(page))
     found: dict[str, Any] = answer["repository"]

@@ -52,7 +52,8 @@ _ADD: Final = Statement(
     deleted_tags.insert().from_select(
         [
             *("repository_id", "name", "sequence", "digest", "pushed_digest"),
-            *("has_image", "deleted_at", "deleted_by", "deleted_by_source", "restorable_until"),
+            *("created_at", "has_image", "deleted_at", "deleted_by", "deleted_by_source"),
+            "restorable_until",
         ],
         select(
             tags.c.repository_id,
@@ -62,6 +63,7 @@ _ADD: Final = Statement(
             .scalar_subquery(),
             manifests.c.digest,
             tags.c.pushed_digest,
+            tags.c.created_at,
             bindparam("has_image", type_=_d.has_image.type),
             bindparam("now", type_=_d.deleted_at.type),
             bindparam("principal", type_=_d.deleted_by.type),
@@ -105,6 +107,9 @@ _COLUMNS: Final = select(
     _d.deleted_by,
     _d.restorable_until,
     _d.deleted_by_source,
+)
+_CREATED_AT: Final = Statement(
+    select(_d.created_at).where(*_OF_IMAGE, _d.name == bindparam("name"))
 )
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(
@@ -207,6 +212,12 @@ def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) ->
     """Return a restorable deleted tag, whether or not its image exists, or None."""
     row = tx.row(_FIND, repository_id=repository_id, name=name, now=now)
     return DeletedTag(*row) if row else None
+
+
+def created_at_of(tx: Connection, repository_id: str, name: str, digest: str) -> int | None:
+    """Return when the deleted tag of this name and image was created, or None if unknown."""
+    row = tx.row(_CREATED_AT, repository_id=repository_id, name=name, digest=digest)
+    return row[0] if row else None
 
 
 def list_deleted_tags(

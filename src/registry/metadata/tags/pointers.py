@@ -39,7 +39,7 @@ _PUT: Final = Statement(
             name=bindparam("name"),
             manifest_id=bindparam("manifest_id"),
             pushed_digest=bindparam("pushed_digest"),
-            created_at=bindparam("now"),
+            created_at=bindparam("created_at"),
             updated_at=bindparam("now"),
             fresh_until=bindparam("fresh_until"),
         )
@@ -120,10 +120,12 @@ def upsert_tag(
     pushed_digest: str,
     now: int,
     fresh_until: int | None = None,
+    created_at: int | None = None,
 ) -> bool:
     """Insert or move a tag; return True if there is a deleted tag with its name.
 
-    A tag of the pull-through cache is `fresh_until` that moment; another one has None.
+    A new one was created at `created_at`, by default now. A tag of the pull-through cache is
+    `fresh_until` that moment; another one has None.
     """
     row = tx.row(
         _PUT,
@@ -133,6 +135,7 @@ def upsert_tag(
         pushed_digest=pushed_digest,
         now=now,
         fresh_until=fresh_until,
+        created_at=now if created_at is None else created_at,
     )
     assert row is not None
     return bool(row[0])

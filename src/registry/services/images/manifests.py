@@ -6,7 +6,6 @@ It locks the repository's row first, so counters and tags never race.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -216,7 +215,7 @@ def put_manifest(
     pushed = put.expected or digest
     wrong_sizes: tuple[str, ...] = ()
     manifest = manifests.find_manifest(tx, repository.id, digest)
-    events: list[RegistryEvent | None] = []
+    is_new = manifest is None
     if manifest is None:
         manifest, wrong_sizes, kept = _store(
             tx, repository, parsed, put, digest, manifest_id, change.now
@@ -225,7 +224,6 @@ def put_manifest(
         blobs.add_alias(tx, repository.account_id, read.sha512, digest)
         if repository.may_lack_children:
             references.complete_child(tx, manifest_id, repository.id, [digest, read.sha512])
-        events.append(_stored(asked, digest, parsed, put.tags))
     elif manifest.media_type != parsed.media_type and is_specific(put.content_type):
         raise ManifestInvalid(
             f"{digest} is stored as {manifest.media_type}; push it under that Content-Type"
@@ -234,14 +232,19 @@ def put_manifest(
         kept = manifests.keep_body(tx, repository.account_id, digest, put.body)
     if pushed not in (digest, read.sha512):
         blobs.add_alias(tx, repository.account_id, pushed, digest)
-    events += [
+    pointed = [
         point_tag(tx, asked, tag, manifest, pushed, put.precondition, change) for tag in put.tags
     ]
+    events = [event for event in pointed if event]
+    if is_new:
+        events.insert(0, _stored(asked, digest, parsed, next(iter(put.tags), None)))
+    elif events and not put.is_fetched:  # an image that is here was pushed under another tag
+        events.insert(0, _stored(asked, digest, parsed, events[0].tag))
     if repository.is_cached and not put.is_fetched:
         references.complete_tree(tx, repository, manifest.id, change.now)
-    if any(events):  # the same again is no change
+    if events:  # the same again is no change
         record_change(tx, change, PUSH, repository, digest=str(digest))
-    publish(tx, change, repository, [event for event in events if event])
+    publish(tx, change, repository, events)
     return PutResult(pushed, _told_subject(parsed), wrong_sizes), kept
 
 
@@ -252,12 +255,12 @@ def _told_subject(parsed: Manifest) -> str | None:
 
 
 def _stored(
-    repository: Repository, digest: Digest, parsed: Manifest, tags: Sequence[str]
+    repository: Repository, digest: Digest, parsed: Manifest, tag: str | None
 ) -> RegistryEvent:
     return RegistryEvent(
         IMAGE_CACHED if repository.is_cached else IMAGE_PUSHED,
         digest=digest,
-        tag=tags[0] if tags else None,
+        tag=tag,
         media_type=parsed.media_type,
         artifact_type=parsed.artifact_type,
         subject=parsed.subject,

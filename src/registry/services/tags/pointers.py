@@ -22,7 +22,7 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository, Revision
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags import pointers as tags
-from registry.metadata.tags.deleted import add_deleted_tags, remove_deleted_tag
+from registry.metadata.tags.deleted import add_deleted_tags, created_at_of, remove_deleted_tag
 from registry.metadata.tags.history import add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
@@ -115,13 +115,14 @@ def point_restored_tag(
     pushed_digest: str,
     change: Change,
 ) -> RegistryEvent | None:
-    """Point a deleted tag to its manifest again.
+    """Point a deleted tag to its manifest again; it keeps the time of its creation.
 
     Return the event to publish, or None if a tag of this name exists.
     """
     if tags.find_tag(tx, repository.id, tag) is not None:
         return None
-    return _point(tx, repository, tag, None, manifest, pushed_digest, "restored", change)
+    created = created_at_of(tx, repository.id, tag, manifest.digest)
+    return _point(tx, repository, tag, None, manifest, pushed_digest, "restored", change, created)
 
 
 def _point(
@@ -133,13 +134,15 @@ def _point(
     pushed_digest: str,
     action: str,
     change: Change,
+    created_at: int | None = None,
 ) -> RegistryEvent:
     tagged = 0
     if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
         tagged -= 1
     uncounted = 0
     due = 0 if repository.is_cached else None  # whoever has asked the upstream says so afterwards
-    if tags.upsert_tag(tx, repository.id, tag, manifest.id, pushed_digest, change.now, due):
+    of = (repository.id, tag, manifest.id, pushed_digest)
+    if tags.upsert_tag(tx, *of, change.now, due, created_at):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
     if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
         tagged += 1
