@@ -108,15 +108,17 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
         return {f"pick.{image['digest']}": "on" for image in images}
 
     asked = (await shop.send("/images/delete", **picks(*parts, pinned))).text
-    assert "Delete 2 images?" in asked
-    assert "stays: another index lists it" in row_of(asked, parts[0]["digest"])
+    assert "Delete 3 images?" in asked
+    assert "is part of an index: stays" in row_of(asked, parts[0]["digest"])
     assert "is pinned: stays" in row_of(asked, pinned["digest"])
-    assert "Delete 1 image, and pinned ones if ticked</button>" in asked
+    assert "Delete what is pinned or part of an index too: who pulls the index" in asked
+    assert "Delete 1 image, and the others if ticked</button>" in asked
     named = re.search(r'name="digests" value="([^"]*)"', asked)
     assert named
-    assert named[1].split() == [parts[1]["digest"], pinned["digest"]]
+    assert set(named[1].split()) == {each["digest"] for each in (*parts, pinned)}
     done = await shop.send("/images/delete", confirmed="yes", digests=named[1])
     assert "1 image was deleted" in done.text
+    assert "delete the index first" in row_of(done.text, parts[0]["digest"])
     assert "<b>production</b>" in row_of(done.text, pinned["digest"])
     assert "The images are back." in await undone(shop, done.text)
     await shop.told("/images/delete", confirmed="yes", digests=parts[1]["digest"])
@@ -132,6 +134,28 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     again = await shop.told("/images/restore", digests=named[1])
     assert "The images are back." in again
     assert "holder" in again
+
+
+async def test_a_part_of_an_index_goes_if_that_is_said_and_comes_back(shop: Shop) -> None:
+    part, other = await shop.image("forced", "forced"), await shop.image("not forced")
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [part, other]}
+    whole = await shop.manifest(index, "sparse")
+    path = f"/images/{part['digest']}"
+    page = await shop.see(path)
+    assert "Delete it although an index lists it: who pulls the index for its platform" in page
+    assert (await shop.send(f"{path}/delete")).status_code == 409
+    selection = {"confirmed": "yes", "digests": part["digest"]}
+    for form, fields in ((f"{path}/delete", {}), ("/images/delete", selection)):
+        done = await shop.send(form, force="on", **fields)
+        assert done.status_code == 200
+        row = row_of(done.text, part["digest"])
+        assert "It is lacking now in" in row
+        assert "(sparse)" in row
+        assert '<span class="quiet">not here</span>' in await shop.see(f"/images/{whole['digest']}")
+        await undone(shop, done.text)
+        assert "not here" not in await shop.see(f"/images/{whole['digest']}")
+    for each in (whole, part, other):  # other tests count what is here
+        await shop.call("DELETE", f"/images/{each['digest']}")
 
 
 async def undone(shop: Shop, page: str) -> str:

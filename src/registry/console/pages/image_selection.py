@@ -22,13 +22,23 @@ _MOST: Final = 25
 
 
 class Selected(NamedTuple):
-    """A selected image, and what becomes of it."""
+    """A selected image, and what holds it."""
 
     row: ImageRow
-    held: str
-    """Why it stays; empty if it goes."""
-    needs_force: bool
-    """True if it goes only with `force`: it is pinned."""
+    is_pinned: bool
+    is_listed: bool
+    """True if an index lists it that is not selected."""
+
+    @property
+    def needs_force(self) -> bool:
+        """Return True if it goes only with `force`."""
+        return self.is_pinned or self.is_listed
+
+    @property
+    def obstacles(self) -> list[str]:
+        """Return why it stays without `force`, as texts."""
+        texts = ((self.is_pinned, "is pinned"), (self.is_listed, "is part of an index"))
+        return [text for is_so, text in texts if is_so]
 
 
 @post(f"{REPOSITORY}/images/delete")
@@ -41,12 +51,7 @@ async def delete_selection(page: InjectedPage) -> PageResponse:
     digests = [found[1] for name in form if (found := _PICKED.fullmatch(name))]
     repository = await read_repository(page)
     selected = await _read(page, digests[:_MOST])
-    return page.show(
-        "image_selection.html",
-        repository=repository,
-        going=[each for each in selected if not each.held],
-        staying=[each for each in selected if each.held],
-    )
+    return page.show("image_selection.html", repository=repository, selected=selected)
 
 
 @post(f"{REPOSITORY}/images/restore")
@@ -72,8 +77,8 @@ async def _read(page: PageRequest, digests: Sequence[str]) -> list[Selected]:
     return [
         Selected(
             row_of(image),
-            "" if there.issuperset(image["listed_by"]) else REASONS["listed"],
-            image["is_pinned"],
+            is_pinned=image["is_pinned"],
+            is_listed=not there.issuperset(image["listed_by"]),
         )
         for image in images
     ]
@@ -87,7 +92,8 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     here = path_of(page)
     undo = here.tab("images/restore")
     deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
-    if not outcome["failures"]:
+    is_lacking = any(each["incomplete_indexes"] for each in outcome["deleted"])
+    if not outcome["failures"] and not is_lacking:
         return page.go(here.base, "images-deleted", undo, deleted, "RestoreImage")
     return page.show(
         "index_deleted.html",

@@ -198,9 +198,20 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     """Delete an image with its tags."""
     force = "true" if "force" in page.form else None
     digest = page.parameters["digest"]
-    await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
+    outcome = await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
     here = path_of(page)
     undo = here.image(digest, "restore")
+    if outcome is not None:  # indexes lack it now
+        return page.show(
+            "index_deleted.html",
+            repository=await read_repository(page, is_changed=True),
+            deleted=[outcome["deleted"]],
+            failures=[],
+            kept=[],
+            reasons={},
+            undo=undo,
+            undo_fields={},
+        )
     return page.go(here.tab("deleted"), "image-deleted", undo, None, "RestoreImage")
 
 
