@@ -113,7 +113,7 @@ class ComparingMachine(RuleBasedStateMachine):
             told = self.walk(path, "images", tag_status=status)
             assert [
                 (each["digest"], sorted(each["tags"]), each["size_bytes"]) for each in told
-            ] == [(d, repository.tags_of(d), BY_DIGEST[d].size) for d in expected]
+            ] == [(d, repository.tags_of(d), repository.size_of(BY_DIGEST[d])) for d in expected]
         prefix = PREFIXES[self.steps % len(PREFIXES)]
         tagged = {to for tag, (to, _) in repository.tags.items() if tag.startswith(prefix)}
         told = self.walk(path, "images", tag_prefix=prefix)

@@ -25,12 +25,8 @@ class Document(NamedTuple):
     subject: str | None = None
 
     @property
-    def size(self) -> int:
-        """Return the bytes of the distinct blobs under it."""
-        return sum(SIZES[digest] for digest in self.tree)
-
-    @property
     def tree(self) -> frozenset[str]:
+        """Return the distinct blobs under it."""
         return self.blobs.union(*(BY_DIGEST[child].tree for child in self.children))
 
 

@@ -75,6 +75,8 @@ class Tombstone:
     tags: list[str]
     until: int
     """When it cannot be restored any more."""
+    children: tuple[str, ...] = ()
+    """Those that were here when it was deleted: they come back with it."""
 
 
 class DeletedTag(NamedTuple):
@@ -116,6 +118,18 @@ class Repository:
 
     def parents_of(self, digest: str) -> list[str]:
         return [one for one, image in self.images.items() if digest in image.document.children]
+
+    def children_of(self, document: Document) -> tuple[str, ...]:
+        """Return what an index lists and is here: a child may have been deleted by force."""
+        return tuple(child for child in document.children if child in self.images)
+
+    def size_of(self, document: Document) -> int:
+        """Return the bytes of the distinct blobs under a manifest that are here."""
+        return sum(SIZES[digest] for digest in self._tree(document))
+
+    def _tree(self, document: Document) -> frozenset[str]:
+        children = map(BY_DIGEST.__getitem__, self.children_of(document))
+        return document.blobs.union(*map(self._tree, children))
 
     def newest_first(self) -> list[str]:
         """Return the digests of all images."""
@@ -202,10 +216,14 @@ class Repository:
 
     # Images
 
-    def refusal(self, digest: str, now: int, *, heeds_pins: bool) -> Outcome | None:
+    def refusal(
+        self, digest: str, now: int, *, heeds_pins: bool, force: bool = False
+    ) -> Outcome | None:
         """Return why an image cannot be deleted."""
         if digest not in self.images:
             return Outcome.UNKNOWN
+        if force:
+            return None
         if heeds_pins and self.images[digest].held(now):
             return Outcome.PINNED
         return Outcome.LISTED if self.parents_of(digest) else None
@@ -215,7 +233,10 @@ class Repository:
         image, tags = self.images[digest], self.tags_of(digest)
         if undelete_days:
             until = change.now + undelete_days * DAY
-            self.tombstones[digest] = Tombstone(image.document, image.pushed_at, tags, until)
+            children = self.children_of(image.document)
+            self.tombstones[digest] = Tombstone(
+                image.document, image.pushed_at, tags, until, children
+            )
             for tag, deleted in self.deleted.items():
                 if deleted.digest == digest:
                     self.deleted[tag] = DeletedTag(digest, min(deleted.until, until))
@@ -251,13 +272,14 @@ class Repository:
             if one not in tombstones:
                 return Outcome.CONFLICT
             found.add(one)
-            waiting += [child for child in BY_DIGEST[one].children if child not in self.images]
+            children = self.tombstones[one].children
+            waiting += [child for child in children if child not in self.images]
         return found
 
     def restore_image(self, digest: str, change: ChangeContext) -> list[str]:
         """Restore an image whose children are there; return the tags that point to it again."""
         tombstone = self.tombstones.pop(digest)
-        assert all(child in self.images for child in tombstone.document.children)
+        assert all(child in self.images for child in tombstone.children)
         self.images[digest] = Image(tombstone.document, tombstone.pushed_at, change.now)
         self.blobs |= tombstone.document.blobs
         tags = [tag for tag in tombstone.tags if tag not in self.tags]
@@ -280,7 +302,7 @@ class Repository:
             tags=tuple((tag, self.tags[tag][1]) for tag in self.tags_of(digest)),
             untagged_at=max(losses, default=None),
             restored_at=image.restored_at,
-            children=image.document.children,
+            children=self.children_of(image.document),
             subject=image.document.subject,
             is_pinned=bool(image.held(now)),
         )

@@ -176,8 +176,12 @@ class ControlMachine(ComparingMachine):
         else:
             path = f"{PATH}/{repository.id}/images/{digest}"
             reply = self.ask("DELETE", path, **({"force": "true"} if force else {}))
-            refusal = repository.refusal(digest, self.now, heeds_pins=not force)
-            self.expect(reply, refusal or Outcome.DONE, 204)
+            refusal = repository.refusal(digest, self.now, heeds_pins=True, force=force)
+            parents = repository.parents_of(digest)
+            self.expect(reply, refusal or Outcome.DONE, 200 if force and parents else 204)
+            if reply.status == 200:
+                told = [each["digest"] for each in reply.body["deleted"]["incomplete_indexes"]]
+                assert told == sorted(parents)
         if refusal is None:
             change = self.anyone if on_data_plane else self.ours
             repository.soft_delete(digest, change, self.model.undelete_days)
@@ -198,25 +202,40 @@ class ControlMachine(ComparingMachine):
         digests = data.draw(st.lists(st.sampled_from(pool), max_size=4, unique=True))
         tags = data.draw(st.lists(TAG, max_size=2, unique=True))
         path = f"{PATH}/{repository.id}/images/batch-delete"
-        reply = self.ask("POST", path, {"digests": digests, "tags": tags})
+        force = not likely(data)
+        query = {"force": "true"} if force else {}
+        reply = self.ask("POST", path, {"digests": digests, "tags": tags}, **query)
         assert reply.status == 200
-        deleted, failures = self.delete_all(repository, digests, tags)
+        lacking = {
+            digest: sorted(set(repository.parents_of(digest)) - set(digests)) if force else []
+            for digest in digests
+        }
+        deleted, failures = self.delete_all(repository, digests, tags, force=force)
+        for each in reply.body["deleted"]:
+            indexes = [index["digest"] for index in each["incomplete_indexes"]]
+            assert indexes in ([], lacking.get(each["digest"]))
+            assert indexes or not lacking.get(each["digest"]) or each["digest"] not in digests
         told = [(each["digest"], sorted(each["tags"])) for each in reply.body["deleted"]]
         assert sorted(told) == sorted(deleted)
         refused = {each["digest"] or each["tag"]: each["code"] for each in reply.body["failures"]}
         assert refused == failures
 
     def delete_all(
-        self, repository: Repository, digests: list[str], tags: list[str]
+        self, repository: Repository, digests: list[str], tags: list[str], *, force: bool = False
     ) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
         """Delete in the model what can be deleted, in whatever order that is."""
         deleted: list[tuple[str, list[str]]] = []
-        waiting = list(digests)
-        while free := [d for d in waiting if not repository.refusal(d, self.now, heeds_pins=True)]:
+        # An index before its children, which it then brings back.
+        waiting = sorted(digests, key=lambda digest: -ORDER[digest])
+
+        def refusal(digest: str) -> Outcome | None:
+            return repository.refusal(digest, self.now, heeds_pins=True, force=force)
+
+        while free := [digest for digest in waiting if not refusal(digest)]:
             deleted.append((free[0], repository.tags_of(free[0])))
             repository.soft_delete(free[0], self.ours, self.model.undelete_days)
             waiting.remove(free[0])
-        refusals = {d: repository.refusal(d, self.now, heeds_pins=True) for d in waiting}
+        refusals = {digest: refusal(digest) for digest in waiting}
         failures = {digest: STATUSES[why][1] for digest, why in refusals.items() if why}
         gone = {tag for _, lost in deleted for tag in lost}
         for tag in tags:
@@ -402,7 +421,7 @@ class ControlMachine(ComparingMachine):
         gone = repository.expiring(self.now)
         assert (run["status"], run["expired"]) == ("succeeded", len(gone)), run
         principal = f"crn:registry:local:{self.tenant.account.id}:lifecycle-run/{run['id']}"
-        for digest in gone:
+        for digest in sorted(gone, key=lambda digest: -ORDER[digest]):
             repository.soft_delete(
                 digest, ChangeContext(principal, self.now), self.model.undelete_days
             )

@@ -265,6 +265,8 @@ def _undelete_image(
     gained = sum(link.size for link in links.values() if link.manifest_refs == 0)
     if repository.may_lack_children:
         references.restore_references(tx, repository, tombstone.id, tombstone.digest, change.now)
+        if tombstone.is_index:  # what is under it may have changed meanwhile
+            references.measure_index(tx, tombstone.id)
     regained = attach_deleted_tags(tx, repository.id, tombstone.digest)
     counts = Counts(images=1, size=gained, deleted_images=-1, deleted_tags=regained)
     repositories.add_to_counters(tx, repository.id, change.now, counts)

@@ -125,10 +125,7 @@ def restore_references(
     """
     lacked = missing.kept_missing(tx, tombstone_id)
     missing.add_missing_blobs(tx, tombstone_id, repository.id, lacked)
-    lacked_children = missing.kept_missing_children(tx, tombstone_id)
-    if lacked_children:
-        _add_children(tx, tombstone_id, repository.id, lacked_children)
-        measure_index(tx, tombstone_id)
+    _add_children(tx, tombstone_id, repository.id, missing.kept_missing_children(tx, tombstone_id))
     digests = [each.digest for each in lacked] + manifests.blobs_of(tx, [tombstone_id])
     names = blobs.canonical_digests(tx, repository.account_id, digests)
     _complete_there(tx, repository, names, now)
@@ -151,5 +148,6 @@ def _add_children(
     tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
     """Add the edges of an index to children, be they in its repository or not."""
-    manifests.add_child_edges(tx, parent_id, repository_id, digests)
-    missing.add_missing_children(tx, parent_id, repository_id, digests)
+    if digests:
+        manifests.add_child_edges(tx, parent_id, repository_id, digests)
+        missing.add_missing_children(tx, parent_id, repository_id, digests)
