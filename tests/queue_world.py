@@ -51,6 +51,12 @@ class QueueWorld:
         queue = fixed._replace(**fields)  # type: ignore[arg-type] # of numbers
         return await self.database.write(services.create_queue, queue, redrive)
 
+    async def redrive(self, name: str, max_leases: int) -> Redrive:
+        """Return the redrive policy that sends dead letters to acme's queue of a name."""
+        found = await self.database.read(rows.find_queue_named, ACME, REGION, name)
+        assert found is not None
+        return Redrive(found.id, max_leases)
+
     async def send(self, queue: Queue, *bodies: str, delay: int | None = None) -> list[str]:
         """Send messages; return their ids."""
 

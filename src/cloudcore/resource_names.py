@@ -1,18 +1,19 @@
 """Names and tags that accounts give their resources, and references to resources in requests.
 
-A resource is meant by its id, its CRN or the name that is its own within account and region. A
-CRN of another account or region is refused before anything is looked for; whatever does not exist
-looks alike.
+A resource is meant by its id, its CRN or the name that is its own within account and region. What
+is malformed, or a CRN of another account or region, is refused before anything is looked for. Then
+the caller's right to the resource is asked, and only who has it is told that there is none.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from cloudcore.crn import Crn
-from cloudcore.errors import InvalidInput
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import parse_uuid
 
 MAX_TAGS: Final = 50
@@ -27,15 +28,41 @@ class Scope(NamedTuple):
     handle: str
     """Of the account; a CRN may name it so."""
     region: str
+    """Empty for the kinds that are of no region."""
 
 
-class Kind(NamedTuple):
+class Named(Protocol):
+    """A resource that a request can name."""
+
+    @property
+    def name(self) -> str | None:
+        """Return its name, or None if it was deleted."""
+        ...
+
+
+R = TypeVar("R", bound=Named)
+Authorize = Callable[[str], None]
+"""Gets the CRN of the resource that a request names; raises `AccessDenied` if the caller may not
+use it so. See `RequestContext.right_to`."""
+
+
+class Kind(NamedTuple, Generic[R]):
     """A kind of resource."""
 
     service: str
     """Of its CRNs."""
     type: str
     """In its CRNs, and what errors call it."""
+    find: Callable[[Connection, Scope, str], R | None]
+    """Finds the resource of an id."""
+    find_named: Callable[[Connection, Scope, str], R | None]
+    """Finds the resource of a name."""
+    missing: Callable[[], NotFound]
+    """Makes the error for one that does not exist."""
+
+    def crn(self, scope: Scope, name: str) -> str:
+        """Return the CRN of a resource of this kind; `name` may be a pattern."""
+        return str(Crn(self.service, scope.region, scope.account_id, self.type, name))
 
 
 class Reference(NamedTuple):
@@ -74,7 +101,36 @@ def check_tags(tags: Mapping[str, str]) -> None:
             )
 
 
-def read_reference(scope: Scope, kind: Kind, field: str, value: str) -> Reference:
+def resolve(
+    tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str, authorize: Authorize | None
+) -> R:
+    """Return the resource that `value` in a request's `field` means.
+
+    `authorize` is asked before it matters whether there is one: for the CRN of a name; for an id,
+    for the CRN of what it means, or for all of the kind if it means nothing. It is None where the
+    platform itself asks.
+
+    Raises:
+        InvalidInput: see `read_reference`.
+        AccessDenied: by `authorize`.
+        NotFound: there is no such resource; `kind.missing`.
+
+    """
+    meant = read_reference(scope, kind, field, value)
+    if meant.id is None:
+        if authorize is not None:
+            authorize(kind.crn(scope, meant.name))
+        found = kind.find_named(tx, scope, meant.name)
+    else:
+        found = kind.find(tx, scope, meant.id)
+        if authorize is not None:
+            authorize(kind.crn(scope, (found and found.name) or "*"))
+    if found is None:
+        raise kind.missing()
+    return found
+
+
+def read_reference(scope: Scope, kind: Kind[R], field: str, value: str) -> Reference:
     """Return what `value` in a request's `field` refers to.
 
     Raises:
@@ -91,9 +147,10 @@ def read_reference(scope: Scope, kind: Kind, field: str, value: str) -> Referenc
     raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
 
 
-def _name_in(scope: Scope, kind: Kind, field: str, text: str) -> str:
+def _name_in(scope: Scope, kind: Kind[R], field: str, text: str) -> str:
     """Return the name in a CRN, which must be of this kind and scope."""
-    form = f"the CRN of a {kind.type} is crn:{kind.service}:<region>:<account>:{kind.type}/<name>"
+    region = "<region>" if scope.region else ""
+    form = f"the CRN of a {kind.type} is crn:{kind.service}:{region}:<account>:{kind.type}/<name>"
     try:
         crn = Crn.parse(text)
     except InvalidInput:
@@ -103,7 +160,10 @@ def _name_in(scope: Scope, kind: Kind, field: str, text: str) -> str:
     if crn.service != kind.service:
         raise _refusal(field, f"is the CRN of another service than {kind.service}", "wrong_service")
     if crn.region != scope.region:
-        raise _refusal(field, f"must be of this region, {scope.region}", "foreign_region")
+        words = (
+            f"must be of this region, {scope.region}" if scope.region else "must be of no region"
+        )
+        raise _refusal(field, words, "foreign_region")
     if crn.account not in (scope.account_id, scope.handle):
         raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
     return crn.name

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.references import KeyScope, key_to_bind
+from cloudcore.kms.references import key_to_bind
 from cloudcore.kms.rows import Key, find_key, find_platform_key
+from cloudcore.resource_names import Authorize, Scope
 from cloudcore.storage.bytes_port import BucketKeys, KeyRef
 
 
@@ -17,12 +16,10 @@ class KeysOfBuckets(BucketKeys):
     def __init__(self, region: str) -> None:
         self._region = region
 
-    def resolve(
-        self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
-    ) -> KeyRef:
+    def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> KeyRef:
         """Return the key that a request names (`BucketKeys.resolve`)."""
         account = find_account(tx, account_id)
-        scope = KeyScope(account_id, "" if account is None else account.handle, self._region)
+        scope = Scope(account_id, "" if account is None else account.handle, self._region)
         return _reference(key_to_bind(tx, scope, value, authorize))
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> KeyRef | None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cloudcore.keyring import create_root_key
+from cloudcore.web.envelope import ENVELOPE
+from cloudcore.web.openapi import document
+from registry.main import prepare
+from registry.settings import Settings
 from tests import control_plane, identity_world
 from tests.databases import (
     database_url,
@@ -19,7 +26,7 @@ from tests.integration import certificates_world, notifications_world, oauth_wor
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
-from tests.integration.served_world import Served, open_served
+from tests.integration.served_world import Served, open_served, routes_of_the_whole
 from tests.jobs import effects_table
 from tests.postgresql import postgresql_url
 from tests.tenants import Install, open_install
@@ -95,3 +102,14 @@ async def plane(metadata_url: str) -> AsyncIterator[control_plane.World]:
     """Return a control plane over the family of things."""
     async with control_plane.open_world(metadata_url) as world:
         yield world
+
+
+@pytest.fixture(scope="session")
+def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the OpenAPI document of ``/v1``."""
+    settings = Settings(data=Path(tmp_path_factory.mktemp("install")) / "data")
+    prepare(settings)
+    create_root_key(settings.root_key)
+    control = asyncio.run(routes_of_the_whole(settings))
+    routes = [route for route in control.routes if route.spec.path.startswith("/v1/")]
+    return document(routes, {}, ENVELOPE)

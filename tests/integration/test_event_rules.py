@@ -67,8 +67,8 @@ async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
     client = await client_of(install, "acme")
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     answer = await client.post(PATH, json=body)
-    refused(answer, 400, "INVALID_INPUT", "topic")
-    assert answer.json()["error"]["params"]["reason"] == "not_found"
+    refused(answer, 404, "NOT_FOUND")
+    assert answer.json()["error"]["params"]["reason"] == "topic_not_found"
     (topic,) = await add_topics(install.database, "acme", "images")
     rule = await make(client)
     now = install.clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import pytest
@@ -93,7 +94,7 @@ async def test_a_lease_is_extended_and_given_back(world: QueueWorld) -> None:
 
 async def test_a_message_leased_too_often_goes_to_the_dead_letter_queue(world: QueueWorld) -> None:
     dead = await world.make("dead")
-    queue = await world.make("jobs", redrive=Redrive("dead", 2))
+    queue = await world.make("jobs", redrive=await world.redrive("dead", 2))
     (bad,) = await world.send(queue, "bad")
     for _ in range(2):
         assert await world.bodies(queue) == ["bad"]
@@ -109,7 +110,7 @@ async def test_a_message_leased_too_often_goes_to_the_dead_letter_queue(world: Q
 
 async def test_a_delay_hides_a_message_and_does_not_count_as_a_lease(world: QueueWorld) -> None:
     await world.make("dead")
-    queue = await world.make("jobs", delay_seconds=10, redrive=Redrive("dead", 1))
+    queue = await world.make("jobs", delay_seconds=10, redrive=await world.redrive("dead", 1))
     await world.send(queue, "late")
     await world.send(queue, "now", delay=0)
     assert (await world.depth(queue))[:3] == (1, 0, 1)
@@ -172,21 +173,66 @@ async def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(
 
 async def test_a_dead_letter_queue_stays_while_it_is_one(world: QueueWorld) -> None:
     dead = await world.make("dead")
-    queue = await world.make("jobs", redrive=Redrive("dead", 2))
+    queue = await world.make("jobs", redrive=await world.redrive("dead", 2))
     with pytest.raises(Conflict, match="the queue jobs"):
         await world.database.write(services.delete_queue, dead, world.clock())
     with pytest.raises(InvalidInput, match="another queue"):
         await world.database.write(
-            _set_redrive, world, await world.current(queue), Redrive("jobs", 2)
+            _set_redrive, world, await world.current(queue), await world.redrive("jobs", 2)
         )
     await world.database.write(_set_redrive, world, await world.current(queue), None)
     await world.database.write(services.delete_queue, dead, world.clock())
     assert (await world.current(queue)).max_leases is None
 
 
+async def test_dead_letters_do_not_come_back(world: QueueWorld) -> None:
+    """Neither from the dead-letter queue itself nor by others; but many queues may share one."""
+    last = await world.make("last")
+    queues = [last]
+    for number in range(5):
+        one_more = await world.redrive(queues[-1].name, 1)
+        queues.append(await world.make(f"queue-{number}", redrive=one_more))
+    for queue in queues[1:]:
+        with pytest.raises(InvalidInput) as raised:
+            await world.database.write(
+                _set_redrive, world, last, await world.redrive(queue.name, 1)
+            )
+        assert raised.value.params["reason"] == "cycle"
+        assert (await world.current(last)).dead_letter_queue_id is None
+    to_last = await world.redrive("last", 1)
+    for queue in queues[2:]:
+        await world.database.write(_set_redrive, world, await world.current(queue), to_last)
+    beside = await world.redrive("queue-4", 1)
+    await world.database.write(_set_redrive, world, await world.current(queues[1]), beside)
+
+
+async def test_two_changes_at_once_close_no_cycle_together(
+    world: QueueWorld, database_url: str
+) -> None:
+    """Neither touches a queue of the other, and either alone is right."""
+    a, b, c, d = [await world.make(name) for name in "abcd"]
+    to = {name: await world.redrive(name, 1) for name in "abcd"}
+    await world.database.write(_set_redrive, world, b, to["c"])
+    await world.database.write(_set_redrive, world, d, to["a"])
+    second = open_database(database_url)
+    try:
+        for _ in range(30):
+            done = await asyncio.gather(
+                world.database.write(_set_redrive, world, a, to["b"]),
+                second.write(_set_redrive, world, c, to["d"]),
+                return_exceptions=True,
+            )
+            refused = [each for each in done if each is not None]
+            assert [type(each) for each in refused] == [InvalidInput], done
+            for queue in (a, c):
+                await world.database.write(_set_redrive, world, queue, None)
+    finally:
+        await second.close()
+
+
 async def test_a_lease_beside_a_change_of_the_redrive_policy_fails_not(world: QueueWorld) -> None:
     dead = await world.make("dead")
-    queue = await world.make("jobs", redrive=Redrive("dead", 1))
+    queue = await world.make("jobs", redrive=await world.redrive("dead", 1))
     await world.send(queue, "a")
     assert await world.bodies(queue) == ["a"]
     world.clock.advance(30)
@@ -199,7 +245,7 @@ async def test_a_lease_beside_a_change_of_the_redrive_policy_fails_not(world: Qu
 
 async def test_what_is_due_is_moved_on_without_a_consumer(world: QueueWorld) -> None:
     dead = await world.make("dead")
-    queue = await world.make("jobs", redrive=Redrive("dead", 1))
+    queue = await world.make("jobs", redrive=await world.redrive("dead", 1))
     await world.send(queue, *(f"bad-{number:03}" for number in range(250)))
     for _ in range(3):
         await world.lease(queue, 100)
@@ -314,13 +360,15 @@ async def test_another_family_sends_in_its_own_transaction(world: QueueWorld) ->
         "jobs",
         queue.crn.replace(ACME, "acme"),
     ):
-        found = await world.database.read(queues.resolve, ACME, reference)
+        found = await world.database.read(queues.resolve, ACME, reference, None)
         assert found == (queue.id, queue.crn, "jobs")
     for reference in ("crn:queue:local:globex:queue/jobs", queue.crn.replace("local", "mars")):
         with pytest.raises(InvalidInput, match="endpoint: must be"):
-            await world.database.read(queues.resolve, ACME, reference, field="endpoint")
+            await world.database.read(
+                partial(queues.resolve, field="endpoint"), ACME, reference, None
+            )
     with pytest.raises(QueueMissing):
-        await world.database.read(queues.resolve, GLOBEX, queue.id)
+        await world.database.read(queues.resolve, GLOBEX, queue.id, None)
 
     class Undone(Exception):
         pass

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
-
-import pytest
-
-from cloudcore.keyring import create_root_key
-from cloudcore.web.envelope import ENVELOPE
-from cloudcore.web.openapi import document
-from registry.main import prepare
-from registry.settings import Settings
-from tests.integration.served_world import routes_of_the_whole
 
 REFERENCES: Final = ("kms_key", "redrive_policy")
 """Fields of requests that name another thing, which may be missing."""
@@ -31,16 +20,6 @@ BARE: Final = {
     ("AssumedRole", "account_id"): "the specification's field (part 5, item 12)",
     ("AssumedRole", "role_id"): "the specification's field (part 5, item 12)",
 }
-
-
-@pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    settings = Settings(data=Path(tmp_path_factory.mktemp("install")) / "data")
-    prepare(settings)
-    create_root_key(settings.root_key)
-    control = asyncio.run(routes_of_the_whole(settings))
-    routes = [route for route in control.routes if route.spec.path.startswith("/v1/")]
-    return document(routes, {}, ENVELOPE)
 
 
 def answers(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -71,6 +71,36 @@ async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
     await v1(s3, "GET", "/v1/buckets/bucket/objects/private%2Fa")
 
 
+async def test_a_copy_tells_who_may_not_read_its_source_nothing_of_it(s3: S3Client) -> None:
+    """Neither of the object nor of the bucket; who may is told what is missing."""
+    await s3.done("PUT", "/bucket/private", b"a")
+    await s3.done("PUT", "/other")
+    upload = texts(await s3.done("POST", "/bucket/parts?uploads"), "UploadId")[0]
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket"
+    writer = await program(
+        s3,
+        {"effect": "allow", "actions": ["storage:PutObject"], "resources": ["*"]},
+        {
+            "effect": "allow",
+            "actions": ["storage:GetObject"],
+            "resources": [f"{crn}/bucket/mine-*", f"{crn}/mine-*"],
+        },
+    )
+    for target in ("/bucket/copy", f"/bucket/parts?partNumber=1&uploadId={upload}"):
+        for source, code in (
+            ("/bucket/private", "AccessDenied"),
+            ("/bucket/none", "AccessDenied"),
+            ("/other/a", "AccessDenied"),
+            ("/none/a", "AccessDenied"),
+            ("/bucket-of-globex/key-of-globex", "AccessDenied"),
+            ("/bucket/mine-none", "NoSuchKey"),
+            ("/mine-none/a", "NoSuchBucket"),
+            ("/no bucket's name/a", "NoSuchBucket"),
+        ):
+            found = await writer.code("PUT", target, b"", x_amz_copy_source=source)
+            assert found == code, (target, source)
+
+
 async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> None:
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
     deleter = await program(

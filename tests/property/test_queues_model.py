@@ -71,7 +71,7 @@ class Queues(RuleBasedStateMachine):
         self.dead_queue = self.run(self.world.make("dead", retention_seconds=RETENTION))
         self.queue = self.run(
             self.world.make(
-                "jobs", retention_seconds=RETENTION, redrive=Redrive("dead", MAX_LEASES)
+                "jobs", retention_seconds=RETENTION, redrive=Redrive(self.dead_queue.id, MAX_LEASES)
             )
         )
         self.model: list[Expected] = []

@@ -62,7 +62,7 @@ class Certificates:
             Conflict: it is revoked, or its owner made the key, so that it is not here.
 
         """
-        found = resolve_certificate(tx, account_id, self._region, field, reference)
+        found = resolve_certificate(tx, account_id, self._region, field, reference, None)
         held = rows.lock_certificate(tx, account_id, found.id)
         if held is None:
             raise CertificateMissing

@@ -57,8 +57,6 @@ _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
     Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
     Verdict.RESOURCE_DENY: "its trust policy denies it",
-    Verdict.NEEDS_IDENTITY_POLICY: "none of your policies allows it",
-    Verdict.NO_ALLOW: "its trust policy does not allow it to you, nor do your policies",
 }
 """Reasons for a refusal, shown only to callers who know that the role exists."""
 
@@ -238,7 +236,8 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
-    the role is assigned to, who sees it in the list of roles anyway.
+    the role is assigned to, who sees it in the list of roles anyway. Whether the caller's own
+    account has a role is told to callers who may assume it, as far as their policies go.
     """
     source = asked.source
     is_assigned = False
@@ -248,20 +247,48 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         policies: tuple[Policy, ...] = (_ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    if role is not None and (is_assigned or role.account_id == source.account_id):
+    is_known = role is not None and (is_assigned or role.account_id == source.account_id)
+    if role is not None and is_known:
         ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
-    if source.kind is not PrincipalKind.USER and not could_allow(
-        policies, TRUST_ACTION, asked.source_ip, asked.now
-    ):
-        raise _refused()
+    if source.kind is not PrincipalKind.USER:
+        if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
+            raise _refused()
+        named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
+        if not _has_permission(asked, policies, named):
+            if is_known:
+                raise _refused()
+            refusal = _refused()
     if role is None:
         raise refusal
     verdict = _verdict(tx, asked, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
-    if is_assigned or role.account_id == source.account_id:
+    if is_known:
         raise _refused(_WHY.get(verdict, verdict.value))
     raise refusal
+
+
+def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
+    """Return the name of the role of the caller's account that a program refers to.
+
+    It is ``*`` for an id, or the CRN of another account, that is of no role of this one.
+    """
+    if role is not None and role.account_id == asked.source.account_id:
+        return role.name
+    if parse_uuid(asked.role) is not None:
+        return "*"
+    if not asked.role.startswith("crn:"):
+        return asked.role
+    crn = _role_crn(asked.role)
+    return crn.name if crn.account == asked.source.account_id else "*"
+
+
+def _has_permission(asked: _Asked, policies: tuple[Policy, ...], role: str) -> bool:
+    """Return True if the caller's own policies allow it to assume the role of a CRN."""
+    caller = Caller(asked.source.crn, asked.source.account_id)
+    question = Question(caller, TRUST_ACTION, role, "", asked.source_ip, asked.now)
+    # The role is treated as foreign: what is missing then is the trust alone.
+    return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
 
 
 def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:

@@ -1,15 +1,12 @@
-"""Check names of identity resources, and parse references to them: UUID, CRN or name."""
+"""Check names of identity resources, and make their CRNs."""
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
-from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.principal import Source
-from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import parse_uuid
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -20,13 +17,6 @@ _HANDLE: Final = re.compile(r"(?=.{2,32}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 _EMAIL: Final = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){0,8}[A-Za-z0-9-]{1,63}"
 )
-
-
-class IamReference(NamedTuple):
-    """A parsed reference: either the id or the name is set."""
-
-    id: str | None = None
-    name: str | None = None
 
 
 def iam_crn(scope_id: str, kind: str, name: str) -> str:
@@ -76,50 +66,6 @@ def email_address(text: str) -> str:
     return text.lower()
 
 
-def parse_iam_reference(
-    tx: Connection, text: str, *, field: str, kind: str, account_id: str
-) -> IamReference:
-    """Parse `text` as a reference to a resource of this `kind` in an account.
-
-    Raises:
-        InvalidInput: it is malformed (``malformed``, ``malformed_crn``), or refers to another
-            service, region or account (``wrong_service``, ``foreign_region``,
-            ``foreign_account``).
-
-    """
-    if (found := parse_uuid(text)) is not None:
-        return IamReference(id=found)
-    if not text.startswith("crn:"):
-        if not _NAME.fullmatch(text):
-            raise InvalidInput(
-                f"{field} is a UUID, a name or a CRN", field=field, reason="malformed"
-            )
-        return IamReference(name=text)
-    crn = _parse_crn(text, field)
-    if crn.service != "iam":
-        raise _refusal(field, "wrong_service")
-    if crn.region:
-        raise _refusal(field, "foreign_region")
-    if crn.type != kind or not _NAME.fullmatch(crn.name):
-        raise _refusal(field, "malformed_crn")
-    if crn.account != account_id:
-        account = find_account(tx, account_id)
-        if account is None or crn.account != account.handle:
-            raise _refusal(field, "foreign_account")
-    return IamReference(name=crn.name)
-
-
 def missing(kind: str) -> NotFound:
     """Return the error for a resource that does not exist or is not visible to the caller."""
     return NotFound(f"there is no such {kind}")
-
-
-def _parse_crn(text: str, field: str) -> Crn:
-    try:
-        return Crn.parse(text)
-    except InvalidInput:
-        raise _refusal(field, "malformed_crn") from None
-
-
-def _refusal(field: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field} does not name such a thing here", field=field, reason=reason)

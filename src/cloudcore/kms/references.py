@@ -6,28 +6,15 @@ it is this account's and region's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol
 
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
-from cloudcore.kms.rows import Key, find_key, find_key_named, key_crn
+from cloudcore.kms.rows import Key, find_key, find_key_named
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
-from cloudcore.resource_names import is_name
-from cloudcore.uuids import parse_uuid
+from cloudcore.resource_names import Authorize, Kind, Scope, resolve
 from cloudcore.web.references import KeyReference
 
-_FIELD = "kms_key"
-
-
-class KeyScope(NamedTuple):
-    """The account and region in which keys are looked for."""
-
-    account_id: str
-    handle: str
-    """Of the account; a CRN may name it so."""
-    region: str
+_FIELD: Final = "kms_key"
 
 
 class _Identified(Protocol):
@@ -44,49 +31,19 @@ def reference_to(key: _Identified) -> KeyReference:
     return KeyReference(id=key.id, crn=key.crn, name=key.name)
 
 
-def resolve_key(tx: Connection, scope: KeyScope, value: object) -> Key:
-    """Return the undeleted key that `value` means, in whatever state.
-
-    Raises:
-        InvalidInput: it is no id, name or CRN of a key, or the CRN is of another service, region or
-            account.
-        KeyMissing: there is no such key.
-
-    """
-    if not isinstance(value, str):
-        is_missing = value is None
-        raise _malformed(
-            "is required" if is_missing else "is a text", "missing" if is_missing else "wrong_type"
-        )
-    if value.startswith("crn:"):
-        found = find_key_named(tx, scope.account_id, scope.region, _name_in(scope, value))
-    elif (key_id := parse_uuid(value)) is not None:
-        found = find_key(tx, scope.account_id, key_id)
-    elif is_name(value):
-        found = find_key_named(tx, scope.account_id, scope.region, value)
-    else:
-        raise _malformed("is the id, the name or the CRN of a key", "malformed")
-    if found is None or found.state == "deleted" or found.region != scope.region:
-        raise KeyMissing
-    return found
-
-
-def key_to_bind(
-    tx: Connection, scope: KeyScope, value: object, authorize: Callable[[str], None]
-) -> Key:
+def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
     """Return the key that something is to be bound to.
 
-    `authorize` gets its CRN and raises unless the caller may use the key (``kms:UseKey``).
+    `authorize` raises unless the caller may use the key (``kms:UseKey``).
 
     Raises:
-        InvalidInput: see `resolve_key` and `check_bindable`.
-        KeyMissing: there is no such key.
+        InvalidInput: `value` is no reference to a key of the account and region; or see
+            `check_bindable`.
         AccessDenied: by `authorize`.
+        KeyMissing: there is no such key.
 
     """
-    key = resolve_key(tx, scope, value)
-    assert key.name is not None
-    authorize(key_crn(key.region, key.account_id, key.name))
+    key = resolve(tx, scope, KEY, _FIELD, value, authorize)
     check_bindable(key)
     return key
 
@@ -107,26 +64,17 @@ def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
     return key
 
 
-def _name_in(scope: KeyScope, text: str) -> str:
-    """Return the name in the CRN of a key, which must be of this scope."""
-    try:
-        crn = Crn.parse(text)
-    except InvalidInput:
-        raise _malformed_crn() from None
-    if crn.type != "key" or not is_name(crn.name):
-        raise _malformed_crn()
-    if crn.service != "kms":
-        raise _malformed("is the CRN of another service; keys are of kms", "wrong_service")
-    if crn.region != scope.region:
-        raise _malformed(f"must be of this region, {scope.region}", "foreign_region")
-    if crn.account not in (scope.account_id, scope.handle):
-        raise _malformed("must be a key of your account", "foreign_account")
-    return crn.name
+def _find(tx: Connection, scope: Scope, key_id: str) -> Key | None:
+    return _live(scope, find_key(tx, scope.account_id, key_id))
 
 
-def _malformed_crn() -> InvalidInput:
-    return _malformed("the CRN of a key is crn:kms:<region>:<account>:key/<name>", "malformed_crn")
+def _find_named(tx: Connection, scope: Scope, name: str) -> Key | None:
+    return _live(scope, find_key_named(tx, scope.account_id, scope.region, name))
 
 
-def _malformed(words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{_FIELD}: {words}", field=_FIELD, reason=reason)
+def _live(scope: Scope, found: Key | None) -> Key | None:
+    is_live = found is not None and found.state != "deleted" and found.region == scope.region
+    return found if is_live else None
+
+
+KEY: Final = Kind("kms", "key", _find, _find_named, KeyMissing)

@@ -167,7 +167,7 @@ def _bury(
         attributes["http_status"] = str(outcome.http_status)
     try:
         account_id, body = subscription.account_id, encoded(attempted.envelope)
-        queue = queues.resolve(tx, account_id, subscription.dead_letter_queue)
+        queue = queues.resolve(tx, account_id, subscription.dead_letter_queue, None)
         queues.send(tx, account_id, queue.id, body, attributes)
     except (NotFound, InvalidInput) as error:
         words = f"message {attempted.envelope['message_id']} is lost: {error.message}"
@@ -183,7 +183,7 @@ def _send(
     """Send an envelope to a queue, which is an endpoint."""
     account_id, envelope = subscription.account_id, attempted.envelope
     try:
-        queue = queues.resolve(tx, account_id, subscription.endpoint)
+        queue = queues.resolve(tx, account_id, subscription.endpoint, None)
         queues.send(tx, account_id, queue.id, encoded(envelope), envelope["attributes"])
     except QuotaExceeded as error:
         return Outcome("retry", "QUEUE_FULL", error.message)

@@ -7,6 +7,7 @@ from email.message import EmailMessage
 from typing import Protocol
 
 from cloudcore.db.base import Connection
+from cloudcore.resource_names import Authorize
 
 
 class QueueRef(Protocol):
@@ -27,12 +28,21 @@ class Queues(Protocol):
     """The queues of accounts."""
 
     def resolve(
-        self, tx: Connection, account_id: str, reference: str, *, field: str = ...
+        self,
+        tx: Connection,
+        account_id: str,
+        reference: str,
+        authorize: Authorize | None,
+        *,
+        field: str = ...,
     ) -> QueueRef:
         """Return the queue of an account that a name, an id or a CRN means.
 
+        `authorize` raises unless the caller may use it; None if the platform itself asks.
+
         Raises:
             InvalidInput: it is none of these, or of another account or region; `field` is named.
+            AccessDenied: by `authorize`.
             NotFound: there is no such queue.
 
         """

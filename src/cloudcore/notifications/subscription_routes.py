@@ -59,9 +59,9 @@ class _OwnQueues(NamedTuple):
 
     def crn_of(self, tx: Connection, reference: str, field: str) -> str:
         """Return the CRN of a queue, which is named in a field of the request."""
-        found = self.needs.queues.resolve(tx, self.account_id, reference, field=field)
-        self.ctx.authorize(found.crn, action=SEND_MESSAGE)
-        return found.crn
+        authorize = self.ctx.right_to(SEND_MESSAGE)
+        queues = self.needs.queues
+        return queues.resolve(tx, self.account_id, reference, authorize, field=field).crn
 
     def dead_letters(self, tx: Connection, policy: DeadLetters | None) -> str | None:
         """Return the CRN of the queue for dead letters, or None if there is to be none."""

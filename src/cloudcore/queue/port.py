@@ -10,6 +10,7 @@ from cloudcore.db.base import Connection
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.references import resolve_queue
 from cloudcore.queue.rules import check_message
+from cloudcore.resource_names import Authorize
 
 
 class QueueRef(NamedTuple):
@@ -28,17 +29,26 @@ class Queues:
         self._clock = clock
 
     def resolve(
-        self, tx: Connection, account_id: str, reference: str, *, field: str = "queue"
+        self,
+        tx: Connection,
+        account_id: str,
+        reference: str,
+        authorize: Authorize | None,
+        *,
+        field: str = "queue",
     ) -> QueueRef:
         """Return the queue of an account that an id, a name or a CRN means.
+
+        `authorize` raises unless the caller may use it; None if the platform itself asks.
 
         Raises:
             InvalidInput: it is none of them, or the CRN is of another region or account; `field` is
                 named.
+            AccessDenied: by `authorize`.
             NotFound: there is no such queue.
 
         """
-        found = resolve_queue(tx, account_id, self._region, field, reference)
+        found = resolve_queue(tx, account_id, self._region, field, reference, authorize)
         return QueueRef(found.id, found.crn, found.name)
 
     def send(

@@ -22,8 +22,9 @@ from cloudcore.queue.records import (
     one_queue,
     queue_record,
 )
+from cloudcore.queue.references import resolve_queue
 from cloudcore.queue.rows import Queue, count_queues, list_queues, queue_crn
-from cloudcore.queue.services import Redrive
+from cloudcore.queue.services import DEAD_LETTER_QUEUE, Redrive
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -32,6 +33,8 @@ from cloudcore.wire import changes_of
 
 PATH: Final = "/v1/queues"
 ONE: Final = PATH + "/{queue_id:str}"
+_SEND: Final = "queue:SendMessage"
+"""The action on a dead-letter queue that naming it needs: its messages go there."""
 
 
 async def authorized_queue(ctx: RequestContext, queue_id: str) -> Queue:
@@ -50,11 +53,15 @@ async def authorized_queue(ctx: RequestContext, queue_id: str) -> Queue:
 async def create_queue(
     data: JSONBody[CreateQueue], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneQueue]:
-    """Create a queue. An account has at most 1,000."""
+    """Create a queue. An account has at most 1,000.
+
+    With a redrive policy, the caller needs `queue:SendMessage` on the dead-letter queue.
+    """
     account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
     check_name(data.name)
     check_tags(data.tags)
     ctx.authorize(queue_crn(region, account_id, data.name))
+    redrive = await _redrive(ctx, data.redrive_policy)
     queue = Queue(
         id=ctx.new_id(),
         account_id=account_id,
@@ -74,7 +81,7 @@ async def create_queue(
     return await ctx.commit(
         services.create_queue,
         queue,
-        _redrive(data.redrive_policy),
+        redrive,
         wrap=one_queue,
         location=lambda made: f"{PATH}/{made.id}",
     )
@@ -111,14 +118,18 @@ async def get_queue(queue_id: FromPath[str], ctx: NamedDependency[RequestContext
 async def update_queue(
     queue_id: FromPath[str], data: JSONBody[UpdateQueue], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneQueue]:
-    """Change a queue; its name stays."""
+    """Change a queue; its name stays.
+
+    With a redrive policy, the caller needs `queue:SendMessage` on the dead-letter queue, from which
+    no dead letters may come back to this one.
+    """
     queue = await authorized_queue(ctx, queue_id)
     if data.tags is not UNSET:
         check_tags(data.tags)
     changes = changes_of(data)
     changes.pop("redrive_policy", None)
     given = data.redrive_policy
-    redrive = None if given is UNSET else _redrive(given)
+    redrive = None if given is UNSET else await _redrive(ctx, given)
     change = partial(services.update_queue, sets_redrive=given is not UNSET)
     return await ctx.commit(change, queue, changes, redrive, ctx.clock(), wrap=one_queue)
 
@@ -143,8 +154,19 @@ async def purge_queue(
     return await ctx.commit(purge, wrap=one_queue)
 
 
-def _redrive(given: GivenRedrivePolicy | None) -> Redrive | None:
-    return None if given is None else Redrive(given.dead_letter_queue, given.max_leases)
+async def _redrive(ctx: RequestContext, given: GivenRedrivePolicy | None) -> Redrive | None:
+    """Return the redrive policy of a request, to whose queue the caller may send."""
+    if given is None:
+        return None
+    found = await ctx.database.read(
+        resolve_queue,
+        account_of(ctx),
+        ctx.settings.region,
+        DEAD_LETTER_QUEUE,
+        given.dead_letter_queue,
+        ctx.right_to(_SEND),
+    )
+    return Redrive(found.id, given.max_leases)
 
 
 HANDLERS: Final = (

@@ -7,26 +7,39 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.queue.rows import Queue, find_queue, find_queue_named, handle_of
 from cloudcore.queue.rules import QueueMissing
-from cloudcore.resource_names import Kind, Scope, read_reference
-
-QUEUE: Final = Kind("queue", "queue")
+from cloudcore.resource_names import Authorize, Kind, Scope, resolve
 
 
-def resolve_queue(tx: Connection, account_id: str, region: str, field: str, value: str) -> Queue:
+def resolve_queue(
+    tx: Connection,
+    account_id: str,
+    region: str,
+    field: str,
+    value: str,
+    authorize: Authorize | None,
+) -> Queue:
     """Return the queue of an account that `value` in a request's `field` means.
+
+    `authorize` raises unless the caller may use it; None if the platform itself asks.
 
     Raises:
         InvalidInput: it is no id, name or CRN of a queue, or the CRN is of another region or
             account.
+        AccessDenied: by `authorize`.
         QueueMissing: there is no such queue.
 
     """
     handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
-    meant = read_reference(Scope(account_id, handle, region), QUEUE, field, value)
-    if meant.id is not None:
-        found = find_queue(tx, account_id, meant.id)
-    else:
-        found = find_queue_named(tx, account_id, region, meant.name)
-    if found is None or found.region != region:
-        raise QueueMissing
-    return found
+    return resolve(tx, Scope(account_id, handle, region), QUEUE, field, value, authorize)
+
+
+def _find(tx: Connection, scope: Scope, queue_id: str) -> Queue | None:
+    found = find_queue(tx, scope.account_id, queue_id)
+    return found if found is not None and found.region == scope.region else None
+
+
+def _find_named(tx: Connection, scope: Scope, name: str) -> Queue | None:
+    return find_queue_named(tx, scope.account_id, scope.region, name)
+
+
+QUEUE: Final = Kind("queue", "queue", _find, _find_named, QueueMissing)

@@ -139,6 +139,20 @@ _NAME_ONE_SENDING: Final = Statement(
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
+_next = queues.alias("next_queues")
+_path = (
+    select(_q.dead_letter_queue_id.label("id"))
+    .where(_q.id == bindparam("from_id"), _OF_ACCOUNT)
+    .cte("path", recursive=True)
+)
+_path = _path.union(
+    select(_next.c.dead_letter_queue_id).join(
+        _path, (_next.c.id == _path.c.id) & (_next.c.account_id == bindparam("account_id"))
+    )
+)
+_IS_ON_PATH: Final = Statement(
+    select(literal_column("1")).select_from(_path).where(_path.c.id == bindparam("to_id"))
+)
 _HANDLE: Final = Statement(
     select(_accounts.c.handle).where(_accounts.c.id == bindparam("account_id"))
 )
@@ -228,6 +242,15 @@ def name_of_one_sending(tx: Connection, account_id: str, dead_letter_queue_id: s
     return row[0] if row else None
 
 
+def are_dead_letters_sent(tx: Connection, account_id: str, from_id: str, to_id: str) -> bool:
+    """Return True if dead letters of one queue come to another, directly or by further queues.
+
+    Also a cycle of queues from before they were refused is walked once.
+    """
+    row = tx.row(_IS_ON_PATH, account_id=account_id, from_id=from_id, to_id=to_id)
+    return row is not None
+
+
 def handle_of(tx: Connection, account_id: str) -> str:
     """Return the handle of an account."""
     row = tx.row(_HANDLE, account_id=account_id)
@@ -235,7 +258,7 @@ def handle_of(tx: Connection, account_id: str) -> str:
 
 
 def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's queues until `tx` ends."""
+    """Block other additions to an account's queues, and changes of where dead letters go."""
     tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 

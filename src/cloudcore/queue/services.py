@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
 from cloudcore.queue import rows
-from cloudcore.queue.references import resolve_queue
 from cloudcore.queue.rows import Queue
 from cloudcore.queue.rules import MAX_QUEUES, QueueMissing
 
-_DEAD_LETTER_QUEUE = "redrive_policy.dead_letter_queue"
+DEAD_LETTER_QUEUE: Final = "redrive_policy.dead_letter_queue"
+"""The field of a request that names it."""
 
 
 class Redrive(NamedTuple):
-    """A redrive policy as a request has it."""
+    """A redrive policy."""
 
-    dead_letter_queue: str
-    """An id, a name or a CRN."""
+    dead_letter_queue_id: str
     max_leases: int
 
 
@@ -37,7 +36,7 @@ def create_queue(tx: Connection, queue: Queue, redrive: Redrive | None) -> Queue
     Raises:
         Conflict: the account has a queue of this name.
         QuotaExceeded: the account has `MAX_QUEUES`.
-        InvalidInput, QueueMissing: the redrive policy names no other queue of the account.
+        QueueMissing: the dead-letter queue was deleted meanwhile.
 
     """
     rows.hold_adding(tx, queue.account_id)
@@ -67,10 +66,13 @@ def update_queue(
     """Change the fields of a queue, and its redrive policy if it `sets_redrive`.
 
     Raises:
-        QueueMissing: it was deleted meanwhile, or the redrive policy names a queue that is not.
-        InvalidInput: the redrive policy names no other queue of the account.
+        QueueMissing: it or its dead-letter queue was deleted meanwhile.
+        InvalidInput: dead letters would come back to the queue itself.
 
     """
+    if redrive is not None:
+        # One such change of an account at a time: two could close a cycle together.
+        rows.hold_adding(tx, queue.account_id)
     found = _locked(tx, queue)
     if not changes and not sets_redrive:
         return found
@@ -113,23 +115,26 @@ def _with_redrive(tx: Connection, queue: Queue, redrive: Redrive | None) -> Queu
         return queue._replace(
             dead_letter_queue_id=None, max_leases=None, dead_letter_queue_name=None
         )
-    named = resolve_queue(
-        tx, queue.account_id, queue.region, _DEAD_LETTER_QUEUE, redrive.dead_letter_queue
-    )
-    if named.id == queue.id:
-        raise InvalidInput(
-            f"{_DEAD_LETTER_QUEUE}: must be another queue",
-            field=_DEAD_LETTER_QUEUE,
-            reason="same_queue",
-        )
-    held = rows.hold_queue(tx, named.account_id, named.id)
+    dead = redrive.dead_letter_queue_id
+    if dead == queue.id:
+        raise _refusal("must be another queue", "same_queue")
+    held = rows.hold_queue(tx, queue.account_id, dead)
     if held is None:
         raise QueueMissing
+    if rows.are_dead_letters_sent(tx, queue.account_id, dead, queue.id):
+        raise _refusal(
+            f"its own dead letters come, perhaps by further queues, to the queue {queue.name}",
+            "cycle",
+        )
     return queue._replace(
         dead_letter_queue_id=held.id,
         max_leases=redrive.max_leases,
         dead_letter_queue_name=held.name,
     )
+
+
+def _refusal(words: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{DEAD_LETTER_QUEUE}: {words}", field=DEAD_LETTER_QUEUE, reason=reason)
 
 
 def _locked(tx: Connection, queue: Queue) -> Queue:

@@ -211,9 +211,7 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[Request
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str) -> KeyRef:
-    def authorize(crn: str) -> None:
-        ctx.authorize(crn, action=_USE_KEY)
-
+    authorize = ctx.right_to(_USE_KEY)
     return await ctx.database.read(needs.keys.resolve, account_of(ctx), value, authorize)
 
 

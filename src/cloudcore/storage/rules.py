@@ -55,9 +55,14 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _METADATA_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
+def is_bucket_name(name: str) -> bool:
+    """Return True for a DNS name of 3 to 63 characters that does not look like an IP address."""
+    return 3 <= len(name) <= 63 and _BUCKET.fullmatch(name) is not None and not _is_address(name)
+
+
 def check_bucket_name(name: str) -> None:
-    """Refuse a name that is no DNS name of 3 to 63 characters, or looks like an IP address."""
-    if not 3 <= len(name) <= 63 or not _BUCKET.fullmatch(name) or _is_address(name):
+    """Refuse a name that no bucket can have."""
+    if not is_bucket_name(name):
         raise InvalidBucketName
 
 

@@ -212,7 +212,26 @@ class RequestContext:
             verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
             raise refusal(asked, verdict if self.allowed_somewhere else None, self.caller)
-        self.authorized.append((asked, resource))
+        if self.asked not in self.authorized:  # a transaction may be tried again
+            self.authorized.append(self.asked)
+
+    def right_to(self, action: str) -> Callable[[str], None]:
+        """Return what checks that the caller may do `action` on a resource that its request names.
+
+        It gets the resource's CRN. Its refusals are all alike, since their reason would tell
+        whether there is such a resource.
+        """
+
+        def check(crn: str) -> None:
+            try:
+                self.authorize(crn, action=action)
+            except AccessDenied:
+                raise AccessDenied(
+                    f"you may not do {action} on what the request names: none of your policies"
+                    " allows it, or one denies it"
+                ) from None
+
+        return check
 
     async def authorize_again(self, resource: str) -> None:
         """Check what `authorize` did, by the session and the policies that the caller has now.

@@ -132,7 +132,7 @@ def _one(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> OneEventRul
 @post(
     _PATH,
     status_code=201,
-    opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (409,)},
+    opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (404, 409)},
 )
 async def create_event_rule(
     data: JSONBody[CreateEventRule],
@@ -148,7 +148,7 @@ async def create_event_rule(
     known = (*event_rules.EVENT_TYPES, *needs.other_event_types)
     event_rules.check_rule(data.event_types, data.repository_prefix, known)
     topic = event_rules.topic_of(data.topic, ctx.settings.region, account_id, account.handle)
-    ctx.authorize(topic, action=PUBLISH)
+    ctx.right_to(PUBLISH)(topic)
     rule = EventRule(
         id=rule_id,
         account_id=account_id,

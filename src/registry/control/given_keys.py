@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.references import KeyScope, key_to_bind
+from cloudcore.kms.references import key_to_bind
+from cloudcore.resource_names import Scope
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from registry.services.encryption_bindings import KeyToBind
@@ -29,8 +30,8 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
     Raises:
         InvalidInput: `value` names no key of the account, or one that cannot seal blobs now; or
             nothing is sealed.
-        KeyMissing: there is no such key.
         AccessDenied: the caller may not use it (`kms:UseKey`).
+        KeyMissing: there is no such key.
 
     """
     if not seals:
@@ -41,10 +42,7 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
         )
     account = await ctx.database.read(find_account, account_of(ctx))
     assert account is not None
-    scope = KeyScope(account.id, account.handle, ctx.settings.region)
+    scope = Scope(account.id, account.handle, ctx.settings.region)
 
-    def authorize(crn: str) -> None:
-        ctx.authorize(crn, action=_USE)
-
-    key = await ctx.database.read(key_to_bind, scope, value, authorize)
+    key = await ctx.database.read(key_to_bind, scope, value, ctx.right_to(_USE))
     return KeyToBind(key.id, ctx.new_id())

@@ -103,16 +103,14 @@ def create_rule(
     """Add a rule and return it, with its topic.
 
     Raises:
-        InvalidInput: there is no such topic.
+        NotFound: there is no such topic.
         Conflict: the account has an equal rule.
         QuotaExceeded: the account has `MAX_RULES` rules.
 
     """
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
     if topic.id is None:
-        raise InvalidInput(
-            "there is no such topic; create it first", field="topic", reason="not_found"
-        )
+        raise NotFound("there is no such topic; create it first", reason="topic_not_found")
     event_rules.lock_account(tx, rule.account_id)
     there = event_rules.find_rules(tx, rule.account_id).rules
     for other in there:

@@ -17,6 +17,7 @@ from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import check_name, iam_crn
+from cloudcore.identity.references import resolve_role, resolve_service_account
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
 from cloudcore.identity.rows.policies import (
@@ -31,8 +32,7 @@ from cloudcore.identity.rows.policies import (
     list_policies,
 )
 from cloudcore.identity.services import policies
-from cloudcore.identity.services.roles import resolve_role
-from cloudcore.identity.services.service_accounts import resolve_service_account
+from cloudcore.resource_names import Authorize
 from cloudcore.revisions import Revision
 from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid
@@ -284,14 +284,15 @@ async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestCo
     await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
 
 
-def _resolve(tx: Connection, account_id: str, data: CreateAttachment) -> tuple[str, str, str]:
-    """Return kind, id and name of the principal to attach the policy to."""
+def _resolve(
+    tx: Connection, account_id: str, data: CreateAttachment, authorize: Authorize
+) -> tuple[str, str]:
+    """Return kind and id of the principal to attach the policy to."""
     if data.role is not None and data.service_account is None:
-        role = resolve_role(tx, account_id, data.role)
-        return "role", role.id, role.name
+        return "role", resolve_role(tx, account_id, data.role, authorize).id
     if data.service_account is not None and data.role is None:
-        found = resolve_service_account(tx, account_id, data.service_account)
-        return "service-account", found.id, found.name
+        found = resolve_service_account(tx, account_id, data.service_account, authorize)
+        return "service-account", found.id
     raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
 
 
@@ -305,8 +306,8 @@ async def create_attachment(
 ) -> Reply[OneAttachment]:
     """Attach a policy; the caller needs permission on the policy and on the principal."""
     policy = await _authorized(ctx, policy_id)
-    kind, target, name = await ctx.database.read(_resolve, policy.account_id, data)
-    ctx.authorize(iam_crn(policy.account_id, kind, name))
+    authorize = ctx.right_to("iam:AttachPolicy")
+    kind, target = await ctx.database.read(_resolve, policy.account_id, data, authorize)
     attachment = Attachment(
         ctx.new_id(),
         policy.account_id,

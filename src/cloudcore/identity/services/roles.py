@@ -10,7 +10,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.iam.policy import PolicyKind
 from cloudcore.identity.documents import StoredDocument, ids_of, read_ids, stored_document
-from cloudcore.identity.names import missing, parse_iam_reference
+from cloudcore.identity.names import missing
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.roles import Assigned, Assignment, Role
@@ -34,17 +34,6 @@ def create_role(tx: Connection, role: Role, trust_policy: dict[str, Any]) -> Rol
 def get_role(tx: Connection, account_id: str, role_id: str) -> Role:
     """Return a role of an account, or raise `NotFound`."""
     found = rows.find_role(tx, account_id, role_id)
-    if found is None:
-        raise missing("role")
-    return found
-
-
-def resolve_role(tx: Connection, account_id: str, text: str) -> Role:
-    """Return the role that `text` refers to, by id, name or CRN."""
-    reference = parse_iam_reference(tx, text, field="role", kind="role", account_id=account_id)
-    if reference.id is not None:
-        return get_role(tx, account_id, reference.id)
-    found = rows.find_role_named(tx, account_id, reference.name or "")
     if found is None:
         raise missing("role")
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
-from cloudcore.identity.names import missing, parse_iam_reference
+from cloudcore.identity.names import missing
 from cloudcore.identity.rows import service_accounts as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -23,19 +23,6 @@ def create_service_account(tx: Connection, service_account: ServiceAccount) -> S
 def get_service_account(tx: Connection, account_id: str, service_account_id: str) -> ServiceAccount:
     """Return a service account of an account, or raise `NotFound`."""
     found = rows.find_service_account(tx, account_id, service_account_id)
-    if found is None:
-        raise missing("service account")
-    return found
-
-
-def resolve_service_account(tx: Connection, account_id: str, text: str) -> ServiceAccount:
-    """Return the service account that `text` refers to, by id, name or CRN."""
-    reference = parse_iam_reference(
-        tx, text, field="service_account", kind="service-account", account_id=account_id
-    )
-    if reference.id is not None:
-        return get_service_account(tx, account_id, reference.id)
-    found = rows.find_service_account_named(tx, account_id, reference.name or "")
     if found is None:
         raise missing("service account")
     return found

@@ -11,8 +11,9 @@ from cloudcore.events import Events
 from cloudcore.serving.body import Receive, Scope
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.errors import NoSuchBucket
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import bucket_crn, object_crn
+from cloudcore.storage.rules import bucket_crn, is_bucket_name, object_crn
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import S3Request
 from cloudcore.storage.s3.signature import Claim, SigningKey
@@ -95,31 +96,43 @@ class S3Call:
         """Return the request's bucket, on which the caller may do the operation.
 
         Raises:
-            AccessDenied: policies refuse it.
+            AccessDenied: policies refuse it, whether or not there is such a bucket.
             NoSuchBucket: the account has no such bucket.
 
         """
-        return await self._find(self.request.bucket, lambda bucket: bucket.crn)
+        self.ctx.authorize(self._crn_of(self.request.bucket))
+        return await self._find(self.request.bucket)
 
     async def find_bucket_of_key(self) -> Bucket:
         """Return the request's bucket; the caller may do the operation on the request's object."""
         return await self.find_bucket_with(self.request.bucket, self.request.key)
 
     async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
-        """Return a bucket; the caller may do the operation, or `action`, on an object of it."""
-        return await self._find(name, lambda bucket: object_crn(bucket.crn, key), action)
+        """Return a bucket; the caller may do the operation, or `action`, on an object of it.
+
+        Raises:
+            AccessDenied: policies refuse it, whether or not there is such a bucket.
+            NoSuchBucket: the account has no such bucket.
+
+        """
+        self.ctx.authorize(object_crn(self._crn_of(name), key), action=action)
+        return await self._find(name)
 
     async def look_up_bucket(self) -> Bucket:
         """Return the request's bucket, with nothing authorized; for what decides by key."""
-        return await self.needs.database.read(
-            buckets.find_bucket, self.account_id, self.region, self.request.bucket
-        )
+        return await self._find(self.request.bucket)
 
-    async def _find(
-        self, name: str, crn_of: Callable[[Bucket], str], action: str | None = None
-    ) -> Bucket:
-        found = await self.needs.database.read(
-            buckets.find_bucket, self.account_id, self.region, name
-        )
-        self.ctx.authorize(crn_of(found), action=action)
-        return found
+    def _crn_of(self, name: str) -> str:
+        """Return the CRN of the bucket that a request names, whether or not there is one.
+
+        Raises:
+            NoSuchBucket: no bucket can be called so.
+
+        """
+        if not is_bucket_name(name):
+            raise NoSuchBucket
+        return self.bucket_crn(name)
+
+    async def _find(self, name: str) -> Bucket:
+        of = self.account_id, self.region
+        return await self.needs.database.read(buckets.find_bucket, *of, name)

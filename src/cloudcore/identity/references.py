@@ -1,0 +1,82 @@
+"""Find the role or the service account that a request means: by its id, its CRN or its name."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.identity.names import missing
+from cloudcore.identity.rows.accounts import find_account
+from cloudcore.identity.rows.roles import Role, find_role, find_role_named
+from cloudcore.identity.rows.service_accounts import (
+    ServiceAccount,
+    find_service_account,
+    find_service_account_named,
+)
+from cloudcore.resource_names import Authorize, Kind, Named, Scope, resolve
+
+R = TypeVar("R", bound=Named)
+
+
+def resolve_role(tx: Connection, account_id: str, text: str, authorize: Authorize) -> Role:
+    """Return the role of an account that `text` means; `authorize` raises unless it may be used.
+
+    Raises:
+        InvalidInput: it is no reference to a role of this account.
+        AccessDenied: by `authorize`.
+        NotFound: there is no such role.
+
+    """
+    return _resolve(tx, account_id, _ROLE, "role", text, authorize)
+
+
+def resolve_service_account(
+    tx: Connection, account_id: str, text: str, authorize: Authorize
+) -> ServiceAccount:
+    """Return the service account that `text` means; it raises as `resolve_role`."""
+    return _resolve(tx, account_id, _SERVICE_ACCOUNT, "service_account", text, authorize)
+
+
+def _resolve(
+    tx: Connection, account_id: str, kind: Kind[R], field: str, text: str, authorize: Authorize
+) -> R:
+    account = find_account(tx, account_id) if text.startswith("crn:") else None
+    scope = Scope(account_id, "" if account is None else account.handle, "")
+    return resolve(tx, scope, kind, field, text, authorize)
+
+
+def _role(tx: Connection, scope: Scope, role_id: str) -> Role | None:
+    return find_role(tx, scope.account_id, role_id)
+
+
+def _role_named(tx: Connection, scope: Scope, name: str) -> Role | None:
+    return find_role_named(tx, scope.account_id, name)
+
+
+def _service_account(
+    tx: Connection, scope: Scope, service_account_id: str
+) -> ServiceAccount | None:
+    return find_service_account(tx, scope.account_id, service_account_id)
+
+
+def _service_account_named(tx: Connection, scope: Scope, name: str) -> ServiceAccount | None:
+    return find_service_account_named(tx, scope.account_id, name)
+
+
+def _missing_role() -> NotFound:
+    return missing("role")
+
+
+def _missing_service_account() -> NotFound:
+    return missing("service account")
+
+
+_ROLE: Final = Kind("iam", "role", _role, _role_named, _missing_role)
+_SERVICE_ACCOUNT: Final = Kind(
+    "iam",
+    "service-account",
+    _service_account,
+    _service_account_named,
+    _missing_service_account,
+)

@@ -1,0 +1,355 @@
+"""A request that names another resource: its right is asked before it matters if there is one.
+
+`NAMING` has every field of a body that names a resource with a right of its own; the first test
+fails for a field that stands neither there nor in `NAMES_NOTHING`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.integration.served_world import Served
+from tests.tenants import Statement, allow, document
+
+UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
+UUIDS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
+class Naming(NamedTuple):
+    """A field of a request that names a resource."""
+
+    operation: str
+    field: str
+    kind: str
+    """Of `KINDS`."""
+    action: str
+    """The right to what is named."""
+    body: Callable[[str], dict[str, Any]]
+    needed: str = ""
+    """The action of the operation itself, if it is another one."""
+    on: str = "*"
+    """The resource of the operation itself."""
+    forms: tuple[str, ...] = ("name", "id", "crn")
+    is_across_accounts: bool = False
+    """True if it may name what is another account's."""
+
+
+KINDS: Final = {
+    "key": "crn:kms:local:{}:key/",
+    "queue": "crn:queue:local:{}:queue/",
+    "topic": "crn:notifications:local:{}:topic/",
+    "service-account": "crn:iam::{}:service-account/",
+    "role": "crn:iam::{}:role/",
+}
+_KEY: Final = ("kms_key", "key", "kms:UseKey")
+_REDRIVE: Final = ("redrive_policy.dead_letter_queue", "queue", "queue:SendMessage")
+
+
+def _redrive(value: str) -> dict[str, Any]:
+    return {"dead_letter_queue": value, "max_leases": 3}
+
+
+NAMING: Final = (
+    Naming(
+        "POST /v1/repositories",
+        *_KEY,
+        lambda value: {"name": "new", "kms_key": value},
+        "registry:CreateRepository",
+    ),
+    *(
+        Naming(operation, *_KEY, lambda value: {"kms_key": value}, "registry:PutEncryptionBinding")
+        for operation in (
+            "PUT /v1/encryption-binding",
+            "PUT /v1/repositories/{repository_id}/encryption-binding",
+        )
+    ),
+    Naming(
+        "POST /v1/buckets",
+        *_KEY,
+        lambda value: {"name": "new", "kms_key": value},
+        "storage:CreateBucket",
+    ),
+    Naming(
+        "PATCH /v1/buckets/{bucket}",
+        *_KEY,
+        lambda value: {"kms_key": value},
+        "storage:UpdateBucket",
+    ),
+    Naming(
+        "POST /v1/queues",
+        *_REDRIVE,
+        lambda value: {"name": "new", "redrive_policy": _redrive(value)},
+        "queue:CreateQueue",
+    ),
+    Naming(
+        "PATCH /v1/queues/{queue_id}",
+        *_REDRIVE,
+        lambda value: {"redrive_policy": _redrive(value)},
+        "queue:UpdateQueue",
+    ),
+    Naming(
+        "POST /v1/topics/{topic_id}/subscriptions",
+        "endpoint",
+        "queue",
+        "queue:SendMessage",
+        lambda value: {"protocol": "queue", "endpoint": value},
+        "notifications:Subscribe",
+    ),
+    Naming(
+        "POST /v1/topics/{topic_id}/subscriptions",
+        *_REDRIVE,
+        lambda value: {
+            "protocol": "https",
+            "endpoint": "https://192.0.32.7/new",
+            "redrive_policy": {"dead_letter_queue": value},
+        },
+        "notifications:Subscribe",
+    ),
+    Naming(
+        "PATCH /v1/topics/{topic_id}/subscriptions/{subscription_id}",
+        *_REDRIVE,
+        lambda value: {"redrive_policy": {"dead_letter_queue": value}},
+        "notifications:UpdateSubscription",
+    ),
+    Naming(
+        "POST /v1/event-rules",
+        "topic",
+        "topic",
+        "notifications:Publish",
+        lambda value: {"topic": value, "event_types": ["registry.tag.moved"]},
+        "registry:PutEventRule",
+        forms=("crn",),
+    ),
+    *(
+        Naming(
+            "POST /v1/policies/{policy_id}/attachments",
+            kind.replace("-", "_"),
+            kind,
+            "iam:AttachPolicy",
+            body,
+            "iam:AttachPolicy",
+            "crn:iam::*:policy/*",
+        )
+        for kind, body in (
+            ("service-account", lambda value: {"service_account": value}),
+            ("role", lambda value: {"role": value}),
+        )
+    ),
+    Naming(
+        "POST /v1/assume-role",
+        "role",
+        "role",
+        "iam:AssumeRole",
+        lambda value: {"role": value},
+        is_across_accounts=True,
+    ),
+    Naming(
+        "POST /v1/policy-simulations",
+        "principal",
+        "service-account",
+        "iam:SimulatePolicy",
+        lambda value: {
+            "principal": value,
+            "actions": ["registry:PullImage"],
+            "resource": value.replace("service-account/there", "role/role"),
+        },
+        forms=("crn",),
+    ),
+)
+NAMES_NOTHING: Final = frozenset(
+    {
+        # What is made, or said of it.
+        *("", "name", "description", "handle", "subject", "message", "body", "content_type"),
+        *("session_name", "policy_name", "names", "template", "email", "region", "key", "prefix"),
+        *("certificate_pem", "chain_pem", "private_key_pem", "domains", "client_id", "issuer"),
+        *("scopes", "groups_claim", "email_verified_claim", "email_domains", "username"),
+        *("allowed_headers", "allowed_origins", "expose_headers", "immutable_tag_exclusions"),
+        *("tag_patterns", "tag_prefixes", "event_types", "repository_prefix", "source_ip", "group"),
+        *("upstream_url", "upstream_prefix", "plaintext", "ciphertext", "actions", "etag"),
+        # What proves who asks, or belongs to it.
+        *("client_secret", "secret", "password", "current_password", "new_password", "code"),
+        *("repeated_password", "code_verifier", "refresh_token", "token", "token_type_hint"),
+        *("redirect_uri", "form", "lease_ids"),
+        # What is inside the resource that the path names, or at an upstream.
+        *("digest", "digests", "tag", "tags", "repository"),
+        # Members of the caller's organization, and what it has: there is no right to them, so who
+        # may do the operation is told.
+        *("user", "organization", "identity_provider"),
+        # Patterns that are compared, and never looked up.
+        *("uncounted_pullers",),
+        # Asked about: the answer tells what policies say, not whether there is such a resource.
+        *("resource",),
+    }
+)
+
+
+def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[str, Any]) -> None:
+    fields = set(_fields(described))
+    assert len(fields) > 100
+    naming = {(each.operation, each.field) for each in NAMING}
+    assert naming <= fields
+    unknown = {
+        (operation, field)
+        for operation, field in fields - naming
+        if field.rpartition(".")[2].removesuffix("[]") not in NAMES_NOTHING
+    }
+    assert unknown == set()
+
+
+def _fields(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the operation and the path of each text in a body."""
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                for field in _texts(described, content.get("schema", {}), ""):
+                    yield f"{method.upper()} {path}", field
+
+
+def _texts(described: dict[str, Any], shape: dict[str, Any], path: str) -> Iterator[str]:
+    if "$ref" in shape:
+        shape = described["components"]["schemas"][shape["$ref"].rpartition("/")[2]]
+    for choice in (*shape.get("anyOf", ()), *shape.get("oneOf", ())):
+        yield from _texts(described, choice, path)
+    yield from _texts(described, shape["items"], f"{path}[]") if "items" in shape else ()
+    for name, member in shape.get("properties", {}).items():
+        yield from _texts(described, member, f"{path}.{name}" if path else name)
+    is_free = not {"enum", "const"} & shape.keys() and shape.get("format") != "date-time"
+    if "string" in str(shape.get("type", "")) and is_free:
+        yield path
+
+
+@pytest.fixture
+async def there(served: Served) -> dict[str, str]:
+    """Make one thing of each kind, called ``there``; return the ids by kind."""
+    token = served.acme.program_token
+    trusted = {"effect": "allow", "principals": [served.acme.account_id]}
+    trust = {"version": "1", "statements": [trusted]}
+    made = {
+        "key": await served.make("/v1/keys", {"name": "there"}, token=token),
+        "queue": await served.make("/v1/queues", {"name": "there"}, token=token),
+        "topic": await served.make("/v1/topics", {"name": "there"}, token=token),
+        "service-account": await served.make(
+            "/v1/service-accounts", {"name": "there"}, token=token
+        ),
+        "role": await served.make(
+            "/v1/roles", {"name": "there", "trust_policy": trust}, token=token
+        ),
+    }
+    assert made.keys() == KINDS.keys()
+    return {kind: record["id"] for kind, record in made.items()}
+
+
+async def add_program(served: Served, name: str, *statements: Statement) -> str:
+    """Return the token of a new program of acme that has these rights."""
+    token = served.acme.program_token
+    program = await served.make("/v1/service-accounts", {"name": name}, token=token)
+    path = f"/v1/service-accounts/{program['id']}"
+    key = await served.make(f"{path}/access-keys", {}, token=token)
+    policy = {"name": name, "document": document(*statements)}
+    made = await served.make("/v1/policies", policy, token=token)
+    attached = f"/v1/policies/{made['id']}/attachments"
+    await served.make(attached, {"service_account": program["id"]}, token=token)
+    return await served.program_token(key["access_key_id"], key["secret_access_key"])
+
+
+def path_of(served: Served, operation: str) -> tuple[str, str]:
+    """Return method and path of an operation, with the ids of acme."""
+    method, _, template = operation.partition(" ")
+    path = ""
+    for part in re.split(r"(\{\w+\})", template):
+        key = re.sub(r"\{\w+\}", "{}", template[: template.find(part) + len(part)])
+        path += served.acme.ids[key] if part.startswith("{") else part
+    return method, path
+
+
+def forms_of(naming: Naming, served: Served, name: str, its_id: str) -> dict[str, str]:
+    """Return what means a thing, by form."""
+    prefix = KINDS[naming.kind].format(served.acme.account_id)
+    by_form = {"name": name, "id": its_id, "crn": prefix + name}
+    return {form: value for form, value in by_form.items() if form in naming.forms}
+
+
+async def ask(served: Served, naming: Naming, token: str, value: str) -> tuple[int, str]:
+    """Return the answer to naming `value`, without what it says of this request alone."""
+    method, path = path_of(served, naming.operation)
+    answer = await served.ask(method, path, naming.body(value), token=token)
+    body = answer.json()
+    body.get("error", {}).pop("request_id", None)
+    return answer.status_code, UUIDS.sub("<id>", json.dumps(body))
+
+
+def own(naming: Naming) -> list[Statement]:
+    return [allow(naming.needed, on=naming.on)] if naming.needed else []
+
+
+def each_naming(test: Any) -> Any:  # noqa: ANN401 - a decorator
+    ids = [f"{each.operation} {each.field}" for each in NAMING]
+    return pytest.mark.parametrize("naming", NAMING, ids=ids)(test)
+
+
+@each_naming
+async def test_who_may_not_use_it_is_told_the_same_whether_or_not_it_exists(
+    served: Served, there: dict[str, str], naming: Naming
+) -> None:
+    of_another = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
+    token = await add_program(served, "caller", *own(naming), of_another)
+    exist = forms_of(naming, served, "there", there[naming.kind])
+    absent = forms_of(naming, served, "nothing", UNKNOWN)
+    for form, value in exist.items():
+        found = await ask(served, naming, token, value)
+        assert found[0] == 403, (form, found)
+        assert await ask(served, naming, token, absent[form]) == found, form
+    for form, value in forms_of(naming, served, "mine-nothing", UNKNOWN).items():
+        status, said = await ask(served, naming, token, value)
+        assert status == (403 if form == "id" else 404), (form, said)
+
+
+@each_naming
+async def test_a_denial_tells_of_an_id_no_more_than_a_missing_right(
+    served: Served, there: dict[str, str], naming: Naming
+) -> None:
+    """A name is in the caller's own policy, whether or not there is such a thing."""
+    denied = {
+        "effect": "deny",
+        "actions": [naming.action],
+        "resources": [KINDS[naming.kind].format("*") + "there"],
+    }
+    elsewhere = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
+    token = await add_program(served, "caller", *own(naming), elsewhere, denied)
+    for form in naming.forms:
+        found = await ask(
+            served, naming, token, forms_of(naming, served, "there", there[naming.kind])[form]
+        )
+        assert found[0] == 403
+        assert form != "id" or await ask(served, naming, token, UNKNOWN) == found
+
+
+@each_naming
+async def test_who_may_use_it_is_told_that_it_is_missing(
+    served: Served, there: dict[str, str], naming: Naming
+) -> None:
+    token = await add_program(served, "caller", *own(naming), allow(naming.action))
+    for value in forms_of(naming, served, "nothing", UNKNOWN).values():
+        status, said = await ask(served, naming, token, value)
+        assert status == 404, said
+    for value in forms_of(naming, served, "there", there[naming.kind]).values():
+        status, said = await ask(served, naming, token, value)
+        assert status in (200, 201, 409), said
+
+
+@each_naming
+async def test_what_is_malformed_or_foreign_is_told_to_all(served: Served, naming: Naming) -> None:
+    """Without the right, too: it says nothing of what exists."""
+    elsewhere = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
+    token = await add_program(served, "caller", *own(naming), elsewhere)
+    values = ["crn:nothing"]
+    if not naming.is_across_accounts and naming.operation != "POST /v1/policy-simulations":
+        values.append(KINDS[naming.kind].format(served.globex.account_id) + "there")
+    for value in values:
+        status, said = await ask(served, naming, token, value)
+        assert status == 400, said
