@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from cloudcore.kms.deletion import delete_due_keys
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
@@ -318,10 +319,31 @@ async def test_kms_failure_is_an_error_and_never_bytes(s3: S3Client) -> None:
     key = (await v1(s3, "POST", "/v1/keys", {"name": "photos"})).json()["key"]
     await v1(s3, "PATCH", "/v1/buckets/bucket", {"kms_key": "photos"})
     await s3.done("PUT", "/bucket/sealed", b"secret bytes")
-    await v1(s3, "POST", f"/v1/keys/{key['id']}/disable")
-    for method, body in (("GET", b""), ("PUT", b"more")):
-        answer = await s3.ask(method, "/bucket/sealed", body)
-        assert (answer.status_code, code_of(answer)) == (400, "KMS.DisabledException")
+    path = f"/v1/keys/{key['id']}"
+
+    async def check(status: int, code: str, reason: str) -> None:
+        """Check reading, writing, and the start of an upload in parts, on both presentations."""
+        for method, target, body in (
+            ("GET", "/bucket/sealed", b""),
+            ("PUT", "/bucket/sealed", b"more"),
+            ("POST", "/bucket/parts?uploads", b""),
+        ):
+            answer = await s3.ask(method, target, body)
+            assert (answer.status_code, code_of(answer)) == (status, code), (method, target)
+        token = await s3.served.program_token(s3.served.acme.access_key_id, s3.served.acme.secret)
+        uploads = "/v1/buckets/bucket/multipart-uploads"
+        begun = await s3.served.ask("POST", uploads, {"key": "parts"}, token=token)
+        assert begun.status_code == status
+        assert begun.json()["error"]["params"]["reason"] == reason
+
+    await v1(s3, "POST", f"{path}/disable")
+    await check(403, "KMS.DisabledException", "kms_key_disabled")
+    await v1(s3, "DELETE", f"{path}?pending_window_days=7")
+    await check(403, "KMS.DisabledException", "kms_key_disabled")
+    s3.served.clock.advance(8 * 24 * 3600)
+    await delete_due_keys(s3.served.kms)
+    await check(404, "KMS.NotFoundException", "kms_key_not_found")
+    assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
 
 
 @on_both_databases

@@ -19,6 +19,7 @@ from cloudcore.storage import checksums, piece_rows
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
+from cloudcore.storage.bytes_port import BucketBytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.errors import (
@@ -79,15 +80,18 @@ class _Done(msgspec.Struct):
     made: StoredObject
 
 
-def create_upload(tx: Connection, upload: Upload) -> Upload:
-    """Insert an upload.
+def create_upload(tx: Connection, upload: Upload, store: BucketBytes) -> Upload:
+    """Insert an upload, whose parts can be stored as things are.
 
     Raises:
         NoSuchBucket: the bucket was deleted meanwhile.
+        KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
 
     """
-    if hold_bucket(tx, upload.account_id, upload.bucket_id) is None:
+    bucket = hold_bucket(tx, upload.account_id, upload.bucket_id)
+    if bucket is None:
         raise NoSuchBucket
+    store.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
     rows.add_upload(tx, upload)
     return upload
 

@@ -73,8 +73,12 @@ async def create_multipart_upload(
     bucket: FromPath[str],
     data: JSONBody[CreateMultipartUpload],
     ctx: NamedDependency[RequestContext],
+    needs: Needs[StorageNeeds],
 ) -> Reply[OneUpload]:
-    """Begin to send an object in parts. One that is not completed in 7 days is aborted."""
+    """Begin to send an object in parts. One that is not completed in 7 days is aborted.
+
+    It is refused while the bucket's KMS key is disabled (403), or if it was deleted (404).
+    """
     found = await found_bucket(ctx, bucket)
     key_bytes(data.key)
     check_tags(data.tags)
@@ -93,6 +97,7 @@ async def create_multipart_upload(
     return await ctx.commit(
         multipart.create_upload,
         upload,
+        needs.bytes,
         wrap=lambda made: OneUpload(upload=upload_record(found, made)),
         location=lambda made: f"/v1/buckets/{found.name}/multipart-uploads/{made.id}",
     )

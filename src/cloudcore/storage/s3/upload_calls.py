@@ -54,7 +54,7 @@ async def create_upload(call: S3Call) -> Answer:
         checksum_type=kind,
         created_at=call.now,
     )
-    await call.change(multipart.create_upload, upload, upload_id=upload.id)
+    await call.change(multipart.create_upload, upload, call.needs.bytes, upload_id=upload.id)
     fields: Fields = []
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
