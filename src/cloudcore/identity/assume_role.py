@@ -21,16 +21,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError, QuotaExceeded
-from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
-from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, PolicyStatement
+from cloudcore.iam.decision import Verdict, could_allow
+from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
-from cloudcore.identity.documents import is_meant, read_stored
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.permissions import load_policies
+from cloudcore.identity.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
 from cloudcore.identity.rows import assumable_roles, sessions
 from cloudcore.identity.rows.assumable_roles import AssumableRole
-from cloudcore.identity.rows.identity_providers import list_providers_of_person
 from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.sessions import hash_of
@@ -48,11 +46,6 @@ MAX_LINE: Final = 10
 
 _ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
-_ASSIGNED: Final = Policy(
-    (PolicyStatement(Effect.ALLOW, Patterns((TRUST_ACTION,)), resources=Patterns(("*",))),)
-)
-"""The permission that an assignment grants."""
-_DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
     Verdict.NEEDS_RESOURCE_POLICY: "its trust policy does not allow it to you",
@@ -236,7 +229,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
-    the role is assigned to, who sees it in the list of roles anyway. Whether the caller's own
+    the role is assigned to. Whether the caller's own
     account has a role is told to callers who may assume it, as far as their policies go.
     """
     source = asked.source
@@ -244,9 +237,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     role, refusal = _find_role(tx, asked)
     if source.kind is PrincipalKind.USER:
         is_assigned = role is not None and assumable_roles.is_assigned(tx, role.id, source.id)
-        policies: tuple[Policy, ...] = (_ASSIGNED,) if is_assigned else ()
+        policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
+    asker = find_asker(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
@@ -254,13 +248,13 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()
         named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
-        if not _has_permission(asked, policies, named):
+        if not has_permission(asker, policies, named):
             if is_known:
                 raise _refused()
             refusal = _refused()
     if role is None:
         raise refusal
-    verdict = _verdict(tx, asked, role, policies)
+    verdict = verdict_on(asker, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_known:
@@ -283,14 +277,6 @@ def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
     return crn.name if crn.account == asked.source.account_id else "*"
 
 
-def _has_permission(asked: _Asked, policies: tuple[Policy, ...], role: str) -> bool:
-    """Return True if the caller's own policies allow it to assume the role of a CRN."""
-    caller = Caller(asked.source.crn, asked.source.account_id)
-    question = Question(caller, TRUST_ACTION, role, "", asked.source_ip, asked.now)
-    # The role is treated as foreign: what is missing then is the trust alone.
-    return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
-
-
 def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role referred to, or None, and the error to raise for a missing role."""
     source, text = asked.source, asked.role
@@ -311,42 +297,6 @@ def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, Pla
             reason="ambiguous",
         )
     return (assigned[0] if assigned else None), _unknown()
-
-
-def _verdict(
-    tx: Connection, asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...]
-) -> Verdict:
-    """Return the verdict; allowed only if permission and trust both allow and neither denies.
-
-    Trust in an identity provider is trust in the persons who sign in there, as long as it is
-    active and they belong to its organization.
-    """
-    source = asked.source
-    crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
-    names = [crn]
-    if source.kind is PrincipalKind.USER:
-        providers = list_providers_of_person(tx, source.id)
-        names += [iam_crn(owner, "identity-provider", ident) for owner, ident in providers]
-    verdicts = [_verdict_on(asked, role, policies, name) for name in names]
-    denials = [verdict for verdict in verdicts if verdict in _DENIALS]
-    allowed = [verdict for verdict in verdicts if verdict.is_allowed]
-    return (denials or allowed or verdicts)[0]
-
-
-def _verdict_on(
-    asked: _Asked, role: AssumableRole, policies: tuple[Policy, ...], crn: str
-) -> Verdict:
-    """Return the verdict on a caller that the trust policy knows as `crn`."""
-    question = Question(
-        caller=Caller(crn, asked.source.account_id),
-        action=TRUST_ACTION,
-        resource=iam_crn(role.account_id, "role", role.name),
-        resource_account_id="",  # treats every caller as foreign: both must allow
-        source_ip=asked.source_ip,
-        now=asked.now,
-    )
-    trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
-    return decide(question, policies, trust)
 
 
 def _role_crn(text: str) -> Crn:

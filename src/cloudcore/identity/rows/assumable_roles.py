@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts, role_assignments, roles
 
@@ -78,9 +77,6 @@ _LIST_ASSIGNED: Final = Statement(
         .order_by(_g.role_id)
     )
 )
-_COUNT_ASSIGNED: Final = Statement(
-    select(func.count()).select_from(role_assignments).where(_OF_PERSON)
-)
 _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))
     .select_from(role_assignments)
@@ -110,11 +106,6 @@ def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[
     """Return the roles assigned to a person, by id."""
     rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, after=after, limit=limit)
     return [AssumableRole(*row) for row in rows]
-
-
-def count_assigned(tx: Connection, user_id: str) -> int:
-    """Count the roles assigned to a person."""
-    return count(tx, _COUNT_ASSIGNED, user_id=user_id)
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:

@@ -10,13 +10,14 @@ from registry.console.pages.referrers import BY_TAG, kind_of
 
 _ATTACHED_TAG: Final = re.compile(r"sha256-[0-9a-f]{64}(\.[a-z]+)?")
 _DIGITS: Final = re.compile(r"([0-9]+)")
-_MARKS: Final = {
-    "Signature": "signed",
-    "SBOM": "SBOM",
-    "Attestation": "attested",
-    "Scan report": "scanned",
+_ATTACHED: Final = {
+    "Signature": "has a signature",
+    "SBOM": "has an SBOM",
+    "Attestation": "has an attestation",
+    "Scan report": "has a scan report",
 }
-"""Marks of an image, by the kind of what is attached to it."""
+"""Words for an image, by the kind of what is attached to it. Nothing verifies that here:
+whoever may push can attach an artifact of any type."""
 _CONFIGURATIONS: Final = frozenset(
     {
         "application/vnd.oci.image.config.v1+json",
@@ -33,7 +34,8 @@ class ImageRow(NamedTuple):
     kind: str
     tags: list[str]
     """In natural order: 1.9 before 1.10."""
-    marks: list[str]
+    attached: list[str]
+    """Of `_ATTACHED`."""
 
 
 class FoldedImages(NamedTuple):
@@ -58,10 +60,8 @@ def row_of(image: Mapping[str, Any]) -> ImageRow:
     """Return the row of an image that was read with ``include=relations``."""
     kinds = {kind_of(each) for each in image["attached_types"]}
     kinds |= {BY_TAG[suffix_of(tag)] for tag in image["attached_tags"] if suffix_of(tag) in BY_TAG}
-    marks = [mark for kind, mark in _MARKS.items() if kind in kinds]
-    if image["is_pinned"]:
-        marks.append("pinned")
-    return ImageRow(image, kind_of_image(image), natural(image["tags"]), marks)
+    attached = [words for kind, words in _ATTACHED.items() if kind in kinds]
+    return ImageRow(image, kind_of_image(image), natural(image["tags"]), attached)
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:
