@@ -121,3 +121,34 @@ async def test_the_repositorys_own_policy_counts_for_its_account_too(world: Worl
     assert (await visitor.get(world.images)).status_code == 403
     assert (await world.control.delete(policy)).status_code == 204
     assert (await visitor.get(world.images)).status_code == 200
+
+
+async def test_what_is_wrong_with_a_tags_body_is_told_to_who_may_push(world: World) -> None:
+    """All others get the answer that a right body gets, whatever else they may do."""
+    image = await world.push_image("one", "v1")
+    other = await make_world(world.install, "other")
+    elsewhere = allow("registry:PushImage", on="crn:registry:local:acme:repository/elsewhere")
+    programs = [
+        await world.install.add_program(world.account, f"program-{number}", *statements)
+        for number, statements in enumerate(
+            [(), (allow("registry:DescribeImages"),), (elsewhere,), (allow("registry:PushImage"),)]
+        )
+    ]
+    callers = [
+        *((bearer(program.access_token), 403) for program in programs[:3]),
+        (dict(other.control.headers), 404),
+        (bearer(programs[3].access_token), 400),
+    ]
+    json, text = "application/json", "text/plain"
+    bodies = [(b"{}", json), (b'{"digest": 1}', json), (b"{", json), (b"", json), (b"x", text)]
+    path = f"{world.path}/tags/v1"
+    for headers, status in callers:
+        right = await world.control.put(path, json={"digest": image["digest"]}, headers=headers)
+        assert right.status_code == (200 if status == 400 else status)
+        for body, kind in bodies:
+            sent = headers | {"content-type": kind}
+            answer = await world.control.put(path, content=body, headers=sent)
+            expected = 415 if (status, kind) == (400, text) else status
+            assert answer.status_code == expected, (headers, body)
+            if status != 400:
+                assert answer.json()["error"]["message"] == right.json()["error"]["message"]

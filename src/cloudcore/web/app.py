@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
@@ -184,6 +185,10 @@ class ControlPlane:
             raise RouteError(
                 f"{routes.with_platform[0]}: without a platform, no caller can be authenticated"
             )
+        for route in routes.all:
+            spec = route.spec
+            if spec.takes_body and spec.action in vocabulary.shared_actions and not spec.admits:
+                raise RouteError(f"{spec.operation}: opt names nothing that admits callers")
         for family, operation in routes.families.items():
             if family not in self.needs:
                 raise RouteError(
@@ -228,7 +233,23 @@ def _plane_of(scope: Scope) -> ControlPlane:
 async def _before_handler(request: Request[Any, Any, Any]) -> Reply[Any] | None:
     """Admit a request; return its recorded reply, or None to run the handler."""
     await _plane_of(request.scope).guard.admit(request)
-    return await _read_request(request)
+    async with _refusing_first(request.scope):
+        return await _read_request(request)
+
+
+@asynccontextmanager
+async def _refusing_first(scope: Scope) -> AsyncIterator[None]:
+    """Tell what is wrong with a body only to a caller whom the route admits.
+
+    The guard has refused all others where the caller's own policies decide alone.
+    """
+    try:
+        yield
+    except (errors.InvalidInput, errors.UnsupportedMediaType):
+        state = request_state_of(scope)
+        if state.spec is not None and state.spec.admits is not None:
+            await state.spec.admits(_context(scope), scope["path_params"])
+        raise
 
 
 def _answer_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -428,9 +449,10 @@ class _CheckedRequest(Request[Any, Any, Any]):
         spec = request_state_of(self.scope).spec
         assert spec is not None
         body = await self.body()
-        if len(body) <= INLINE_BYTES:
-            return decode(body, spec.body)
-        return await DOCUMENTS.run(_whose(self.scope), decode, body, spec.body)
+        async with _refusing_first(self.scope):
+            if len(body) <= INLINE_BYTES:
+                return decode(body, spec.body)
+            return await DOCUMENTS.run(_whose(self.scope), decode, body, spec.body)
 
 
 class _Response(Response[Any]):

@@ -3,6 +3,8 @@
     action          the IAM action that the caller must be allowed, or None
     idempotent      it takes an ``Idempotency-Key`` and answers by `RequestContext.commit`
     resource_policy finds the resource's own policy, which authorizes a replay
+    admits          authorizes by the path alone; needed with a body where a resource's own policy
+                    may allow the action, so that 403 and 404 come before what is wrong with it
     change_check    prepares a check that runs at the end of the change's transaction
     public          unauthenticated clients may call it; credentials are ignored
     rate_limited    requests count per principal; on a public route else per client address
@@ -24,7 +26,7 @@ Path parameters whose names end in ``_id`` are UUIDs; handlers see them in lower
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, Final
@@ -45,6 +47,7 @@ _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {
     "idempotent": bool,
     "resource_policy": Callable,  # type: ignore[dict-item]
+    "admits": Callable,  # type: ignore[dict-item]
     "change_check": Callable,  # type: ignore[dict-item]
     "public": bool,
     "rate_limited": bool,
@@ -63,6 +66,8 @@ _OPTIONAL: Final[dict[str, type]] = {
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns its policy, or None."""
+Admit = Callable[[RequestContext, Mapping[str, str]], Awaitable[object]]
+"""Given the path's parameters, raises `AccessDenied` or `NotFound` if the caller is refused."""
 PrepareCheck = Callable[[RequestContext], ChangeCheck | None]
 """Called when the caller may do the action somewhere; returns the check of its change, or None."""
 _INJECTED: Final = frozenset({"ctx", "data", "needs", "request", "return", "stream"})
@@ -81,6 +86,7 @@ class RouteSpec:
     action: str | None
     idempotent: bool = False
     resource_policy: ResourcePolicy | None = None
+    admits: Admit | None = None
     change_check: PrepareCheck | None = None
     public: bool = False
     rate_limited: bool = False

@@ -17,7 +17,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
-from registry.control.visible_repositories import PATH, authorized_visible_repository
+from registry.control.visible_repositories import PATH, admit, authorized_visible_repository
 from registry.errors import DigestInvalid, TagInvalid
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags.details import TagDetails
@@ -107,7 +107,15 @@ async def get_tag(
     return OneTag(tag=_answer(found, await ctx.database.read(tag_details.get_tag, found, tag)))
 
 
-@put(_TAG, opt={"action": "registry:PushImage", "statuses": (201, 409), "conditional": True})
+@put(
+    _TAG,
+    opt={
+        "action": "registry:PushImage",
+        "admits": admit,
+        "statuses": (201, 409),
+        "conditional": True,
+    },
+)
 async def put_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from cloudcore.errors import NotFound
@@ -64,6 +65,11 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
     if found.repository.account_id != account_of(ctx):
         raise _unknown()
     return found
+
+
+async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
+    """Raise what `authorized_visible_repository` raises for the repository of a path."""
+    await authorized_visible_repository(ctx, parameters["repository_id"])
 
 
 def _unknown() -> NotFound:
