@@ -16,6 +16,15 @@ driver = "vfs"
 graphroot = "{home}/storage"
 runroot = "{home}/run"
 """
+# A storage that takes of a layer only what it lacks, which no other driver can.
+PARTIAL = """\
+[storage]
+driver = "overlay"
+graphroot = "{home}/storage"
+runroot = "{home}/run"
+[storage.options]
+pull_options = {{enable_partial_images = "true", use_hard_links = "false", ostree_repos = ""}}
+"""
 CONTAINERS = """\
 [engine]
 cgroup_manager = "cgroupfs"
@@ -33,14 +42,14 @@ insecure = true
 class Containers:
     """One home folder with its own policy, registries and image storage: a clean machine."""
 
-    def __init__(self, home: Path, registry: str) -> None:
+    def __init__(self, home: Path, registry: str, storage: str = STORAGE) -> None:
         settings = home / ".config" / "containers"
         settings.mkdir(parents=True)
         # The tools read the policy of $HOME before the machine's.
         policy = {"default": [{"type": "insecureAcceptAnything"}]}
         (settings / "policy.json").write_text(json.dumps(policy))
         (settings / "registries.conf").write_text(REGISTRIES.format(registry=registry))
-        (settings / "storage.conf").write_text(STORAGE.format(home=home))
+        (settings / "storage.conf").write_text(storage.format(home=home))
         (settings / "containers.conf").write_text(CONTAINERS.format(home=home))
         self.environment = {
             "HOME": str(home),

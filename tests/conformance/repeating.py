@@ -48,4 +48,8 @@ def _plain(response: httpx.Response) -> tuple[int, list[tuple[bytes, bytes]], by
     body = response.read()
     headers = [each for each in response.headers.raw if each[0].lower() not in _DIFFER]
     response.stream = httpx.ByteStream(body)
+    boundary = response.headers.get("content-type", "").partition("boundary=")[2].encode()
+    if boundary:
+        headers = [(name, value.replace(boundary, b"")) for name, value in headers]
+        body = body.replace(boundary, b"")
     return response.status_code, headers, body

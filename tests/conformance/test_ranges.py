@@ -97,11 +97,65 @@ def test_unsatisfiable_range_names_the_length(
 
 
 @pytest.mark.entrepot
-@pytest.mark.parametrize("range_", ["items=0-1", "bytes=0-9,20-29", "bytes=0-1, 5-6", "bytes 0-1"])
-def test_several_ranges_or_another_unit_give_the_whole(
+@pytest.mark.parametrize(
+    "ranges", ["0-9,20-29", " 0-0 , 5-6,, 2040-", "100-199,200-299", "500-509,0-9,-5", "9-,5000-"]
+)
+def test_several_ranges_are_parts_of_one_answer(
+    registry: Registry, repository: str, content: Content, ranges: str
+) -> None:
+    """Ours: RFC 9110 §14.6: the parts that were asked for, in this order; 206 for one alone too."""
+    response = registry.get_blob(repository, content.digest, range=f"bytes={ranges}")
+    assert response.status_code == 206
+    wanted = []
+    for each in filter(None, map(str.strip, ranges.split(","))):
+        first, last = each.split("-")
+        start = int(first) if first else SIZE - int(last)
+        stop = min(int(last) + 1, SIZE) if first and last else SIZE
+        if start < SIZE:
+            wanted.append((f"bytes {start}-{stop - 1}/{SIZE}", content.body[start:stop]))
+    if len(wanted) == 1:
+        assert (response.headers["content-range"], response.content) == wanted[0]
+        return
+    assert "content-range" not in response.headers
+    kind, _, boundary = response.headers["content-type"].partition("; boundary=")
+    assert kind == "multipart/byteranges"
+    assert len(response.content) == int(response.headers["content-length"])
+    parts = response.content.split(b"--" + boundary.encode())
+    assert (parts[0], parts[-1]) == (b"", b"--\r\n")
+    found = []
+    for part in parts[1:-1]:
+        head, _, body = part.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
+        assert fields["Content-Type"] == "application/octet-stream"
+        found.append((fields["Content-Range"], body.removesuffix(b"\r\n")))
+    assert found == wanted
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("ranges", ["5000-,6000-7000", "2048-2049,-0"])
+def test_several_ranges_past_the_end_are_416(
+    registry: Registry, repository: str, content: Content, ranges: str
+) -> None:
+    """Ours: RFC 9110 §15.5.17: none of the ranges is satisfiable."""
+    response = registry.get_blob(repository, content.digest, range=f"bytes={ranges}")
+    assert response.status_code == 416
+    assert response.headers["content-range"] == f"bytes */{SIZE}"
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize(
+    "range_",
+    [
+        *("items=0-1", "bytes 0-1", "items=0-1,5-6", "bytes=0-1,x", "bytes=0-1,9-5", "bytes=0-1,-"),
+        "bytes=" + ",".join(["0-1"] * 9),  # each overlaps the one before
+        "bytes=" + ",".join(f"{at}-{at}" for at in range(0, 2048, 2)),  # longer than the whole
+        "bytes=0-2000,2001-2047",
+    ],
+)
+def test_what_is_no_use_in_parts_gives_the_whole(
     registry: Registry, repository: str, content: Content, range_: str
 ) -> None:
-    """Ours: several ranges or another unit: 200, the whole blob."""
+    """Ours: another unit, a malformed range, many overlaps, or no fewer bytes: 200."""
     response = registry.get_blob(repository, content.digest, range=range_)
     assert response.status_code == 200
     assert response.content == content.body

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloudcore.clock import uuid7
 from cloudcore.errors import InvalidInput
 from registry.distribution.query import Query, next_link, page_cursor, page_size
-from registry.distribution.ranges import parse_content_range, parse_range
+from registry.distribution.ranges import parse_content_range, parse_range, parse_ranges
 from registry.errors import (
     DigestInvalid,
     RangeInvalid,
@@ -92,6 +92,22 @@ def test_any_range_is_within_the_content_or_ignored_or_refused(header: str, size
     if found is not None:
         start, stop = found
         assert 0 <= start < stop <= size
+
+
+@given(
+    st.text(max_size=30)
+    | st.text("bytes=0123456789-, ", max_size=60)
+    | st.text("0123456789-, ", max_size=60).map("bytes={}".format),
+    st.integers(0, 40),
+)
+def test_any_several_ranges_are_within_the_content_or_ignored_or_refused(
+    header: str, size: int
+) -> None:
+    try:
+        found = parse_ranges(header, size)
+    except RangeUnsatisfiable:
+        return
+    assert all(0 <= start < stop <= size for start, stop in found)
 
 
 @given(NUMBERS, NUMBERS, st.none() | NUMBERS)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from registry.distribution.ranges import parse_content_range, parse_range
+from registry.distribution.ranges import (
+    MOST_RANGES,
+    parse_content_range,
+    parse_range,
+    parse_ranges,
+)
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
 from registry.services.blobs.upload_bodies import Span
 
@@ -42,6 +47,50 @@ from registry.services.blobs.upload_bodies import Span
 )
 def test_the_span_a_range_asks_for(header: str | None, span: tuple[int, int] | None) -> None:
     assert parse_range(header, 10) == span
+
+
+@pytest.mark.parametrize(
+    ("header", "ranges"),
+    [
+        ("bytes=0-1,3-4", [(0, 2), (3, 5)]),
+        ("BYTES=0-0, 9-", [(0, 1), (9, 10)]),
+        ("bytes=0-0,,\t1-1,", [(0, 1), (1, 2)]),
+        ("bytes=5-6,0-1,-2", [(5, 7), (0, 2), (8, 10)]),
+        ("bytes=-99,0-99", [(0, 10), (0, 10)]),
+        ("bytes=3-3,10-,-0,11-12", [(3, 4)]),
+        ("bytes=1-1," + "9" * 5000 + "-,2-" + "9" * 5000, [(1, 2), (2, 10)]),
+        ("bytes=" + ",".join(["0-0", "5-5"] * 4), [(0, 1), (5, 6)] * 4),
+        ("bytes=" + ",".join(["0-0", "5-5"] * 6), []),
+        ("bytes=" + ",".join(["2-2"] * 5), [(2, 3)] * 5),
+        ("bytes=" + ",".join(["2-2"] * 6), []),
+        ("bytes=" + ",".join(f"{at}-{at}" for at in range(1025)), []),
+        ("bytes=0-1,", [(0, 2)]),
+        ("bytes=,", []),
+        ("bytes=0-1,-", []),
+        ("bytes=0-1,a", []),
+        ("bytes=0-1,5-4", []),
+        ("bytes =0-1,3-4", []),
+        ("bytes=0-1;3-4,6-7", []),
+        ("items=0-1,3-4", []),
+        ("0-1,3-4", []),
+        ("bytes=0-1,\u0661-\u0662", []),
+    ],
+)
+def test_several_ranges_are_those_with_a_byte_in_their_order(
+    header: str, ranges: list[tuple[int, int]]
+) -> None:
+    assert parse_ranges(header, 10) == ranges
+
+
+def test_as_many_ranges_as_containers_storage_asks_for_are_taken() -> None:
+    header = "bytes=" + ",".join(f"{at}-{at + 4}" for at in range(0, 10_240, 10))
+    assert len(parse_ranges(header, 20_000)) == MOST_RANGES == 1024
+
+
+@pytest.mark.parametrize("header", ["bytes=10-,11-12", "bytes=-0,10-10"])
+def test_several_ranges_without_a_byte_are_refused(header: str) -> None:
+    with pytest.raises(RangeUnsatisfiable):
+        parse_ranges(header, 10)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, NamedTuple
 
+from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
+from registry.distribution.byteranges import ByteRanges, RangesBody, byte_ranges, in_memory
 from registry.distribution.conditions import (
     etag,
     is_not_modified,
@@ -14,7 +16,7 @@ from registry.distribution.conditions import (
     require_match,
 )
 from registry.distribution.kept_answers import kept_blob
-from registry.distribution.ranges import parse_range
+from registry.distribution.ranges import parse_range, parse_ranges
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import BULK_BYTES, BlobBody, Headers, Response, empty
 from registry.errors import BlobUnknown, NameUnknown
@@ -41,6 +43,8 @@ class _Part(NamedTuple):
     headers: Headers
     start: int
     stop: int
+    ranges: ByteRanges | None = None
+    """Several ranges of it, in place of this one."""
 
 
 async def get_blob(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
@@ -72,8 +76,10 @@ async def _get_stored(
         return Response(304, _named(digest), keep=keep)
     if request.is_head:
         return _described(digest, found.link.size)._replace(keep=keep)
-    status, headers, start, stop = _part(request, digest, found.link.size)
+    status, headers, start, stop, ranges = _part(request, digest, found.link.size)
     blob = await reading.open_blob(ctx, request.name, found)
+    if ranges is not None:
+        return _in_parts(ctx, request, found, blob, headers, ranges)
     served = partial(ctx.pulls.cache.served, found.link.repository_id, stop - start)
     served()
     if isinstance(blob, InlineObject):
@@ -85,6 +91,22 @@ async def _get_stored(
         body = body._replace(parts=parts)
     look_again = partial(reading.look_again, ctx, request.name, found)
     return Response(status, headers, body, look_again)
+
+
+def _in_parts(
+    ctx: ServiceContext,
+    request: DataPlaneRequest,
+    found: FoundBlob,
+    blob: OpenObject,
+    headers: Headers,
+    ranges: ByteRanges,
+) -> Response:
+    """Return several ranges of a blob."""
+    ctx.pulls.cache.served(found.link.repository_id, ranges.covered)
+    if isinstance(blob, InlineObject):
+        return Response(206, headers, in_memory(blob, ranges))
+    look_again = partial(reading.look_again, ctx, request.name, found)
+    return Response(206, headers, RangesBody(blob, ranges), look_again)
 
 
 async def _get_missing(
@@ -108,7 +130,7 @@ async def _get_missing(
         require_match(request, digest)
         if is_not_modified(request, digest):
             return Response(304, _named(digest))
-        status, headers, start, stop = _part(request, digest, found.size)
+        status, headers, start, stop, _ = _part(request, digest, found.size, takes_several=False)
         unless_sent.pop_all()
     ctx.pulls.cache.served(found.repository_id, stop - start)
     return Response(status, headers, BlobBody(found.blob, start, stop))
@@ -124,8 +146,10 @@ def _described(digest: Digest, size: int) -> Response:
     return Response(200, [length, _OCTETS, _RANGES, *_named(digest)])
 
 
-def _part(request: DataPlaneRequest, digest: Digest, size: int) -> _Part:
-    """Return the part that a request asks for.
+def _part(
+    request: DataPlaneRequest, digest: Digest, size: int, *, takes_several: bool = True
+) -> _Part:
+    """Return the part that a request asks for, or several if it `takes_several`.
 
     Raises:
         RangeUnsatisfiable: it has no byte of the blob.
@@ -133,9 +157,29 @@ def _part(request: DataPlaneRequest, digest: Digest, size: int) -> _Part:
     """
     span = None
     if range_still_holds(request, digest):
-        span = parse_range(request.header(b"range"), size)
+        header = request.header(b"range")
+        span = parse_range(header, size)
+        if takes_several and span is None and header is not None and "," in header:
+            ranges = parse_ranges(header, size)
+            if len(ranges) > 1 and (found := _several(digest, ranges, size)) is not None:
+                return found
+            span = ranges[0] if len(ranges) == 1 else None
     start, stop = span or (0, size)
     headers = [_OCTETS, _RANGES, *_named(digest), (b"content-length", b"%d" % (stop - start))]
     if span is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, size)))
     return _Part(206 if span else 200, headers, start, stop)
+
+
+def _several(digest: Digest, ranges: list[tuple[int, int]], size: int) -> _Part | None:
+    """Return several ranges of a blob, or None if the whole blob is shorter than their answer."""
+    found = byte_ranges(ranges, size)
+    if found.length >= size:
+        return None
+    headers = [
+        (b"content-type", found.content_type),
+        (b"content-length", b"%d" % found.length),
+        _RANGES,
+        *_named(digest),
+    ]
+    return _Part(206, headers, 0, size, found)

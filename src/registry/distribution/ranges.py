@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Final
 
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
@@ -10,6 +11,11 @@ from registry.services.blobs.upload_bodies import Span
 
 _RANGE: Final = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)", re.ASCII)  # RFC 9110 §14.1
 _CONTENT_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
+MOST_RANGES: Final = 1024
+"""Most ranges of one request: as many as containers/storage asks for at once."""
+MOST_STEPS_BACK: Final = 4
+"""Most of them that overlap the one before, or begin before it: what is sealed is read again."""
+_SPEC: Final = re.compile(r"([0-9]*)-([0-9]*)", re.ASCII)
 _MAX_DIGITS: Final = 19
 """The digits of the largest 63-bit number; longer text is never converted."""
 
@@ -17,7 +23,8 @@ _MAX_DIGITS: Final = 19
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return ``(start, stop)`` of a ``Range`` header for `size` bytes, or None for all of them.
 
-    A malformed header, another unit or several ranges are ignored (RFC 9110 §14.2).
+    A malformed header and another unit are ignored (RFC 9110 §14.2), and so are several ranges: see
+    `parse_ranges`.
 
     Raises:
         RangeUnsatisfiable: the range has no byte of the content, or ends before it starts.
@@ -39,6 +46,39 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     if start >= size or stop <= start:
         raise RangeUnsatisfiable(size)
     return start, min(stop, size)
+
+
+def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
+    """Return ``(start, stop)`` of each of several ranges of `size` bytes, in the order of `header`.
+
+    Ranges without a byte of the content are left out. The list is empty if the header is to be
+    ignored (RFC 9110 §14.2): it is malformed, has more than `MOST_RANGES`, or more than
+    `MOST_STEPS_BACK` of them begin before the end of the one before.
+
+    Raises:
+        RangeUnsatisfiable: no range has a byte of the content.
+
+    """
+    unit, _, text = header.strip().partition("=")
+    specs = [spec for each in text.split(",") if (spec := each.strip())]
+    if unit.lower() != "bytes" or not 0 < len(specs) <= MOST_RANGES:
+        return []
+    ranges = []
+    for spec in specs:
+        match = _SPEC.fullmatch(spec)
+        if match is None or spec == "-":
+            return []
+        first, last = match.groups()
+        if first and last and _number(last) < _number(first):
+            return []
+        start = _number(first) if first else max(0, size - _number(last))
+        stop = min(_number(last) + 1, size) if first and last else size
+        if start < stop:
+            ranges.append((start, stop))
+    if not ranges:
+        raise RangeUnsatisfiable(size)
+    steps_back = sum(start < stop for (_, stop), (start, _) in pairwise(ranges))
+    return ranges if steps_back <= MOST_STEPS_BACK else []
 
 
 def parse_content_range(header: str | None, content_length: int | None) -> Span | None:

@@ -10,6 +10,7 @@ from cloudcore.serving.body import Scope, Send
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from cloudcore.serving.kept_answer import Keep
 from registry.blobstore.base import OpenObject
+from registry.distribution.byteranges import RangesBody, send_ranges
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -34,7 +35,7 @@ class Response(NamedTuple):
 
     status: int
     headers: Headers
-    body: bytes | BlobBody = b""
+    body: bytes | BlobBody | RangesBody = b""
     on_failure: Callable[[Exception], Awaitable[None]] | None = None
     """Called with the error if sending the response fails."""
     keep: Keep | None = None
@@ -76,8 +77,10 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
             await send({"type": "http.response.body", "body": b""})
         elif isinstance(body, bytes):
             await send({"type": "http.response.body", "body": body})
-        else:
+        elif isinstance(body, BlobBody):
             await _send_blob(scope, send, body)
+        else:
+            await send_ranges(scope, send, body)
     except Exception as error:
         if response.on_failure is not None:
             await response.on_failure(error)
