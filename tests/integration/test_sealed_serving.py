@@ -113,8 +113,9 @@ def test_nothing_is_found_on_the_disk_or_in_the_log(
             assert [path for path, text in texts.items() if form in text] == []
 
 
+@pytest.mark.parametrize("header", ["", "bytes=0-99999,3200000-3200009,4500000-"])
 def test_a_changed_frame_ends_the_answer_and_a_push_heals_it(
-    docker: httpx.Client, data: Path
+    docker: httpx.Client, data: Path, header: str
 ) -> None:
     body = os.urandom(5_000_000)
     path = push(docker, body)
@@ -129,11 +130,17 @@ def test_a_changed_frame_ends_the_answer_and_a_push_heals_it(
         opened.seek(-1, os.SEEK_CUR)
         opened.write(bytes([changed]))
     received: list[bytes] = []
-    with docker.stream("GET", path) as answer, pytest.raises(httpx.HTTPError):
+    headers = {"Range": header} if header else {}
+    with docker.stream("GET", path, headers=headers) as answer, pytest.raises(httpx.HTTPError):
         received.extend(answer.iter_bytes())
     whole = b"".join(received)
-    assert body.startswith(whole)
-    assert len(whole) <= 3 * 1024 * 1024
+    if header:
+        assert answer.status_code == 206
+        assert body[3_200_000:3_200_010] not in whole
+        assert body[4_500_000:4_500_010] not in whole
+    else:
+        assert body.startswith(whole)
+        assert len(whole) <= 3 * 1024 * 1024
     assert docker.get(path).status_code == 404
     assert docker.head(path).status_code == 404
     push(docker, body)
