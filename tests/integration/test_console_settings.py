@@ -14,7 +14,7 @@ from registry.console.page_request import PageRequest
 from registry.console.pages import repository_settings
 from registry.console.pages.repository_settings import closed, opened
 from registry.console.paths import HOME
-from tests.integration.console_access import hidden
+from tests.integration.console_access import hidden, send
 from tests.integration.console_shop import NAME, Shop, open_shop
 
 PARTNER = {"effect": "allow", "principals": ["globex"], "actions": ["registry:PullImage"]}
@@ -164,3 +164,12 @@ async def test_what_a_role_may_not_do_is_not_shown(shop: Shop) -> None:
             assert '<button class="primary">Save</button>' not in page.text
             assert "Delete the selected" not in page.text
         assert "Delete this image" in await shop.see(f"/images/{image['digest']}")
+
+
+async def test_a_form_that_names_no_topic_says_so(shop: Shop) -> None:
+    """The topic of an event rule is written by hand: the form comes again, with the reason."""
+    form = {"topic": "absent", "registry.*": "on"}
+    said = await send(shop, "/console/settings/events", **form)
+    assert said.status_code == 404
+    assert re.search('role="alert"[^<]*>There is no such topic; create it first.<', said.text)
+    assert 'name="registry.*"' in said.text

@@ -14,7 +14,7 @@ from registry.console.paths import SETTINGS
 _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
 _PAGE: Final = 50
-_INLINE: Final = (400, 403, 409)
+_INLINE: Final = (400, 403, 404, 409)
 """Statuses of errors that are shown beside the form."""
 
 FAMILIES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
