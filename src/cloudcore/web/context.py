@@ -27,6 +27,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
+from cloudcore.resource_names import Authorize
 from cloudcore.web import idempotency
 from cloudcore.web.audited import AuditedDatabase
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage
@@ -215,7 +216,7 @@ class RequestContext:
         if self.asked not in self.authorized:  # a transaction may be tried again
             self.authorized.append(self.asked)
 
-    def right_to(self, action: str) -> Callable[[str], None]:
+    def right_to(self, action: str) -> Authorize:
         """Return what checks that the caller may do `action` on a resource that its request names.
 
         It gets the resource's CRN. Its refusals are all alike, since their reason would tell
