@@ -16,6 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import pytest
 
+from registry.blobstore.threads import Threads
 from registry.gc.pace import Pace
 
 P = ParamSpec("P")
@@ -143,7 +144,13 @@ def no_other_threads() -> Iterator[None]:
     ) -> T:
         return function(*args, **kwargs)
 
+    async def call_of_one_use(
+        _: Threads, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return function(*args, **kwargs)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "to_thread", call)
+        patch.setattr(Threads, "__call__", call_of_one_use)
         patch.setattr(Pace, "in_thread", call_at_pace)
         yield
