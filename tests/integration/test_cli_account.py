@@ -312,7 +312,7 @@ def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None
 def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     world.done("topics", "create", "builds")
     made = world.done(
-        *("events", "create", "--topic", TOPIC, "--event-type", "registry.tag.*"),
+        *("events", "create", "--topic", "builds", "--event-type", "registry.tag.*"),
         *("--event-type", "registry.image.pushed", "--repository-prefix", "team/"),
     )
     assert made.text.startswith("Created the event rule ")

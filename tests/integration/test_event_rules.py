@@ -139,7 +139,7 @@ async def test_an_account_has_at_most_fifty(install: Install) -> None:
         ({"topic": TOPIC, "event_types": ["storage.image.*"]}, "event_types[0]"),
         ({"topic": TOPIC, "event_types": ["notifications.message.*"]}, "event_types[0]"),
         ({"topic": TOPIC, "event_types": [PUSHED.upper()]}, "event_types[0]"),
-        ({"topic": "images", "event_types": [PUSHED]}, "topic"),
+        ({"topic": "an image", "event_types": [PUSHED]}, "topic"),
         ({"topic": "crn:notifications:local:acme:queue/q", "event_types": [PUSHED]}, "topic"),
         ({"topic": "crn:registry:local:acme:topic/t", "event_types": [PUSHED]}, "topic"),
         ({"topic": "crn:notifications:local:acme:topic/a/b", "event_types": [PUSHED]}, "topic"),

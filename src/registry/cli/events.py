@@ -28,7 +28,9 @@ def add_parsers(commands: Verbs) -> None:
     verbs = add_noun(commands, "events", "rules that send events to topics")
     add_quiet(add_verb(verbs, "list", _list, "list event rules, the oldest first"), "ids")
     create = add_verb(verbs, "create", _create, "send events to a topic")
-    create.add_argument("--topic", required=True, metavar="CRN", help="to which you may publish")
+    create.add_argument(
+        "--topic", required=True, metavar="TOPIC", help="name or CRN, to which you may publish"
+    )
     create.add_argument(
         "--event-type",
         required=True,

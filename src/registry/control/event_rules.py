@@ -36,7 +36,7 @@ class CreateEventRule(RequestBody):
     """A new event rule."""
 
     topic: Annotated[str, Meta(max_length=512)]
-    """CRN of a topic of the account, to which the caller must be allowed to publish."""
+    """Name or CRN of a topic of the account, to which the caller must be allowed to publish."""
     event_types: EventTypes
     """Such as ``storage.object.created``; ``registry.tag.*`` matches all events of tags."""
     repository_prefix: str = ""

@@ -68,14 +68,18 @@ def check_rule(
 
 
 def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
-    """Return the CRN `text` of a topic of this account and region, with the account given by id.
+    """Return the CRN of the topic of this account that `text` means: its name, or its CRN.
+
+    In the CRN that is returned, the account is given by its id.
 
     Whether it exists is seen when the rule is created.
 
     Raises:
-        InvalidInput: it is not the CRN of a topic, or is in another account or region.
+        InvalidInput: it is neither, or is in another account or region.
 
     """
+    if _TOPIC.fullmatch(text):
+        return str(Crn("notifications", region, account_id, "topic", text))
     try:
         crn = Crn.parse(text)
     except InvalidInput:
@@ -86,7 +90,7 @@ def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
         or not _TOPIC.fullmatch(crn.name)
     ):
         raise InvalidInput(
-            f"a topic is crn:notifications:{region}:<account>:topic/<name>",
+            f"a topic is its name, or crn:notifications:{region}:<account>:topic/<name>",
             field="topic",
             reason="malformed_crn",
         )
