@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -115,24 +115,27 @@ _PARENTS: Final = Statement(
 _CHILDREN: Final = Statement(
     select(_c.child_id).where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
 )
-_tree = select(bindparam("parent_id", type_=_c.parent_id.type).label("id")).cte(
-    "tree", recursive=True
+_tree = (
+    select(_c.child_id.label("id"))
+    .where(_c.parent_id == bindparam("parent_id"), _c.child_id.is_not(None))
+    .cte("tree", recursive=True)
 )
 _tree = _tree.union(
     select(_c.child_id).join(_tree, _c.parent_id == _tree.c.id).where(_c.child_id.is_not(None))
 )
+_listed_under = union_all(
+    select(_x.digest, _x.size).where(_x.manifest_id == bindparam("parent_id")),
+    select(_x.digest, _x.size).where(_x.manifest_id.in_(select(_tree.c.id))),
+).subquery("listed_under")
 _missing_under = (
-    select(_x.digest, func.max(_x.size).label("size"))
-    .where(_x.manifest_id.in_(select(_tree.c.id)))
-    .group_by(_x.digest)
+    select(_listed_under.c.digest, func.max(_listed_under.c.size).label("size"))
+    .group_by(_listed_under.c.digest)
     .subquery("missing_under")
 )
 _MISSING_UNDER: Final = Statement(
     select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
 )
-_NAMES_UNDER: Final = Statement(
-    select(_x.digest).where(_x.manifest_id.in_(select(_tree.c.id))).distinct()
-)
+_NAMES_UNDER: Final = Statement(select(_listed_under.c.digest).distinct())
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(
         ["manifest_id", "digest", "size"],

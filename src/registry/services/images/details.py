@@ -199,7 +199,8 @@ def delete_image(
 ) -> DeletedItem:
     """Delete an image and every tag that points to it; return what was deleted.
 
-    With `force`, pins do not hold it, and indexes that list it stay and lack it.
+    With `force`, pins do not hold it, and indexes that list it stay and lack it. The tags are
+    returned only then.
 
     Raises:
         ManifestReferenced: an index here lists it, and `force` is not given.
@@ -212,10 +213,11 @@ def delete_image(
     pins = {} if force else images.pins_of(tx, repository.id, [manifest.id], change.now)
     if pins:
         raise _pinned(pins[manifest.id])
-    tags = images.tag_names_of(tx, repository.id, [manifest.id])[manifest.id]
     incomplete = detach_listed(tx, repository, {manifest.id}) if force else {}
+    tags = images.tag_names_of(tx, repository.id, [manifest.id]) if incomplete else {}
     publish(tx, change, repository, drop_image(tx, repository, manifest, change))
-    return DeletedItem(manifest.digest, tags, incomplete.get(manifest.id, ()))
+    item = DeletedItem(manifest.digest, tags.get(manifest.id, ()))
+    return item._replace(incomplete=incomplete.get(manifest.id, ()))
 
 
 def delete_batch(
