@@ -162,12 +162,12 @@ def installed(data: Path, **environment: str) -> Iterator[Install]:
     assert '"level":"error"' not in registry.log.replace(" ", "")
 
 
-def initialized(data: Path) -> str:
-    """Run ``entrepot init`` over a folder, and return what it shows."""
+def initialized(data: Path, env: Mapping[str, str] | None = None) -> str:
+    """Run ``entrepot init`` over a folder, with further settings, and return what it shows."""
     command = program("registry", "init", "--account", "acme", "--admin-email", ADMIN)
     return subprocess.run(
         [*command, "--data", str(data)],
-        env=program_environment(),
+        env={**program_environment(), **(env or {})},
         capture_output=True,
         check=True,
         text=True,

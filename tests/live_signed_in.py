@@ -97,22 +97,27 @@ def access_key_that_logs_in(signed_in: SignedIn, *statements: Statement) -> Logg
 
 @contextmanager
 def serving(
-    data: Path, *options: str, settings: Callable[[int], Mapping[str, str]] = lambda _: {}
+    data: Path,
+    *options: str,
+    settings: Callable[[int], Mapping[str, str]] = lambda _: {},
+    database: str | None = None,
 ) -> Iterator[SignedIn]:
     """Set an install up as its operator does, add a second account, and serve it meanwhile.
 
-    `options` are those of ``entrepot serve``, and `settings` its variables, given its port.
+    `options` are those of ``entrepot serve``, and `settings` its variables, given its port. It is
+    over the migrated `database`, or one in its folder.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    shown = initialized(planted(data))
+    elsewhere = {} if database is None else {"ENTREPOT_DATABASE_URL": database}
+    shown = initialized(planted(data) if database is None else data, elsewhere)
     pair = tuple(
         re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
     )
-    partner_token, person_token = asyncio.run(_add_partner(data, url))
-    registry = start_registry(
-        data, "--port", str(port), *options, command="serve", env=settings(port)
-    )
+    database = database or f"sqlite:///{data / 'metadata.db'}"
+    partner_token, person_token = asyncio.run(_add_partner(data, database, url))
+    env = {**settings(port), **elsewhere}
+    registry = start_registry(data, "--port", str(port), *options, command="serve", env=env)
     try:
         answer = httpx.post(
             f"{url}/v1/oauth/token",
@@ -131,12 +136,11 @@ def serving(
         assert registry.stop() == 0, registry.log
 
 
-async def _add_partner(data: Path, url: str) -> tuple[str, str]:
+async def _add_partner(data: Path, database: str, url: str) -> tuple[str, str]:
     """Add an account with a program that may do everything in it, and sign the owner in.
 
     Return the access tokens of both.
     """
-    database = f"sqlite:///{data / 'metadata.db'}"
     clock = ManualClock(system_clock())
     keyring = load_keyring(data / "root.key")
     async with open_install(database, clock=clock, keyring=keyring, issuer=url) as install:

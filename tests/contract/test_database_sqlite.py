@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -99,11 +101,19 @@ async def test_what_a_statement_replaces_is_kept_in_no_file(database: Database) 
     assert await database.write(files) == []
 
 
-async def test_close_leaves_one_whole_file(sqlite_database: str) -> None:
-    async with opened(sqlite_database) as database:
-        await database.write(add_account, "a")
-    folder = file_of(sqlite_database).parent
-    assert sorted(file.name for file in folder.iterdir()) == ["metadata.db", "metadata.db.lock"]
+async def test_close_leaves_one_whole_file(sqlite_database: str, tmp_path: Path) -> None:
+    """The last of several leaves nothing in the log, and the room that its index needs."""
+    async with opened(sqlite_database) as first, opened(sqlite_database) as last:
+        await first.write(add_account, "a")
+        await first.close()
+        await last.write(add_account, "b")
+    file = file_of(sqlite_database)
+    assert file.with_name("metadata.db-wal").stat().st_size == 0
+    assert file.with_name("metadata.db-shm").stat().st_blocks > 0
+    alone = tmp_path / "alone.db"
+    shutil.copy(file, alone)
+    with closing(sqlite3.connect(alone)) as raw:
+        assert raw.execute("SELECT handle FROM accounts").fetchall() == [("a",), ("b",)]
 
 
 def test_an_absent_database_is_unavailable(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ from tests.tools import require_tool
 
 
 @contextmanager
-def small_disk(place: Path, size: int) -> Iterator[Path]:
-    """Mount a file system of so many bytes at a place that is made, and return the place."""
+def small_disk(place: Path, size: int, *, files: int = 0) -> Iterator[Path]:
+    """Mount a file system of so many bytes at a place that is made, and return the place.
+
+    It holds so many `files` and folders, or any number.
+    """
     mount, umount = require_tool("mount"), require_tool("umount")
     place.mkdir()
-    options = f"size={size}"
+    options = f"size={size},nr_inodes={files}"
     mounted = subprocess.run([mount, "-t", "tmpfs", "-o", options, "none", place], check=False)
     if mounted.returncode != 0:
         pytest.skip("a small disk cannot be mounted here: that takes root, and its capability")

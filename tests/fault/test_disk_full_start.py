@@ -53,18 +53,28 @@ def test_an_install_is_not_begun(disk: Path, capsys: pytest.CaptureFixture[str])
     assert main(init) == 0
 
 
-def test_an_install_that_rests_is_not_opened(
+def test_an_install_that_rests_is_read_and_not_changed(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """SQLite would make files beside the database, and says "disk I/O error"."""
+    """The files that SQLite makes beside a database have kept their room."""
     taken, backup = take_the_rest(data.parent), str(tmp_path / "backup")
-    for command in (
-        ["fsck"],
-        ["serve", "--port", "0"],
-        ["gc", "orphans"],
-        ["reset-password", "a@example.com"],
-        ["backup", backup],
-    ):
+    for command in (["fsck"], ["gc", "orphans"], ["backup", backup]):
+        assert main([*command, "--data", str(data)]) == 0
+    capsys.readouterr()
+    reset = ["reset-password", "a@example.com", "--data", str(data)]
+    check_told(capsys, main(reset), data / "metadata.db")
+    taken.unlink()
+    assert main(reset) == 0
+
+
+def test_a_database_without_the_files_beside_it_is_not_opened(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that was put there by hand; SQLite says "disk I/O error"."""
+    for suffix in ("-wal", "-shm"):
+        (data / f"metadata.db{suffix}").unlink()
+    taken = take_the_rest(data.parent)
+    for command in (["fsck"], ["serve", "--port", "0"], ["gc", "orphans"]):
         check_told(capsys, main([*command, "--data", str(data)]), data / "metadata.db")
     taken.unlink()
     assert main(["fsck", "--data", str(data)]) == 0

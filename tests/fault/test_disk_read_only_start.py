@@ -27,12 +27,14 @@ def test_an_install_on_a_disk_that_became_read_only(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """SQLite says "unable to open database file"."""
+    """SQLite says "unable to open database file" where there are no files beside it."""
     monkeypatch.setenv("ENTREPOT_PUBLIC_URL", "http://registry.test")
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
         data = disk / "data"
         init = ["init", "--account", "acme", "--admin-email", "a@example.com"]
         assert main([*init, "--data", str(data)]) == 0
+        for suffix in ("-wal", "-shm"):
+            (data / f"metadata.db{suffix}").unlink()
         make_read_only(disk)
         capsys.readouterr()
         named = [part.format(elsewhere=tmp_path / "backup") for part in command]

@@ -133,9 +133,9 @@ def test_another_worker_goes_on_at_once(database_url: str, tmp_path: Path, metho
             finish(registry, location, method)
     finally:
         registry.stop()
-    left = [path.name.removesuffix(".dead") for path in (tmp_path / "data" / "workers").iterdir()]
-    assert len(left) == 1, "only of the one that was killed"
-    assert WorkerLocks(tmp_path / "data" / "workers").is_dead(left[0])
+    folder = tmp_path / "data" / "workers"
+    assert len(list(folder.iterdir())) == 1, "only of the one that was killed"
+    assert len(WorkerLocks(folder).dead()) == 1
 
 
 def test_a_registry_that_starts_again_goes_on_at_once(tmp_path: Path) -> None:

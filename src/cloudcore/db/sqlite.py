@@ -102,12 +102,15 @@ class SqliteDatabase:
         return found
 
     async def close(self) -> None:
-        """Commit the accepted changes and close; the last process to close checkpoints the log."""
+        """Commit the accepted changes and close; the last process to close checkpoints the log.
+
+        Its files stay, empty log and index, so that a full disk has room to open the database.
+        """
         self._writer.stop()
         await asyncio.to_thread(self._writer.join)
-        self._commits = None  # SQLite ends its mapping
-        self._reader_raw.close()  # before the writer's: a reader cannot checkpoint
         await asyncio.to_thread(self._writer.close)
+        self._commits = None  # SQLite ends its mapping
+        self._reader_raw.close()  # after the writer's: who can only read deletes no files
 
 
 if TYPE_CHECKING:

@@ -102,12 +102,22 @@ class Writer:
         self._thread.join()
 
     def close(self) -> None:
-        """Close the connection of a writer that has ended."""
+        """Empty the log, unless it is in use, and close the connection of a writer that has ended.
+
+        While a reader is open, SQLite keeps the files beside the database.
+        """
         if not self._closed:
             self._closed = True
             with self._lock.held():
+                self._empty_log()
                 self._raw.close()
             self._lock.close()
+
+    def _empty_log(self) -> None:
+        """Checkpoint the log and truncate it, if no other process is reading and there is room."""
+        self._raw.execute("PRAGMA busy_timeout=0")
+        with suppress(sqlite3.OperationalError):
+            self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _serve(self) -> None:
         while self._wait_for_work():
