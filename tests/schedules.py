@@ -29,6 +29,7 @@ class Turn(NamedTuple):
     name: str
     due_at: int
     lease_token: str | None
+    lease_holder: str | None
     ended_at: int | None
     fault: Fault | None
 
@@ -37,7 +38,7 @@ def all_turns(tx: Connection) -> dict[str, Turn]:
     """Return the rows by name."""
     found = {}
     for row in tx.rows(_ALL):
-        fault = msgspec.json.decode(row[4], type=Fault) if row[4] else None
+        fault = msgspec.json.decode(row[5], type=Fault) if row[5] else None
         found[row[0]] = Turn(*row)._replace(fault=fault)
     return found
 

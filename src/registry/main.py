@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from threading import Event
@@ -24,6 +24,7 @@ from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
 from cloudcore.family import Family
+from cloudcore.jobs.dead_holders import DeadHolders, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
@@ -127,18 +128,6 @@ def divide_by_slots(
             yield (kind,), replace(pace, slots=kind.slots)
     if others:
         yield others, pace
-
-
-@contextmanager
-def _leases_of_worker(settings: Settings) -> Iterator[Leases]:
-    """Return leases whose holder is this process, and let others of this machine see it alive."""
-    locks, worker_id = WorkerLocks(settings.data / "workers"), uuid7()
-    with locks.hold(worker_id):
-        yield Leases(
-            worker_id,
-            locks.is_dead,
-            has_own_database=not is_postgresql(settings.database),
-        )
 
 
 class PlaneApplications(NamedTuple):
@@ -277,7 +266,10 @@ class Registry:
     async def _start(self, resources: AsyncExitStack) -> None:
         assert self._edition is not None
         enter, families = resources.enter_async_context, self._edition.families
-        leases = resources.enter_context(_leases_of_worker(self._settings))
+        locks, worker_id = WorkerLocks(self._settings.data / "workers"), uuid7()
+        resources.enter_context(locks.hold(worker_id))
+        own_database = not is_postgresql(self._settings.database)
+        leases = Leases(worker_id, locks.is_dead, has_own_database=own_database)
         stores = await enter(self.open(leases))
         ctx = stores.ctx
         resources.push_async_callback(ctx.fills.aclose)
@@ -298,14 +290,18 @@ class Registry:
                 new_id=ctx.new_id,
                 pace=pace,
                 ended=self._count_job,
+                holder=worker_id,
             )
             for chosen, pace in divide_by_slots(kinds, self._pace or JobPace())
         ]
         chores = [chore for family in families for chore in family.schedule(process)]
         chores.append(expiry(families, ctx.database, ctx.clock))
-        scheduler = Scheduler(ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id)
+        scheduler = Scheduler(
+            ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
+        )
         periods = ChorePeriods({each.name: each.every_seconds for each in chores}, ctx.clock())
         self._measure = partial(measure, self._settings, ctx, data_size(self._settings), periods)
+        await enter(noticing_deaths(DeadHolders(ctx.database, ctx.clock, locks.dead), worker_id))
         for worker in workers:
             await enter(running(worker))
         await enter(running(scheduler))

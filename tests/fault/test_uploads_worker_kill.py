@@ -65,12 +65,12 @@ def files_of(pid: int) -> Iterator[str]:
             yield str(each.readlink())
 
 
-def owner_of(client: socket.socket, server_port: int, pids: list[int]) -> int:
-    """Return the process that has accepted a connection."""
-    remote = f":{client.getsockname()[1]:04X} "
+def owner_of(remote_port: int, local_port: int, pids: list[int]) -> int:
+    """Return the process that has a connection between two ports of this machine."""
+    remote = f":{remote_port:04X} "
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1].endswith(f":{server_port:04X}") and f"{fields[2]} ".endswith(remote):
+        if fields[1].endswith(f":{local_port:04X}") and f"{fields[2]} ".endswith(remote):
             link = f"socket:[{fields[9]}]"
             for pid in pids:
                 if link in files_of(pid):
@@ -128,7 +128,8 @@ def test_another_worker_goes_on_at_once(database_url: str, tmp_path: Path, metho
     registry = start_registry(tmp_path / "data", "--workers", "2", env=env)
     try:
         with begun(registry) as (location, client):
-            pid = owner_of(client, registry.port, workers_of(registry.process.pid))
+            workers = workers_of(registry.process.pid)
+            pid = owner_of(client.getsockname()[1], registry.port, workers)
             kill([pid])
             finish(registry, location, method)
     finally:

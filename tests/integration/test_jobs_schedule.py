@@ -163,8 +163,13 @@ async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) 
     await database.write(turns.insert_missing, {chore.name: FIRST})
     clock.now = FIRST
     end = FIRST + MINUTE
-    assert await database.write(turns.lease, [chore.name], "dead", end, FIRST) == [chore.name]
-    assert await database.write(turns.lease, [chore.name], "other", end, end - 1) == []
+    assert await database.write(
+        turns.lease, [chore.name], turns.LeaseTerms("dead", end), FIRST
+    ) == [chore.name]
+    assert (
+        await database.write(turns.lease, [chore.name], turns.LeaseTerms("other", end), end - 1)
+        == []
+    )
     one = scheduler(database, chore.every(3600), clock=clock)
     async with running(one):
         await asyncio.sleep(0.02)
@@ -271,7 +276,9 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
         while not taken:  # unless it renews at that very moment
             clock.pass_seconds(1)
             end = clock.now + MINUTE
-            taken = await database.write(turns.lease, [chore.name], "other", end, clock.now)
+            taken = await database.write(
+                turns.lease, [chore.name], turns.LeaseTerms("other", end), clock.now
+            )
 
         async def dropped() -> bool:
             return chore.cancelled == 1
@@ -408,4 +415,5 @@ async def test_rows_of_other_names_are_left_alone(database: Database) -> None:
     await database.write(turns.insert_missing, {chore.name: FIRST, "foreign": FIRST})
     async with running(scheduler(database, chore.every(), clock=clock)):
         await until_ended(database, chore, 1)
-    assert (await database.read(all_turns))["foreign"] == Turn("foreign", START, None, None, None)
+    untouched = Turn("foreign", START, None, None, None, None)
+    assert (await database.read(all_turns))["foreign"] == untouched

@@ -65,6 +65,8 @@ class Job(NamedTuple):
     created_at: int
     updated_at: int
     finished_at: int | None
+    lease_holder: str | None
+    """Id of the worker process that has the lease; None if it has no id."""
 
 
 _j = jobs.c
@@ -135,6 +137,7 @@ _LEASE: Final = Statement(
         attempts=_j.attempts + literal_column("1"),
         due_at=bindparam("lease_end"),
         lease_token=bindparam("lease_token"),
+        lease_holder=bindparam("lease_holder"),
         updated_at=bindparam("now"),
     )
 )
@@ -147,6 +150,7 @@ _ADVANCE: Final = Statement(
         attempts=bindparam("attempts"),
         due_at=bindparam("due_at"),
         lease_token=bindparam("lease_token"),
+        lease_holder=bindparam("lease_holder"),
         fault=sql("NULL"),
         updated_at=bindparam("now"),
     )
@@ -158,6 +162,7 @@ _POSTPONE: Final = Statement(
     .values(
         due_at=bindparam("due_at"),
         lease_token=sql("NULL"),
+        lease_holder=sql("NULL"),
         fault=bindparam("fault"),
         updated_at=bindparam("now"),
     )
@@ -169,6 +174,7 @@ _SUCCEED: Final = Statement(
         state=sql("'succeeded'"),
         due_at=sql("NULL"),
         lease_token=sql("NULL"),
+        lease_holder=sql("NULL"),
         fault=sql("NULL"),
         updated_at=bindparam("now"),
         finished_at=bindparam("now"),
@@ -181,6 +187,7 @@ _FAIL: Final = Statement(
         state=sql("'failed'"),
         due_at=sql("NULL"),
         lease_token=sql("NULL"),
+        lease_holder=sql("NULL"),
         fault=bindparam("fault"),
         updated_at=bindparam("now"),
         finished_at=bindparam("now"),
@@ -233,6 +240,8 @@ class LeaseTerms(NamedTuple):
     limit: int
     kinds: Collection[str]
     """The kinds that the worker can run."""
+    holder: str | None = None
+    """Id of the worker process, by which its death is known."""
     waits: bool = False
     """True to wait for locked rows instead of skipping them."""
 
@@ -244,13 +253,21 @@ def lease(tx: Connection, terms: LeaseTerms, now: int) -> Sequence[Job]:
     due = [_job(row) for row in tx.rows(statement, now=now, kinds=kinds, limit=terms.limit)]
     if due:
         ids = text_list([job.id for job in due])
-        tx.execute(_LEASE, ids=ids, lease_end=terms.until, lease_token=terms.token, now=now)
+        tx.execute(
+            _LEASE,
+            ids=ids,
+            lease_end=terms.until,
+            lease_token=terms.token,
+            lease_holder=terms.holder,
+            now=now,
+        )
     return [
         job._replace(
             state="running",
             attempts=job.attempts + 1,
             due_at=terms.until,
             lease_token=terms.token,
+            lease_holder=terms.holder,
             updated_at=now,
         )
         for job in due
@@ -276,6 +293,7 @@ def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, 
         attempts=1 if keep else 0,
         due_at=due_at,
         lease_token=job.lease_token if keep else None,
+        lease_holder=job.lease_holder if keep else None,
         fault=None,
         updated_at=now,
     )
@@ -287,6 +305,7 @@ def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, 
         attempts=moved.attempts,
         due_at=due_at,
         lease_token=moved.lease_token,
+        lease_holder=moved.lease_holder,
         now=now,
     )
     if not changed:
@@ -327,7 +346,7 @@ def record_failure(
     current = _job(row)
     fault = next_fault(current.fault, code, message, now)
     pause = retry_seconds(current.attempts)
-    after = current._replace(lease_token=None, fault=fault, updated_at=now)
+    after = current._replace(lease_token=None, lease_holder=None, fault=fault, updated_at=now)
     if pause is None:
         tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
         return after._replace(state="failed", due_at=None, finished_at=now)

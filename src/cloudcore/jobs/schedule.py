@@ -2,7 +2,7 @@
 
 A chore's row holds the start of its next turn. The worker that takes the turn leases the row,
 renews the lease while the chore runs, and then sets the next turn. If it dies, the row is due again
-at the end of the lease, and another worker takes the turn.
+when that is known, at the latest at the end of the lease, and another worker takes the turn.
 
 Turns begin at multiples of the period since the epoch. So chores of the same period are due at the
 same moment and cost one query and one lease, and every other worker one query.
@@ -80,8 +80,11 @@ class Scheduler:
         clock: Clock = system_clock,
         new_id: Callable[[], str] = uuid7,
         chance: Callable[[], float] = random.random,
+        holder: str | None = None,
     ) -> None:
+        """Take turns of `chores`; `holder` is the id of this process, if others know its death."""
         self._database = database
+        self._holder = holder
         self._chores = {chore.name: chore for chore in chores}
         if len(self._chores) < len(chores):
             raise ValueError("two chores of the schedule have the same name")
@@ -155,7 +158,8 @@ class Scheduler:
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            leased = await self._database.write_relaxed(turns.lease, due, token, until, now)
+            terms = turns.LeaseTerms(token, until, self._holder)
+            leased = await self._database.write_relaxed(turns.lease, due, terms, now)
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)
             await self._pause(self._pace.retry_seconds)

@@ -5,7 +5,7 @@ A job is *queued* until a worker first leases it, then *running* until it has *s
 
 ``due_at`` is the time from which a worker may lease the job: the start, the next attempt, or the
 end of the current lease. So due work is one range of one index, and a dead worker's job becomes due
-without a cleanup.
+without a cleanup; sooner if the worker is known to have died (`cloudcore.jobs.dead_holders`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ jobs = Table(
     Column("attempts", Integer, nullable=False),  # at the current step
     Column("due_at", Moment),
     Column("lease_token", Id),
+    Column("lease_holder", Id),  # the worker process; null if there is no lease
     Column("fault", Text),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
@@ -72,6 +73,12 @@ Index(
     sqlite_where=jobs.c.finished_at.is_not(None),
     postgresql_where=jobs.c.finished_at.is_not(None),
 )
+Index(
+    "ix_jobs_held",
+    jobs.c.lease_holder,
+    sqlite_where=jobs.c.lease_holder.is_not(None),
+    postgresql_where=jobs.c.lease_holder.is_not(None),
+)
 
 # A chore is due at its next turn, or, during a turn, at the end of the lease.
 schedules = Table(
@@ -80,6 +87,7 @@ schedules = Table(
     Column("name", ByteOrdered, primary_key=True),
     Column("due_at", Moment, nullable=False),
     Column("lease_token", Id),
+    Column("lease_holder", Id),
     Column("ended_at", Moment),  # the last turn
     Column("fault", Text),  # of the last turn
 )

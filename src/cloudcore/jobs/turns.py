@@ -41,17 +41,23 @@ _LIST: Final = Statement(
 _LEASE: Final = Statement(
     update(schedules)
     .where(_s.name.in_(listed("names")), _s.due_at <= bindparam("now"))
-    .values(lease_token=bindparam("lease_token"), due_at=bindparam("lease_end"))
+    .values(
+        lease_token=bindparam("lease_token"),
+        lease_holder=bindparam("lease_holder"),
+        due_at=bindparam("lease_end"),
+    )
     .returning(_s.name)
 )
 _HASTEN: Final = Statement(
     update(schedules)
     .where(_s.name == bindparam("chore"), _s.due_at == bindparam("seen"))
-    .values(lease_token=sql("NULL"), due_at=bindparam("now"))
+    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
 )
 _RENEW: Final = Statement(update(schedules).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
 _RELEASE: Final = Statement(
-    update(schedules).where(*_IS_OURS).values(lease_token=sql("NULL"), due_at=bindparam("now"))
+    update(schedules)
+    .where(*_IS_OURS)
+    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
 )
 _LOCK_OURS: Final = Statement(select(_s.fault).where(*_IS_OURS).with_for_update())
 _END: Final = Statement(
@@ -59,6 +65,7 @@ _END: Final = Statement(
     .where(*_IS_OURS)
     .values(
         lease_token=sql("NULL"),
+        lease_holder=sql("NULL"),
         due_at=bindparam("due_at"),
         ended_at=bindparam("now"),
         fault=bindparam("fault"),
@@ -77,9 +84,25 @@ def list_due(tx: Connection, names: Sequence[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 
 
-def lease(tx: Connection, names: Sequence[str], token: str, until: int, now: int) -> list[str]:
+class LeaseTerms(NamedTuple):
+    """The parameters of a scheduler's lease."""
+
+    token: str
+    until: int
+    holder: str | None = None
+    """Id of the worker process, by which its death is known."""
+
+
+def lease(tx: Connection, names: Sequence[str], terms: LeaseTerms, now: int) -> list[str]:
     """Lease those of `names` that are still due, and return their names."""
-    rows = tx.rows(_LEASE, names=text_list(names), lease_token=token, lease_end=until, now=now)
+    rows = tx.rows(
+        _LEASE,
+        names=text_list(names),
+        lease_token=terms.token,
+        lease_holder=terms.holder,
+        lease_end=terms.until,
+        now=now,
+    )
     return [row[0] for row in rows]
 
 

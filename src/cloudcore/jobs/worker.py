@@ -1,7 +1,8 @@
 """The job worker: lease due jobs, run their steps, and renew the leases meanwhile.
 
 Any number of workers, in any processes, share one queue. One worker at a time runs a job. If the
-worker dies, its jobs continue from their last cursor when the leases end.
+worker dies, its jobs continue from their last cursor when that is known, at the latest when the
+leases end.
 """
 
 from __future__ import annotations
@@ -65,9 +66,14 @@ class JobWorker:
         new_id: Callable[[], str] = uuid7,
         chance: Callable[[], float] = random.random,
         ended: Ended | None = None,
+        holder: str | None = None,
     ) -> None:
-        """Run jobs of `kinds`; call `ended` with each that has succeeded, or was given up."""
+        """Run jobs of `kinds`; call `ended` with each that has succeeded, or was given up.
+
+        `holder` is the id of this process, if others know its death.
+        """
         self._database = database
+        self._holder = holder
         self._note_end = ended or _note_nothing
         self._kinds = {kind.name: kind for kind in kinds}
         self._pace = pace or JobPace()
@@ -131,6 +137,7 @@ class JobWorker:
             until=self._lease_end(),
             limit=1 if self._was_blocked else free,
             kinds=self._kinds.keys(),
+            holder=self._holder,
             # Otherwise a row that is locked every time would be skipped for ever.
             waits=self._was_blocked,
         )
