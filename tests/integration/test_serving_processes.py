@@ -88,7 +88,7 @@ def main(workers: int, metrics_port: int) -> int:
         make_application,
         planes=PLANES,
         workers=workers,
-        limits=ServerLimits(shutdown_seconds=SHUTDOWN_SECONDS),
+        limits=ServerLimits(shutdown_seconds=float(os.environ.get("DRAIN", SHUTDOWN_SECONDS))),
         metrics_bind=("127.0.0.1", metrics_port) if metrics_port else None,
         on_ready=announce,
     )
@@ -235,6 +235,17 @@ def test_workers_end_when_their_supervisor_is_killed() -> None:
     process.popen.communicate(timeout=20)  # the pipes close only when the workers have ended
     with pytest.raises(OSError, match=r"refused|reset"):
         process.ask("/v2/")
+
+
+def test_what_a_killed_supervisor_left_under_way_keeps_no_worker() -> None:
+    """Uploads that go on would take the processors from the server that starts in its place."""
+    process = start(2, DRAIN="3600")
+    with process.connect() as client:
+        client.send(b"GET /v2/slow?3600 HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert process.popen.stdout is not None
+        assert process.popen.stdout.readline() == "slow\n"
+        process.popen.kill()
+        process.popen.communicate(timeout=60)  # as above
 
 
 def test_metrics_are_summed_over_workers() -> None:

@@ -25,6 +25,11 @@ STARTING_TICK_SECONDS = 0.02
 TICK_SECONDS = 1.0
 FIRST_RESTART_DELAY = 1.0
 LAST_RESTART_DELAY = 30.0
+ORPHAN_SECONDS = 2.0
+"""Seconds in which a worker drains whose supervisor was killed. The server that starts in its place
+shares processors and disk with it: with the whole time of a stop, uploads that went on through the
+old workers left it so little that a start took as long.
+"""
 STARTUP_FAILURE = 3
 
 Work = Callable[[int, Callable[[], object]], int]
@@ -175,6 +180,8 @@ def _exit_status(worker: WorkerProcess) -> int | None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Wait for the end of the supervisor, which holds the pipe's other end, then drain."""
+    """Wait for the end of the supervisor, which holds the pipe's other end, then drain shortly."""
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
