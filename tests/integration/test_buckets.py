@@ -295,10 +295,11 @@ async def test_s4_an_object_is_sent_in_parts(served: Served, photos: str) -> Non
     assert (parts[0]["part_number"], parts[0]["etag"], parts[0]["size"]) == (1, md5, len(LARGE))
     listed = await done(served, "GET", f"{path}/parts?limit=1")
     assert listed["parts"] == parts[:1]
+    assert (listed["meta"]["total"], listed["meta"]["has_more"]) == (2, True)
     more = f"{path}/parts?limit=1&marker={listed['meta']['marker']}"
     assert await done(served, "GET", more) == {
         "parts": parts[1:],
-        "meta": {"limit": 1, "has_more": False},
+        "meta": {"total": 2, "limit": 1, "has_more": False},
     }
     given = [{"part_number": each["part_number"], "etag": each["etag"]} for each in parts]
     small = [given[1], {"part_number": 4, "etag": given[0]["etag"]}]

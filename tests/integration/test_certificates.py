@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from cloudcore.audit.tables import audit_events
 from cloudcore.certificate import authority_rows
-from cloudcore.certificate.authority import new_root
+from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
 from cloudcore.certificate.keys import new_private_key, public_der, signing_request
 from cloudcore.certificate.port import Certificates
@@ -314,10 +314,13 @@ async def test_c6_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_
 ) -> None:
     made = await certified.issued()
     before = await stored(certified, made)
-    assert before.issued_at is not None
+    assert before.certificate_pem is not None
+    valid_from = microseconds(
+        x509.load_pem_x509_certificate(before.certificate_pem.encode()).not_valid_before_utc
+    )
+    assert before.issued_at == before.updated_at >= before.created_at > valid_from
     assert before.expires_at is not None
-    third = (before.expires_at - before.issued_at) // 3
-    assert before.renew_at == before.expires_at - third
+    assert before.renew_at == before.expires_at - (before.expires_at - valid_from) // 3
     await certified.work(after=59 * DAY)
     assert (await certified.show(made))["fingerprint"] == made["fingerprint"]
     await certified.work(after=2 * DAY)

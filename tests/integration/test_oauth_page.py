@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from cloudcore.identity.authorize_page import HEADERS
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import (
+    ISSUER,
     OUT_OF_BAND,
     PASSWORD,
     World,
@@ -61,7 +63,6 @@ async def test_the_page_loads_nothing_and_may_not_be_framed(oauth: World) -> Non
         {"redirect_uri": "http://127.0.0.1:4000@attacker.example/callback"},
         {"redirect_uri": "http://[::2]:4000/callback"},
         {"redirect_uri": "http://127.0.0.1:4000/callback", "client_id": "console"},
-        {"redirect_uri": "http://127.0.0.1:4000/callback", "state": "two words"},
         {"code_challenge": ""},
         {"code_challenge": "x" * 42},
         {"code_challenge": "x" * 44},
@@ -71,10 +72,10 @@ async def test_the_page_loads_nothing_and_may_not_be_framed(oauth: World) -> Non
     ],
     ids=str,
 )
-async def test_what_is_asked_for_is_checked_and_never_redirected(
+async def test_what_is_asked_for_is_checked_and_not_redirected(
     oauth: World, wrong: dict[str, str]
 ) -> None:
-    """A wrong request is told on a page: its `redirect_uri` may be an attacker's."""
+    """It is told on a page: the `redirect_uri` may be an attacker's, or leads nowhere."""
 
     page = await oauth.open_page(**wrong)
     assert page.status_code == 400
@@ -125,10 +126,64 @@ async def test_a_code_of_one_port_is_not_for_another(oauth: World) -> None:
     assert other.json()["error"] == "invalid_grant"
 
 
-async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:
-    query = [*authorization_query().items(), ("client_id", "cli")]
-    page = await oauth.request("GET", "/v1/oauth/authorize", params=query)
+@pytest.mark.parametrize("twice", ["client_id", "redirect_uri", "state"])
+async def test_a_parameter_given_twice_is_refused(oauth: World, twice: str) -> None:
+    query = authorization_query() | {"state": "a"}
+    page = await oauth.request(
+        "GET", "/v1/oauth/authorize", params=[*query.items(), (twice, query[twice])]
+    )
     assert page.status_code == 400
+    assert "location" not in page.headers
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "state"),
+    [
+        ("response_type=token", "unsupported_response_type", "s~1"),
+        ("response_type=", "invalid_request", "s~1"),
+        ("code_challenge=", "invalid_request", "s~1"),
+        ("code_challenge=x", "invalid_request", "s~1"),
+        ("code_challenge_method=plain", "invalid_request", "s~1"),
+        ("state=two%20words", "invalid_request", "two words"),
+        ("state=%0d%0aLocation:%20x", "invalid_request", "\r\nLocation: x"),
+        ("state=%ff", "invalid_request", None),
+        ("state=", None, None),
+    ],
+)
+@pytest.mark.parametrize("client_id", ["cli", "console"])
+async def test_a_known_client_is_told_what_is_wrong_by_a_redirect(
+    oauth: World, client_id: str, wrong: str, error: str | None, state: str | None
+) -> None:
+    """RFC 6749 §4.1.2.1."""
+    own = "http://127.0.0.1:4000/callback"
+    to = own if client_id == "cli" else f"{ISSUER}/console/signed-in"
+    query = authorization_query() | {"client_id": client_id, "redirect_uri": to, "state": "s~1"}
+    del query[wrong.partition("=")[0]]
+    answer = await oauth.request("GET", f"/v1/oauth/authorize?{urlencode(query)}&{wrong}")
+    if error is None:
+        assert answer.status_code == 200
+        return
+    check_told(answer, to, error, state)
+
+
+async def test_a_known_client_is_told_that_a_parameter_came_twice(oauth: World) -> None:
+    to = "http://127.0.0.1:4000/callback"
+    query = authorization_query() | {"redirect_uri": to, "state": "a"}
+    path = f"/v1/oauth/authorize?{urlencode(query)}"
+    once = await oauth.request("GET", f"{path}&code_challenge=x")
+    check_told(once, to, "invalid_request", "a")
+    check_told(await oauth.request("GET", f"{path}&state=b"), to, "invalid_request", None)
+
+
+def check_told(answer: httpx.Response, to: str, error: str, state: str | None) -> None:
+    """Check a refusal by a redirect to a client's address."""
+    assert answer.status_code == 303
+    location = httpx.URL(answer.headers["location"])
+    assert str(location.copy_with(query=None)) == to
+    assert location.params["error"] == error
+    assert location.params["error_description"]
+    assert location.params.get("state") == state
+    assert "set-cookie" not in answer.headers
 
 
 @on_both_databases

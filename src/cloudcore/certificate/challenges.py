@@ -69,6 +69,6 @@ def values_by_record(
     return found
 
 
-def renewal_at(issued_at: int, expires_at: int) -> int:
+def renewal_at(not_before: int, expires_at: int) -> int:
     """Return when a certificate is renewed: when a third of its life is left."""
-    return expires_at - (expires_at - issued_at) // 3
+    return expires_at - (expires_at - not_before) // 3

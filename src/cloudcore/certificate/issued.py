@@ -21,7 +21,8 @@ class Issued(NamedTuple):
     chain_pem: str
     """Its issuers in order, without the root."""
     fingerprint: str
-    issued_at: int
+    not_before: int
+    """Authorities let it be some time, up to an hour, before the moment of the issue."""
     expires_at: int
 
 

@@ -99,9 +99,9 @@ def note_issued(
         private_key=None if sealed is None else sealed.private_key,
         private_key_exported_at=None,
         kms_key_id=None if sealed is None else sealed.kms_key_id,
-        issued_at=issued.issued_at,
+        issued_at=now,
         expires_at=issued.expires_at,
-        renew_at=renewal_at(issued.issued_at, issued.expires_at),
+        renew_at=renewal_at(issued.not_before, issued.expires_at),
         faults=(),
         updated_at=now,
     )

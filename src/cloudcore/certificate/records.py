@@ -115,6 +115,7 @@ class CertificateRecord(ResponseBody):
     fingerprint: str | None
     """SHA-256 of its DER, in lower-case hex."""
     issued_at: RFC3339 | None
+    """When it was issued; of an uploaded one, from when it is valid."""
     expires_at: RFC3339 | None
     renew_at: RFC3339 | None
     """When it is renewed; null if it is not."""

@@ -2,7 +2,8 @@
 
 The command's code is sent by a redirect to the address where it listens on the browser's machine
 (RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
-redirect to this install's console. Errors are pages, never redirects.
+redirect to this install's console. Errors are pages, but for what a client asked for wrongly
+(`authorization_request`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from msgspec import Meta
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity import provider_sign_in, sign_in
+from cloudcore.identity.authorization_request import (
+    RequestRefused,
+    is_loopback_redirect,
+    read_request,
+)
 from cloudcore.identity.authorize_page import (
     CALLBACK_PATH,
     PATH,
@@ -106,7 +112,13 @@ class SentForm(msgspec.Struct):
 
 @get(
     PATH,
-    opt={"action": None, "public": True, "query": AuthorizationQuery, "pages": (200, 400, 503)},
+    opt={
+        "action": None,
+        "public": True,
+        "query": AuthorizationQuery,
+        "statuses": (303,),
+        "pages": (200, 303, 400, 503),
+    },
 )
 async def show_sign_in(
     request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
@@ -114,13 +126,14 @@ async def show_sign_in(
     """Show the sign-in page to a person whose command, or the console, asked for a code.
 
     The query is that of RFC 7636 with a `redirect_uri` of the client and
-    `code_challenge_method=S256`; any other query is answered by an error page.
+    `code_challenge_method=S256`. Any other is refused: by a redirect with `error` (RFC 6749
+    §4.1.2.1) if the client and its address are right, else by a page.
     """
 
     async def answer() -> Answer:
-        query = parse_parameters(request.scope["query_string"])
+        asked = read_request(ctx.settings.auth_url, request.scope["query_string"])
         nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
-        form = sign_in.begin(ctx, query, nonce)
+        form = sign_in.begin(ctx, asked, nonce)
         providers = await list_choices(ctx)
         page = _page(200, sign_in_page(form.seal(ctx.keyring), providers=providers), form)
         page.set_cookie(_cookie(ctx, COOKIE, nonce))
@@ -321,6 +334,10 @@ async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
     """Return the answer, or an error page if the request is refused."""
     try:
         return await answer()
+    except RequestRefused as error:
+        refusal = _page(303, "")
+        refusal.headers["Location"] = error.location
+        return refusal
     except errors.InvalidInput as error:
         return _page(400, refusal_page("invalid_request", _sentence(error)))
     except errors.RateLimited as error:
@@ -345,7 +362,7 @@ def _sentence(error: errors.PlatformError) -> str:
 def _page(status: int, page: str, form: SignInForm | None = None) -> Answer:
     """Return a page; give the `form` that is on it."""
     leads_to = "" if form is None else form.destination.redirect_uri
-    headers = headers_with_form(leads_to if sign_in.is_loopback_redirect(leads_to) else "")
+    headers = headers_with_form(leads_to if is_loopback_redirect(leads_to) else "")
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
 
 

@@ -25,7 +25,7 @@ PUBLIC: Final = frozenset({CLI, CONSOLE})
 _FORM: Final = re.compile(
     rb'application/x-www-form-urlencoded(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE
 )
-_MAX_PARAMETERS: Final = 32
+MAX_PARAMETERS: Final = 32
 
 Form = dict[str, str]
 
@@ -44,7 +44,7 @@ class OAuthClient(NamedTuple):
 
 
 def parse_form(
-    content_types: Sequence[bytes], body: bytes, max_fields: int = _MAX_PARAMETERS
+    content_types: Sequence[bytes], body: bytes, max_fields: int = MAX_PARAMETERS
 ) -> Form:
     """Parse the parameters of a form.
 
@@ -57,7 +57,7 @@ def parse_form(
     return parse_parameters(body, max_fields)
 
 
-def parse_parameters(encoded: bytes, max_fields: int = _MAX_PARAMETERS) -> Form:
+def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
     """Parse the parameters of a form or query string; see `parse_form`."""
     return dict(parse_fields(encoded, max_fields=max_fields, counts_empty=False, unambiguous=True))
 

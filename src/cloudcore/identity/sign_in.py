@@ -23,24 +23,20 @@ from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.attempts import attempt_at, attempt_in, attempt_of
 from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
+from cloudcore.identity.authorization_request import AuthorizationRequest
 from cloudcore.identity.known_browser import KnownBrowser
-from cloudcore.identity.oauth_forms import CLI, CONSOLE, Form
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
-from cloudcore.identity.sessions import OUT_OF_BAND, Destination, new_code
+from cloudcore.identity.sessions import Destination, new_code
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.web.context import RequestContext
 
 _FORM_SECONDS: Final = 600
 _CONTEXT: Final = "sign-in form"
-_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of S256, RFC 7636 §4.2
 _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
-_STATE: Final = re.compile(r"[!-~]{0,512}")
-_SIGNED_IN: Final = "/console/signed-in"
-_LOOPBACK: Final = re.compile(r"http://(?:127[.]0[.]0[.]1|\[::1\]):([1-9][0-9]{0,4})/callback")
 
 
 class SignInForm(msgspec.Struct, array_like=True, frozen=True):
@@ -73,48 +69,9 @@ def known_nonce(cookie: str | None) -> str | None:
     return cookie if cookie is not None and _NONCE.fullmatch(cookie) else None
 
 
-def begin(ctx: RequestContext, query: Form, nonce: str) -> SignInForm:
-    """Return the form for an authorization request.
-
-    Raises:
-        InvalidInput: a parameter is not supported. This error is never redirected.
-
-    """
-    destination = _destination(ctx, query.get("client_id"), query.get("redirect_uri", ""))
-    for name, only in (("response_type", "code"), ("code_challenge_method", "S256")):
-        if query.get(name) != only:
-            raise InvalidInput(f"{name} must be {only}")
-    challenge = query.get("code_challenge", "")
-    if not _CHALLENGE.fullmatch(challenge):
-        raise InvalidInput("code_challenge must be 43 characters of base64url")
-    state = query.get("state", "")
-    if destination.redirect_uri != OUT_OF_BAND and not _STATE.fullmatch(state):
-        raise InvalidInput("state is at most 512 printable characters")
-    return _form(ctx, nonce, challenge, destination, state)
-
-
-def _destination(ctx: RequestContext, client_id: str | None, redirect_uri: str) -> Destination:
-    """Return where a client's code goes: to one address, for the command also to loopback.
-
-    Raises:
-        InvalidInput: the client or the address is another.
-
-    """
-    if client_id == CONSOLE:
-        allowed, words = ctx.settings.auth_url + _SIGNED_IN, ""
-    elif client_id == CLI:
-        allowed, words = OUT_OF_BAND, ", or http://127.0.0.1:PORT/callback"
-    else:
-        raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
-    if redirect_uri != allowed and not (client_id == CLI and is_loopback_redirect(redirect_uri)):
-        raise InvalidInput(f"redirect_uri must be {allowed}{words}")
-    return Destination(client_id, redirect_uri)
-
-
-def is_loopback_redirect(redirect_uri: str) -> bool:
-    """Return True for a command's address on the browser's machine, any port (RFC 8252 §7.3)."""
-    found = _LOOPBACK.fullmatch(redirect_uri)
-    return found is not None and int(found[1]) < 1 << 16
+def begin(ctx: RequestContext, asked: AuthorizationRequest, nonce: str) -> SignInForm:
+    """Return the form for an authorization request."""
+    return _form(ctx, nonce, asked.code_challenge, asked.destination, asked.state)
 
 
 def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:

@@ -2,7 +2,8 @@
 
 A preflight is answered by the first rule that allows its origin, method and headers; any other
 request by the first that allows its origin and method. As in S3, ``*`` stands for any characters
-and may occur once.
+and may occur once; within an origin for any but ``/``, so that what stands for names of a host is
+never a scheme.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def find_rule(
     for rule in rules:
         if (
             method in rule.allowed_methods
-            and any(_matches(pattern, origin) for pattern in rule.allowed_origins)
+            and any(_allows_origin(pattern, origin) for pattern in rule.allowed_origins)
             and _allows_headers(rule, headers)
         ):
             return rule
@@ -98,8 +99,10 @@ def _allows_headers(rule: CorsRule, headers: Sequence[str]) -> bool:
     )
 
 
-def _matches(pattern: str, text: str) -> bool:
+def _allows_origin(pattern: str, origin: str) -> bool:
     start, star, end = pattern.partition("*")
-    if not star:
-        return pattern == text
-    return len(text) >= len(start) + len(end) and text.startswith(start) and text.endswith(end)
+    if not star or not (start or end):
+        return bool(star) or pattern == origin
+    between = origin[len(start) : len(origin) - len(end)]
+    is_fit = len(origin) >= len(start) + len(end) and "/" not in between
+    return is_fit and origin.startswith(start) and origin.endswith(end)

@@ -11,7 +11,7 @@ from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.storage import multipart, storing, upload_rows
+from cloudcore.storage import multipart, piece_rows, storing, upload_rows
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, found_bucket
 from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import InvalidPartNumber
@@ -22,7 +22,6 @@ from cloudcore.storage.object_rows import Facts
 from cloudcore.storage.records import (
     CompleteMultipartUpload,
     CreateMultipartUpload,
-    ListMeta,
     ManyParts,
     ManyUploads,
     OneObject,
@@ -139,10 +138,8 @@ async def list_parts(
     pager = ctx.pager(query, upload.id)
     (after,) = pager.position or (0,)
     _, parts = await ctx.database.read(multipart.list_parts, found, upload.id, after, pager.wanted)
-    page = parts[: query.limit]
-    meta = ListMeta(limit=query.limit, has_more=len(parts) > query.limit)
-    if meta.has_more:
-        meta.marker = pager.marker((page[-1].number,))
+    total = await ctx.database.read(piece_rows.count_parts, upload.account_id, upload.id)
+    page, meta = pager.cut(parts, total, lambda each: (each.number,))
     return ManyParts(parts=[part_record(each) for each in page], meta=meta)
 
 

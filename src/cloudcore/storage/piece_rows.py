@@ -11,7 +11,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.account_bytes import add_bytes, take_bytes
 from cloudcore.storage.bytes_port import StoredPiece
@@ -75,6 +75,7 @@ _LIST_PARTS: Final = Statement(
         .order_by(_p.number)
     )
 )
+_COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(*_OF_UPLOAD))
 _CONDEMNING: Final[dict[str, Any]] = {
     "object_id": null(),
     "upload_id": null(),
@@ -181,6 +182,11 @@ def list_parts(
         _LIST_PARTS, account_id=account_id, upload_id=upload_id, after=after, limit=limit
     )
     return [_listed(row) for row in rows]
+
+
+def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
+    """Count the parts of an upload, of which there are at most 10,000."""
+    return count(tx, _COUNT_PARTS, account_id=account_id, upload_id=upload_id)
 
 
 def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:

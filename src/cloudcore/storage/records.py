@@ -266,7 +266,7 @@ class ManyParts(ResponseBody):
     """A page of parts, by number."""
 
     parts: Sequence[PartRecord]
-    meta: ListMeta
+    meta: PageMeta
 
 
 class PartToComplete(RequestBody):
