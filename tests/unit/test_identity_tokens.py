@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import string
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -54,6 +55,10 @@ def signer(clock: Time | None = None) -> BearerSigner:
 def api_token() -> str:
     expires_at = (NOW + 900) * MICROSECONDS
     return access_tokens().issue(SUBJECT, JTI, expires_at, access_key_id="AK")
+
+
+def api_token_of(jti: str) -> str:
+    return access_tokens().issue(SUBJECT, jti, (NOW + 900) * MICROSECONDS)
 
 
 def bearer() -> str:
@@ -137,6 +142,25 @@ def test_one_token_has_several_spellings_and_one_identity(audience: str, spellin
             continue
         found.append(claims.jti if audience == API else claims["jti"])
     assert found == [JTI] * spellings
+
+
+def test_a_token_is_remembered_once_for_all_its_spellings() -> None:
+    tokens, text = VerifiedTokens(lambda kid: KEYS.find(API, kid)), api_token()
+    payload = tokens.payload(text)
+    twins = [text[:-1] + letter for letter in ALPHABET]
+    believed = []
+    for twin in twins:
+        with suppress(Unauthenticated):
+            believed.append(tokens.payload(twin))
+    assert len(believed) == 16
+    assert all(each is payload for each in believed), "it was verified again"
+    for odd in (f"{text}=", f"{text}==", text[:-1] + "+", text[:-2] + "/" + text[-1], f"{text} "):
+        with pytest.raises(Unauthenticated):
+            tokens.payload(odd)
+    other = api_token_of("another")
+    stolen = f"{other.rpartition('.')[0]}.{text.rpartition('.')[2]}"
+    with pytest.raises(Unauthenticated):
+        tokens.payload(stolen)
 
 
 def test_a_thousand_tokens_keep_their_identity_in_every_spelling() -> None:

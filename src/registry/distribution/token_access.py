@@ -11,6 +11,7 @@ from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
+from cloudcore.identity.jws import split_token
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.serving.body import Scope
@@ -61,8 +62,8 @@ class Recent(Generic[K, V]):
 class TokenAccess:
     """Authorizes each request by its bearer token.
 
-    A verified token is cached by its exact text until it expires, so that a request costs one
-    look-up in memory. Invalid tokens are not cached.
+    A verified token is cached by its decoded signature until it expires, so that a request costs
+    one look-up in memory, however the token is spelled. Invalid tokens are not cached.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class TokenAccess:
         self.challenges = challenges
         self._clock = clock
         self._trusted = trusted_proxies
-        self._verified: Recent[bytes, Bearer] = Recent(_MAX_VERIFIED)
+        self._verified: Recent[bytes, tuple[bytes, Bearer]] = Recent(_MAX_VERIFIED)
+        """What was signed, and its content, by signature."""
         # The Python oras client repeats a request with the same token after a 401, and asks for a
         # new token only after a 403. So the last refused request of each connection (the client's
         # address and port, always in the same worker) is stored here, and its repeat gets 403.
-        self._refused: Recent[object, tuple[str, bytes, bytes, bytes]] = Recent(_MAX_REFUSALS)
+        self._refused: Recent[object, tuple[str, bytes, bytes, object]] = Recent(_MAX_REFUSALS)
         self._mounts: Recent[tuple[str, Name, Name], bool] = Recent(_MAX_REFUSALS)
 
     def authorize(self, scope: Scope, name: Name | None, need: Need | None) -> Grant:
@@ -103,7 +105,7 @@ class TokenAccess:
         if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
             message = "the request has more than one token"
             raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
-        bearer = self._verified.get(credential or b"")
+        bearer = self._find_verified(credential or b"")
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
         state = scope.setdefault("state", {})
@@ -205,8 +207,18 @@ class TokenAccess:
         except Unauthenticated as error:
             refusal = self._refusal(scope, name, need, "invalid_token", credential, error.message)
             raise refusal from None
-        self._verified.put(credential, bearer)
+        signed, signature = split_token(token[1])
+        self._verified.put(signature, (signed, bearer))
         return bearer
+
+    def _find_verified(self, credential: bytes) -> Bearer | None:
+        """Return the content of a token that was verified before, or None."""
+        token = _split_bearer(credential)
+        if token is None:
+            return None
+        signed, signature = token
+        known = self._verified.get(signature)
+        return known[1] if known is not None and known[0] == signed else None
 
     def _refusal(
         self,
@@ -220,7 +232,8 @@ class TokenAccess:
         """Return the 401 that asks for another token or, for an identical repeat, the 403."""
         challenge = self._challenge(scope, name, need, error)
         connection = scope.get("client")
-        request = (scope["method"], scope["raw_path"], scope["query_string"], credential)
+        token = _split_bearer(credential) or credential
+        request = (scope["method"], scope["raw_path"], scope["query_string"], token)
         if connection is not None:
             if self._refused.take(connection) == request:
                 return TokenDenied(f"{message}, and was refused a moment ago", challenge)
@@ -239,6 +252,17 @@ class TokenAccess:
             if name is not None and source is not None and source != name:
                 token_scope = _scopes_of_mount(name, source)
         return self.challenges.bearer(scope, token_scope, error)
+
+
+def _split_bearer(credential: bytes) -> tuple[bytes, bytes] | None:
+    """Return the parts of a bearer token (`split_token`), or None if there is none."""
+    scheme, _, token = credential.partition(b" ")
+    if scheme.lower() != b"bearer":
+        return None
+    try:
+        return split_token(token.lstrip(b" "))
+    except Unauthenticated:
+        return None
 
 
 def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
