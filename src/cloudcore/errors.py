@@ -12,7 +12,9 @@
     ├── UnsupportedMediaType    the operation does not accept the body's type
     ├── MethodNotAllowed        the resource exists, but not for this method
     ├── IdempotencyKeyReused    the key was used with another request
-    ├── RateLimited             too many requests in this window (KeyBeingMade: one at a time)
+    ├── RateLimited             too many requests in this window (KeyBeingMade: one at a time;
+    │                           TooManyAttempts: at passwords and codes; TooManyConfirmations: to
+    │                           ask somebody to confirm)
     └── Unavailable             the service cannot do it now; a later retry may work
 
 A class means *what happened*. It has no status, error code or wire format: each plane maps classes
@@ -102,6 +104,14 @@ class RateLimited(PlatformError):
 
 class KeyBeingMade(RateLimited):
     """Another slow key of the account is being made; they are made one at a time."""
+
+
+class TooManyAttempts(RateLimited):
+    """Too many attempts at a password or a code, or to sign in."""
+
+
+class TooManyConfirmations(RateLimited):
+    """An endpoint, or those of an account, were asked to confirm too often."""
 
 
 class Unavailable(PlatformError):

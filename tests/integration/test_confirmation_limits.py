@@ -13,7 +13,8 @@ def _refused(answer: httpx.Response) -> bool:
     if answer.status_code != 429:
         assert answer.status_code in (201, 202), answer.text
         return False
-    assert answer.json()["error"]["code"] == "RATE_LIMITED"
+    assert answer.json()["error"]["code"] == "TOO_MANY_CONFIRMATIONS"
+    assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
     assert 0 < int(answer.headers["Retry-After"]) <= OF_ENDPOINT.window_seconds
     return True
 

@@ -147,6 +147,8 @@ async def test_wrong_codes_are_counted_and_right_ones_are_not(identity: World) -
     code = await identity.invite(VICTIM)
     refused = await identity.accept(code, token="guest")
     assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert refused.json()["error"]["code"] == "TOO_MANY_ATTEMPTS"
+    assert not [name for name in refused.headers if name.startswith("x-ratelimit")]
     identity.now += WRONG_CODES.window_seconds * SECOND
     assert (await identity.accept(code, token="guest")).status_code == 200
 

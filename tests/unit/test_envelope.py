@@ -23,6 +23,8 @@ from cloudcore.web import envelope
         (errors.IdempotencyKeyReused("no"), 422, "IDEMPOTENCY_KEY_REUSED"),
         (errors.RateLimited("no", retry_after=1), 429, "RATE_LIMITED"),
         (errors.KeyBeingMade("no", retry_after=1), 429, "KEY_BEING_MADE"),
+        (errors.TooManyAttempts("no", retry_after=1), 429, "TOO_MANY_ATTEMPTS"),
+        (errors.TooManyConfirmations("no", retry_after=1), 429, "TOO_MANY_CONFIRMATIONS"),
         (errors.Unavailable("no"), 503, "SERVICE_UNAVAILABLE"),
     ],
 )

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import RateLimited, Unavailable
+from cloudcore.errors import TooManyAttempts, Unavailable
 from cloudcore.iam.passwords import Asker
 from cloudcore.identity.known_browser import KnownBrowser
 from cloudcore.identity.rows.users import User
@@ -53,7 +53,7 @@ class Attempt(NamedTuple):
         """Return True if `kept` is a hash of the password.
 
         Raises:
-            RateLimited: a budget is exhausted.
+            TooManyAttempts: a budget is exhausted.
             Unavailable: too many passwords wait to be hashed.
 
         """
@@ -68,7 +68,7 @@ class Attempt(NamedTuple):
         The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
 
         Raises:
-            RateLimited: a budget is exhausted.
+            TooManyAttempts: a budget is exhausted.
             Unavailable: too many passwords wait to be hashed.
 
         """
@@ -83,7 +83,7 @@ class Attempt(NamedTuple):
         every = (*self.charges, *self.lasting)
         refused = await ctx.database.write_relaxed(_count, every, ctx.clock())
         if refused is not None:
-            raise RateLimited("too many attempts", retry_after=refused.reset)
+            raise TooManyAttempts("too many attempts", retry_after=refused.reset)
         try:
             return await ctx.passwords.match(password, kept, self.asker)
         except Unavailable:

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, RateLimited
+from cloudcore.errors import AccessDenied, TooManyAttempts
 from cloudcore.identity.audit import record_provider_sign_in
 from cloudcore.identity.authorize_page import ProviderChoice, redirect_uri
 from cloudcore.identity.needs import IdentityNeeds
@@ -58,7 +58,7 @@ async def begin(
     """Return where to send the browser, and the value of the cookie that it needs to come back.
 
     Raises:
-        RateLimited: `BEGIN_BUDGET` is exhausted.
+        TooManyAttempts: `BEGIN_BUDGET` is exhausted.
         AccessDenied: there is no such provider, or it cannot be asked.
 
     """
@@ -67,7 +67,7 @@ async def begin(
         count_request, _ENDPOINT, source, BEGIN_BUDGET, ctx.clock()
     )
     if status.is_refused:
-        raise RateLimited("too many sign-ins", retry_after=status.reset)
+        raise TooManyAttempts("too many sign-ins", retry_after=status.reset)
     provider = await _active(ctx, provider_id)
     now = ctx.clock()
     pending = flow.begin(provider, form, now)

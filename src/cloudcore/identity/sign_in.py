@@ -114,7 +114,7 @@ async def check_password(
     browser's person, else the one that signed in last, else the oldest.
 
     Raises:
-        RateLimited: too many attempts; see `cloudcore.identity.attempts`.
+        TooManyAttempts: too many attempts; see `cloudcore.identity.attempts`.
         Unavailable: too many passwords wait to be hashed.
         Unauthenticated.
 
@@ -188,7 +188,7 @@ async def choose_password(
     Raises:
         InvalidInput: the new password is not acceptable.
         AccessDenied: the form was used already, or the person was suspended meanwhile.
-        RateLimited: too many attempts.
+        TooManyAttempts: too many attempts.
         Unavailable: too many passwords wait to be hashed.
 
     """

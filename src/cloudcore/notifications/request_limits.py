@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import RateLimited
+from cloudcore.errors import TooManyConfirmations
 from cloudcore.notifications.records import Subscription
 from cloudcore.web.ratelimit import Budget, count_request
 
@@ -21,7 +21,7 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
     """Count a request to confirm a subscription.
 
     Raises:
-        RateLimited: its endpoint, or others of its account, were asked too often.
+        TooManyConfirmations: its endpoint, or others of its account, were asked too often.
 
     """
     subjects = (
@@ -31,7 +31,7 @@ def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
     for name, subject, budget in subjects:
         status = count_request(tx, name, subject, budget, now)
         if status.is_refused:
-            raise RateLimited(
+            raise TooManyConfirmations(
                 f"too many requests to confirm: at most {OF_ENDPOINT.limit} an hour to an endpoint,"
                 f" and {OF_ACCOUNT.limit} of an account",
                 retry_after=status.reset,

@@ -61,7 +61,7 @@ def find_or_create(
     Raises:
         TopicMissing: the topic was deleted.
         QuotaExceeded: the topic has `MAX_SUBSCRIPTIONS`.
-        RateLimited: the endpoint, or the account's, were asked to confirm too often.
+        TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
 
     """
     if topic_rows.lock_topic(tx, topic.account_id, topic.id) is None:
@@ -148,7 +148,7 @@ def resend_confirmation(
 
     Raises:
         Conflict: the subscription is confirmed.
-        RateLimited: the endpoint, or the account's, were asked to confirm too often.
+        TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
 
     """
     # First: a step too locks its job, and then the subscription.

@@ -35,6 +35,8 @@ TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.IdempotencyKeyReused: (422, "IDEMPOTENCY_KEY_REUSED"),
     errors.RateLimited: (429, "RATE_LIMITED"),
     errors.KeyBeingMade: (429, "KEY_BEING_MADE"),
+    errors.TooManyAttempts: (429, "TOO_MANY_ATTEMPTS"),
+    errors.TooManyConfirmations: (429, "TOO_MANY_CONFIRMATIONS"),
     errors.Unavailable: (503, "SERVICE_UNAVAILABLE"),
 }
 

@@ -50,7 +50,7 @@ class TokenEndpoint:
             TokenRequired: GET with a wrong or expired credential.
             InvalidInput: GET with a malformed query.
             PolicyTooCostly: GET, and the policies take too many steps.
-            RateLimited: too many failures with access keys.
+            TooManyAttempts: too many failures with access keys.
             MethodNotAllowed.
 
         """

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import RateLimited, Unauthenticated
+from cloudcore.errors import TooManyAttempts, Unauthenticated
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.key_owners import KeyOwner, find_key_owner
 from cloudcore.serving.source_address import rate_subject
@@ -73,7 +73,7 @@ async def log_in_with_key(
 
     Raises:
         Unauthenticated: the key is unknown, its secret wrong, or it may not log in.
-        RateLimited: too many failures.
+        TooManyAttempts: too many failures.
 
     """
     source, now = rate_subject(source_ip), clock()
@@ -156,5 +156,5 @@ def _key_subject(access_key_id: str, source: str) -> str:
     return f"{access_key_id} {source}"
 
 
-def _too_many(retry_after: int) -> RateLimited:
-    return RateLimited("too many failed logins with access keys", retry_after=retry_after)
+def _too_many(retry_after: int) -> TooManyAttempts:
+    return TooManyAttempts("too many failed logins with access keys", retry_after=retry_after)

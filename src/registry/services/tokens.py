@@ -173,7 +173,7 @@ class BearerTokens:
 
         Raises:
             Unauthenticated: the credential is wrong, or has expired or was revoked.
-            RateLimited: too many failures with access keys.
+            TooManyAttempts: too many failures with access keys.
             PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
 
         """

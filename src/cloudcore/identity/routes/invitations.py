@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from cloudcore.errors import AccessDenied, Conflict, RateLimited
+from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.names import email_address
 from cloudcore.identity.routes.fields import Email
 from cloudcore.identity.routes.organizations import (
@@ -173,7 +173,7 @@ async def accept_invitation(
         count_request, _ENDPOINT, person.id, WRONG_CODES, ctx.clock()
     )
     if status.is_refused:
-        raise RateLimited("too many wrong codes", retry_after=status.reset)
+        raise TooManyAttempts("too many wrong codes", retry_after=status.reset)
     ctx.event_owner = organization_id
     try:
         reply = await ctx.commit(
