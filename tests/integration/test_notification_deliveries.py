@@ -32,12 +32,16 @@ async def test_w8_raw_delivery_is_refused_to_mail_and_queues_and_exact_to_webhoo
         assert patched.status_code == 400
     made = await notified.confirmed(topic, raw_message_delivery=True)
     body = '{ "a" :\r\n 1,\t"é": "\u2028"}  '
-    await notified.publish(topic, body)
-    await notified.publish(topic, "plain")
+    own = 'application/ld+json; profile="https://example.org/x"'
+    await notified.publish(topic, body, content_type="application/json")
+    await notified.publish(topic, "<p>", content_type=own)
+    await notified.publish(topic, '{"is": "not said to be JSON"}')
     await notified.deliver()
     by_type = {each.headers["content-type"]: each for each in notified.hook.got[1:]}
     assert by_type["application/json"].body == body.encode()
-    assert by_type["text/plain; charset=utf-8"].body == b"plain"
+    assert by_type[own].body == b"<p>"
+    assert by_type["text/plain; charset=utf-8"].body == b'{"is": "not said to be JSON"}'
+    assert len(by_type) == 3
     # The library checks the time too, so the signature is compared at the time that was signed.
     _verify(made["secret"], by_type["application/json"])
 
@@ -52,6 +56,27 @@ def _verify(secret: str, got: Any) -> None:  # noqa: ANN401
 
 def _moment(seconds: int) -> Any:  # noqa: ANN401
     return datetime.fromtimestamp(seconds, UTC)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "text", "text/", "text/plain\n", "text/plain\r\nX: y", "text/plain; a", "é/a", "a/b c"],
+)
+async def test_a_content_type_that_is_none_is_refused(notified: World, wrong: str) -> None:
+    topic = await notified.topic()
+    message = {"message": "m", "content_type": wrong}
+    answer = await notified.ask("POST", f"/v1/topics/{topic['id']}/messages", message)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["params"]["field"] == "content_type"
+
+
+async def test_the_envelope_is_json_whatever_its_message_is(notified: World) -> None:
+    topic = await notified.topic()
+    await notified.confirmed(topic)
+    await notified.publish(topic, "<p>", content_type="text/html")
+    await notified.deliver()
+    (got,) = notified.hook.of("notification")
+    assert got.headers["content-type"] == "application/json"
 
 
 async def test_w9_a_delivery_policy_overrides_the_topics_field_by_field(notified: World) -> None:

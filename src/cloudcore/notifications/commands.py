@@ -63,6 +63,7 @@ TOPICS: Final = Noun(
                 ),
                 Option("subject", "of mail"),
                 Option("attributes", "what filters look at", "tags", metavar="NAME=VALUE"),
+                Option("content_type", "media type for who gets it raw", metavar="TYPE"),
             ),
             said="Published {message_id}",
         ),

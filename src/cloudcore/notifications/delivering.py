@@ -150,7 +150,7 @@ class Deliverer:
     async def _post(self, due: Due, unsent: Attempted) -> Outcome:
         publication = unsent.delivery.publication
         is_raw = due.subscription.raw_message_delivery
-        raw = publication.message if is_raw and publication else None
+        raw = publication if is_raw else None
         seconds = due.retries.timeout_seconds
         try:
             async with asyncio.timeout(seconds):

@@ -61,6 +61,7 @@ class FanOut(NamedTuple):
                 message=event.payload["message"],
                 attributes=event.payload["attributes"],
                 published_at=event.created_at,
+                content_type=event.payload.get("content_type"),  # of an older release: none
             )
             await insert_deliveries(self.database, self.clock, topic, message, event.created_at)
 
@@ -162,6 +163,7 @@ def event_message(event: OutboxEvent, topic: Topic) -> Publication:
             **(strings_of(data) if isinstance(data, Mapping) else {}),
         },
         published_at=event.created_at,
+        content_type="application/json",
     )
 
 

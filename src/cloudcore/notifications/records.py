@@ -80,6 +80,8 @@ class Publication(NamedTuple):
     message: str
     attributes: Mapping[str, str]
     published_at: int
+    content_type: str | None = None
+    """Media type of the message, if one was published with it."""
 
 
 class Delivery(NamedTuple):

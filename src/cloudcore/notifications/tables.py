@@ -119,6 +119,7 @@ publications = Table(
     Column("attributes", Text, nullable=False),  # a JSON object
     Column("published_at", Moment, nullable=False),
     Column("ended_at", Moment),  # when its deliveries had been inserted
+    Column("content_type", Text),
     Index("ix_publications_topic_id", "topic_id"),
     Index("ix_publications_ended_at", "ended_at"),
 )

@@ -148,7 +148,14 @@ async def publish_message(
 
     def publish(tx: Connection) -> str:
         return topics.publish(
-            tx, topic, data.message, data.subject, data.attributes, now, checks_room=is_counted
+            tx,
+            topic,
+            data.message,
+            data.subject,
+            data.attributes,
+            now,
+            content_type=data.content_type,
+            checks_room=is_counted,
         )
 
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.

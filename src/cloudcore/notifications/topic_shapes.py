@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
@@ -16,6 +16,16 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 TopicName = Annotated[str, Meta(min_length=1, max_length=256)]
 Description = Annotated[str, Meta(max_length=1000)]
+_WORD: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_QUOTED: Final = r'"[ !#-\[\]-~]*"'
+ContentType = Annotated[
+    str,
+    Meta(
+        max_length=256,
+        pattern=rf"^{_WORD}/{_WORD}(?: *; *{_WORD}=(?:{_WORD}|{_QUOTED}))*$(?!\n)",
+    ),
+]
+"""A media type with parameters (RFC 9110 §8.3.1)."""
 
 
 class CreateTopic(RequestBody):
@@ -45,6 +55,8 @@ class Message(RequestBody):
     subject: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     attributes: dict[str, str] = field(default_factory=dict)
     """What filters look at; at most 20."""
+    content_type: ContentType | None = None
+    """Media type under which webhooks get it raw; `text/plain` if it has none."""
 
 
 class Published(ResponseBody):

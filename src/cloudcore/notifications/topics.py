@@ -109,6 +109,7 @@ def publish(
     attributes: Mapping[str, str],
     now: int,
     *,
+    content_type: str | None = None,
     checks_room: bool = True,
 ) -> str:
     """Publish a message to a topic; return its id.
@@ -127,6 +128,7 @@ def publish(
         "subject": subject,
         "message": message,
         "attributes": attributes,
+        "content_type": content_type,
     }
     return emit(tx, PUBLISHED, topic.account_id, payload, now)
 

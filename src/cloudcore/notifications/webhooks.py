@@ -11,7 +11,7 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.outcomes import DELIVERED, Outcome
-from cloudcore.notifications.records import Subscription
+from cloudcore.notifications.records import Publication, Subscription
 from cloudcore.notifications.signing import secrets_of, signature
 from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import NotAllowed
@@ -30,14 +30,18 @@ class Webhooks(NamedTuple):
     keyring: Keyring
 
     async def post(
-        self, subscription: Subscription, envelope: Mapping[str, Any], raw: str | None, now: int
+        self,
+        subscription: Subscription,
+        envelope: Mapping[str, Any],
+        raw: Publication | None,
+        now: int,
     ) -> Outcome:
-        """Post an envelope, or the raw message, once; of the answer only the head is read."""
-        body = msgspec.json.encode(envelope) if raw is None else raw.encode()
+        """Post an envelope, or the message of `raw`, once; of the answer only the head is read."""
+        body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
         message_id, timestamp = envelope["message_id"], now // MICROSECONDS
         secrets = secrets_of(self.keyring, subscription, now)
         headers = {
-            "Content-Type": _JSON if raw is None or _is_json(raw) else _TEXT,
+            "Content-Type": _JSON if raw is None else raw.content_type or _TEXT,
             "User-Agent": "Entrepot-Notifications",
             "webhook-id": message_id,
             "webhook-timestamp": str(timestamp),
@@ -74,11 +78,3 @@ def _retry_after(text: str | None, now: int) -> int:
         return max(0, int(parsedate_to_datetime(text).timestamp()) - now // MICROSECONDS)
     except (ValueError, OverflowError):
         return 0
-
-
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):  # nested too deep for this parser
-        return False
-    return True
