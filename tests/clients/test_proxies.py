@@ -128,19 +128,21 @@ def haproxy(site: Site) -> tuple[list[str], list[str]]:
     return [*command, "-c"], command
 
 
-def caddy(site: Site) -> tuple[list[str], list[str]]:
+def caddy(site: Site, *changes: tuple[str, str]) -> tuple[list[str], list[str]]:
     """Return the commands that check and run Caddy."""
     config = site.folder / "Caddyfile"
+    own = f"admin off\n\tauto_https disable_redirects\n\tstorage file_system {site.folder}/caddy"
     block = shipped(
         "Caddyfile",
+        (r"^\{$", f"{{\n\t{own}"),
         (
             r"^registry\.example\.com \{",
             f"https://127.0.0.1:{site.port} {{\n\ttls {site.certificate} {site.key}",
         ),
         (r"127\.0\.0\.1:5000", site.upstream),
+        *changes,
     )
-    own = f"admin off\n\tauto_https disable_redirects\n\tstorage file_system {site.folder}/caddy"
-    config.write_text(f"{{\n\t{own}\n}}\n{block}")
+    config.write_text(block)
     words = ["--config", str(config), "--adapter", "caddyfile"]
     program = require_tool("caddy")
     return [program, "validate", *words], [program, "run", *words]
@@ -242,3 +244,41 @@ def test_large_layers_and_chunked_uploads_go_through(
         assert (length, pulled.hexdigest()) == (size, hasher.hexdigest())
         ranged = client.get(f"{remote.base}/blobs/{digest}", headers={"range": "bytes=5-9"})
         assert (ranged.status_code, ranged.content) == (206, PART[5:10])
+
+
+def impatient_caddy(site: Site) -> tuple[list[str], list[str]]:
+    """Return the commands of a Caddy whose hour is two seconds."""
+    return caddy(site, (r" 1h$", " 2s"))
+
+
+def drips() -> Iterator[bytes]:
+    """Yield a byte at a time, for longer than the limit."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        yield b"."
+        time.sleep(0.05)
+
+
+def test_caddy_ends_any_request_at_its_hour(
+    workspace: Path, live_registry: LiveRegistry, remote: Remote
+) -> None:
+    """In both directions, however steadily it goes on."""
+    whole = PART * LAYER_MIB
+    uploads, digest = f"{remote.base}/blobs/uploads/", f"sha256:{hashlib.sha256(whole).hexdigest()}"
+    pushed = httpx.post(
+        live_registry.url + uploads, params={"digest": digest}, content=whole, timeout=110
+    )
+    assert pushed.status_code == 201
+    with (
+        proxied(impatient_caddy, workspace, live_registry) as client,
+        client.stream("GET", f"{remote.base}/blobs/{digest}") as pulled,
+    ):
+        location = client.base_url.join(client.post(uploads).headers["location"])
+        cut = False
+        try:
+            cut = client.patch(location, content=drips()).status_code >= 400
+        except httpx.TransportError:
+            cut = True
+        assert cut, "an upload went on"
+        with pytest.raises(httpx.TransportError):
+            pulled.read()
