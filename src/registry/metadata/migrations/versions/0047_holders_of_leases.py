@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import Id
 
 revision = "0047"
-down_revision = "0041"
+down_revision = "0046"
 
 
 def upgrade() -> None:

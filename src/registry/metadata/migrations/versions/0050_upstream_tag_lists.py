@@ -8,7 +8,7 @@ from alembic import op
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
 revision = "0050"
-down_revision = "0046"
+down_revision = "0047"
 
 
 def upgrade() -> None:
