@@ -35,6 +35,7 @@ from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
+from cloudcore.identity.services.container_passwords import LoginPermission
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
@@ -274,6 +275,10 @@ def _routes() -> Routes:
     return Routes([family_routes("iam", HANDLERS)])
 
 
+def _login_permission(account_id: str) -> LoginPermission:
+    return LoginPermission("test:LogIn", f"crn:test::{account_id}:login/own")
+
+
 async def _make_world(database: Database, founders: Founders) -> World:
     later, keyring = _Later(), Keyring(b"k" * 32)
 
@@ -288,8 +293,10 @@ async def _make_world(database: Database, founders: Founders) -> World:
         authenticator=later,
         settings=ControlSettings(founders=founders),
     )
-    # Of what identity needs, these routes take only this.
-    needs = {"iam": SimpleNamespace(prepare_addition=no_addition)}
+    # Of what identity needs, these routes take only these.
+    needs = {
+        "iam": SimpleNamespace(prepare_addition=no_addition, login_permission=_login_permission)
+    }
     app = ControlPlane(_routes(), platform, needs=needs, vocabulary=vocabulary(FAMILIES))
     world = World(app, database, keyring, Permissions(database))
     later.world = world

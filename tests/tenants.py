@@ -25,7 +25,6 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.rows.accounts import Account, add_account, save_account
-from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -45,6 +44,7 @@ from registry.planes import dispatcher
 from registry.process import ServingProcess
 from registry.served import SERVE, surround
 from registry.services.context import ServiceContext
+from registry.services.login_attempts import RefusedLogin
 from registry.services.logins import mint_login, new_password
 from registry.services.repositories.details import create_repository
 from registry.services.repositories.policies import put_resource_policy
@@ -273,7 +273,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def note_nothing(_owner: KeyOwner) -> None:
+def note_nothing(_refused: RefusedLogin) -> None:
     """Keep no note of an access key that is refused."""
 
 

@@ -69,6 +69,7 @@ from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.context import ServiceContext
 from registry.services.events import topics_asking
+from registry.services.logins import login_permission
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
@@ -115,6 +116,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             auth_url=settings.url,
             trusted_proxies=settings.proxies,
             founders=settings.founders,
+            container_password_seconds=settings.container_password_seconds,
             oidc_internal_origins=settings.internal_issuers,
         ),
     )
@@ -154,6 +156,7 @@ async def surround(process: Process, resources: AsyncExitStack, keyring: Keyring
             provider_client,
             Discovery(provider_client),
             maker.prepare_platform_key,
+            partial(login_permission, settings.region),
         ),
         audit=AuditNeeds(
             database=ctx.database,
@@ -278,7 +281,7 @@ async def _make_planes(
     plane = cast("Application", control)
     console = Console(
         plane,
-        ConsoleSettings(settings.url, settings.pull_host, settings.region),
+        ConsoleSettings(settings.url, settings.pull_host, settings.region, settings.founders),
         keyring=platform.keyring,
         clock=ctx.clock,
         once=RunOnce(ctx.database, platform.keyring, ctx.clock, ctx.new_id),

@@ -20,6 +20,7 @@ _RANGES: Final = {
     "port": (0, MOST_PORT),
     "s3_port": (0, MOST_PORT),
     "workers": (1, 1000),
+    "container_password_seconds": (900, _MOST_SECONDS),
     "scrub_every_seconds": (3600, _MOST_SECONDS),
     "inline_max_bytes": (0, MOST_INLINE_BYTES),
 }

@@ -36,7 +36,7 @@ _GROUPS: Final = {
 _GROUP_OF: Final = {item.name: name for name, group in _GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
     {
-        *("port", "s3_port", "workers", "audit_seconds"),
+        *("port", "s3_port", "workers", "audit_seconds", "container_password_seconds"),
         *(item.name for group in _GROUPS.values() for item in fields(group) if item.type == "int"),
     }
 )

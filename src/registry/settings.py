@@ -83,6 +83,8 @@ class Settings:
     """File of its private key."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts through ``/v1``."""
+    container_password_seconds: int = 12 * 3600
+    """Longest life of a named password for container clients that a person makes."""
     sealing: Literal["on", "off"] = "on"
     """Whether ``entrepot serve`` stores new blobs encrypted; sealed ones stay readable."""
     kms_provider: Literal["embedded", "aws"] = "embedded"

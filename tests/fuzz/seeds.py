@@ -85,6 +85,8 @@ def _plant_identity(install: FuzzedInstall) -> None:
     group = {"identity_provider": provider, "group": "devs"}
     _make(install, f"/v1/roles/{role}/group-assignments", group)
     _make(install, "/v1/accounts", {"handle": "second"})
+    named = {"name": "laptop", "role": "admin"}
+    _make(install, "/v1/users/me/container-passwords", named, caller="person")
     _make(install, "/v1/organizations", {"name": "Side project"}, caller="person")
 
 

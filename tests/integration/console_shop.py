@@ -190,7 +190,7 @@ async def open_shop(data: Path, **changes: Any) -> AsyncIterator[Shop]:  # noqa:
         once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
         console = Console(
             counted,
-            ConsoleSettings(URL, HOST, "local"),
+            ConsoleSettings(URL, HOST, "local", changes.get("founders", "anyone")),
             keyring=served.keyring,
             clock=served.clock,
             once=once,

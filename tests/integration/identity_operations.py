@@ -38,6 +38,7 @@ BODIES: Final[dict[str, Any]] = {
     },
     "PATCH /v1/organizations/{organization_id}/members/{user_id}": {"role": "billing"},
     "PUT /v1/users/me/password": {"current_password": "x", "password": "long enough for us"},
+    "POST /v1/users/me/container-passwords": {"name": "desktop", "role": "admin"},
     "POST /v1/users": {"email": "made@example.org"},
     "PATCH /v1/users/{user_id}": {"status": "suspended"},
     "POST /v1/users/{user_id}/reset-password": None,

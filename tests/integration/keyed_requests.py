@@ -126,6 +126,9 @@ async def asked(served: Served) -> dict[str, Asked]:
             owner, {"email": "new@example.org", "organization": acme.organization_id}
         ),
         "/v1/users/{}/reset-password": Asked(owner),
+        "/v1/users/me/container-passwords": Asked(
+            owner, {"name": "new", "role": f"crn:iam::{acme.account_id}:role/admin"}
+        ),
         "/v1/service-accounts": Asked(program, {"name": "new"}),
         "/v1/service-accounts/{}/access-keys": Asked(program, {}),
         "/v1/roles": Asked(

@@ -40,6 +40,7 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.accounts import no_addition
+from cloudcore.identity.services.container_passwords import LoginPermission
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
@@ -328,6 +329,7 @@ def make_world(
             provider_client,
             Discovery(provider_client),
             no_addition,
+            lambda account_id: LoginPermission("test:LogIn", f"crn:test::{account_id}:login/own"),
         )
     }
     app = ControlPlane(_routes(), platform, needs=needs)

@@ -23,6 +23,7 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
+from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
@@ -95,6 +96,7 @@ class Served:
     kms: KmsNeeds
     notifications: NotificationNeeds
     certificates: CertificateNeeds
+    uses: LastUses
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -272,6 +274,9 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     attachment = await served.make(
         f"/v1/policies/{policy['id']}/attachments", {"service_account": program["id"]}, token=token
     )
+    laptop = await served.make(
+        "/v1/users/me/container-passwords", {"name": "laptop", "role": "admin"}, token=person
+    )
     tenant.ids = {
         "/v1/organizations/{}": tenant.organization_id,
         "/v1/organizations/{}/members/{}": member.id,
@@ -280,6 +285,7 @@ async def furnish(served: Served, tenant: Tenant) -> None:
         "/v1/roles/{}/group-assignments/{}": group["id"],
         "/v1/accounts/{}": tenant.account_id,
         "/v1/users/{}": member.id,
+        "/v1/users/me/container-passwords/{}": laptop["id"],
         "/v1/service-accounts/{}": program["id"],
         "/v1/service-accounts/{}/access-keys/{}": key["id"],
         "/v1/roles/{}": role["id"],
@@ -441,7 +447,7 @@ async def open_served(
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
         tokens = AccessTokens(keys, URL, clock)
-        needs = (serving.kms, serving.notifications, serving.certificates)
+        needs = (serving.kms, serving.notifications, serving.certificates, serving.identity.uses)
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")

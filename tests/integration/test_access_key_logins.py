@@ -12,7 +12,8 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.errors import Unauthenticated
 from cloudcore.identity.services import access_keys
-from registry.services.access_key_logins import ADDRESS_BUDGET, KEY_BUDGET, log_in_with_key
+from registry.services.access_key_logins import log_in_with_key
+from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from registry.services.logins import principal_of
 from registry.services.registry_settings import update_settings
 from tests.databases import on_both_databases
@@ -165,17 +166,17 @@ async def test_every_refusal_looks_and_costs_like_a_wrong_secret(
 async def test_guesses_at_a_key_end_at_its_budget(install: Install) -> None:
     key = await make_key(install)
     other = await add_key(install, await install.add_program(key.program.account, "other"))
-    for _ in range(KEY_BUDGET.limit):
+    for _ in range(CREDENTIAL_BUDGET.limit):
         assert (await ask(install, key.id, WRONG)).status_code == 401
     for secret in (WRONG, key.secret):
         for method in ("GET", "POST"):
             refused = await ask(install, key.id, secret, method=method)
             assert refused.status_code == 429
-            assert 1 <= int(refused.headers["retry-after"]) <= KEY_BUDGET.window_seconds
+            assert 1 <= int(refused.headers["retry-after"]) <= CREDENTIAL_BUDGET.window_seconds
     # Neither another key nor another address is held up.
     assert (await ask(install, other.id, other.secret)).status_code == 200
     assert (await ask(install, key.id, key.secret, address="192.0.2.8")).status_code == 200
-    install.clock.advance(KEY_BUDGET.window_seconds)
+    install.clock.advance(CREDENTIAL_BUDGET.window_seconds)
     assert (await ask(install, key.id, key.secret)).status_code == 200
 
 

@@ -172,6 +172,7 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         ),
         "PATCH /v1/organizations/{}": Asked(owner, {"name": "Acme"}),
         "DELETE /v1/organizations/{}": Asked(owner, path=f"/v1/organizations/{made['id']}"),
+        "DELETE /v1/users/me/container-passwords/{}": Asked(owner),
         "PUT /v1/users/me/password": Asked(owner, changed),
     }
 
@@ -183,7 +184,12 @@ async def test_every_change_leaves_one_event(served: Served) -> None:
     keyed = {place: request for place, request in keyed.items() if place not in MESSAGES}
     assert keyed.keys() | others.keys() == CHANGES.keys() - READS - MESSAGES
     # Who joins is known where it is joined, though the resource is the person.
-    owners = {"POST /v1/organizations/{}/accept": served.acme.organization_id}
+    # A password is told to the account of its role, though the resource is the person too.
+    owners = {
+        "POST /v1/organizations/{}/accept": served.acme.organization_id,
+        "POST /v1/users/me/container-passwords": served.acme.account_id,
+        "DELETE /v1/users/me/container-passwords/{}": served.acme.account_id,
+    }
     unchanging = {
         "POST /v1/repositories/{}/images/restore",  # the image is not deleted
         "POST /v1/keys/{}/enable",  # the key is enabled

@@ -85,6 +85,10 @@ async def furnish(world: World, program: str, person: str) -> Ids:
     )
     keys = f"/v1/service-accounts/{owner['id']}/access-keys"
     key = await world.make(keys, {}, token=program)
+    role = f"crn:iam::{tenant.account_id}:role/admin"
+    laptop = await world.make(
+        "/v1/users/me/container-passwords", {"name": "laptop", "role": role}, token=person
+    )
     if program == "admin":
         await world.person("guest")
     return {
@@ -96,6 +100,7 @@ async def furnish(world: World, program: str, person: str) -> Ids:
         "group_assignment_id": group["id"],
         "service_account_id": owner["id"],
         "key_id": key["id"],
+        "password_id": laptop["id"],
         "role_id": tenant.role_id,
         "policy_id": tenant.policy_id,
         "attachment_id": tenant.attachment_id,

@@ -119,6 +119,7 @@ NOT_OF_ACCOUNTS: Final = {
     "sessions": "by the id that a verified token carries",
     "refresh_tokens": "by the hash of a secret",
     "auth_codes": "by the hash of a secret",
+    "container_passwords": "of a person, or by the id in a password that is compared",
     "revoked_tokens": "by the id that a verified token carries",
     "signing_keys": "the platform's",
     "idempotency_records": "by principal",

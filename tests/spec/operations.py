@@ -139,6 +139,10 @@ GET    /v1/users                                    ListUsers                 20
 GET    /v1/users/me                                 GetUser                   200
 GET    /v1/users/me/roles                           GetUser                   200
 PUT    /v1/users/me/password                        ChangePassword            204
+POST   /v1/users/me/container-passwords             CreateContainerPassword   201 key
+GET    /v1/users/me/container-passwords             ListContainerPasswords    200
+GET    /v1/users/me/container-passwords/{password_id}  GetContainerPassword   200
+DELETE /v1/users/me/container-passwords/{password_id}  DeleteContainerPassword  204
 GET    /v1/users/{id}                               GetUser                   200
 PATCH  /v1/users/{id}                               UpdateUser                200
 POST   /v1/users/{id}/reset-password                ResetPassword             200 key

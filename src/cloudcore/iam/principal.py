@@ -58,6 +58,8 @@ class Principal(NamedTuple):
     """Microseconds since the epoch."""
     access_key_id: str | None = None
     """For a service account, the id of the access key its token was issued for."""
+    container_password_id: str | None = None
+    """For a role, the id of the container password that stands for a person in it."""
     source: Source | None = None
     """Who is behind a role session, the caller itself otherwise; None for role sessions that began
     under a release without sources."""

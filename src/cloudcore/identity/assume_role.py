@@ -156,6 +156,19 @@ async def assume_role(
     )
 
 
+def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
+    """Return a role that the caller may assume now; raise what `assume_role` does if not."""
+    assert ctx.caller is not None
+    return _allowed_role(ctx, tx, _asked_now(ctx.caller, role, ctx.source_ip, now))
+
+
+def _asked_now(
+    source: Principal, role: str, source_ip: IPv4Address | IPv6Address | None, now: int
+) -> _Asked:
+    """Return the question whether the source may assume a role, with no session in mind."""
+    return _Asked(source, role, None, None, "", source_ip, now)
+
+
 def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 

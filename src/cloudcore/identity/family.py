@@ -44,10 +44,18 @@ def _tables() -> Sequence[Table]:
 
 def _expiry() -> Sequence[Forget]:
     from cloudcore.identity import sessions  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.rows.container_passwords import (  # noqa: PLC0415
+        forget_container_passwords,
+    )
     from cloudcore.identity.rows.identity_providers import forget_states  # noqa: PLC0415
     from cloudcore.identity.rows.invitations import forget_invitations  # noqa: PLC0415
 
-    return (sessions.forget_ended, forget_invitations, forget_states)
+    return (
+        sessions.forget_ended,
+        forget_container_passwords,
+        forget_invitations,
+        forget_states,
+    )
 
 
 def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
@@ -99,10 +107,14 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
             actions=(
                 "iam:AcceptInvitation",
                 "iam:ChangePassword",
+                "iam:CreateContainerPassword",
                 "iam:CreateOrganization",
                 "iam:CreateUser",
+                "iam:DeleteContainerPassword",
                 "iam:DeleteUser",
+                "iam:GetContainerPassword",
                 "iam:GetUser",
+                "iam:ListContainerPasswords",
                 "iam:ListOrganizations",
                 "iam:ListUsers",
                 "iam:ResetPassword",

@@ -1,4 +1,7 @@
-"""Record when access keys and roles were last used: collected in memory, written by the hour."""
+"""Record when keys, roles and container passwords were last used.
+
+Uses are collected in memory, and written by the hour.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.rows.container_passwords import note_container_password_use
 from cloudcore.identity.rows.key_owners import note_key_use
 from cloudcore.identity.rows.roles import note_role_use
 
@@ -17,7 +21,7 @@ _HOUR: Final = 3600 * MICROSECONDS
 
 
 class LastUses:
-    """The uses in this process since the last flush; one write per key or role and hour.
+    """The uses in this process since the last flush; one write per hour and what was used.
 
     A process notes each principal in a dictionary only, so that a request waits for no write.
     """
@@ -27,12 +31,15 @@ class LastUses:
         self._clock = clock
         self._keys: dict[str, int] = {}
         self._roles: dict[str, int] = {}
+        self._passwords: dict[str, int] = {}
         self._written: dict[str, int] = {}
 
     def note(self, principal: Principal) -> None:
         """Record that a principal acts now: by its access key, or as a role."""
         if principal.kind is PrincipalKind.ROLE_SESSION:
             self._note(self._roles, principal.id)
+            if principal.container_password_id is not None:
+                self._note(self._passwords, principal.container_password_id)
         elif principal.access_key_id is not None:
             self.note_key(principal.access_key_id)
 
@@ -48,25 +55,30 @@ class LastUses:
 
     async def flush(self) -> None:
         """Write the recorded uses; keep them for the next flush if the database fails."""
-        if not self._keys and not self._roles:
+        keys, roles, passwords = self._keys, self._roles, self._passwords
+        if not keys and not roles and not passwords:
             return
-        keys, self._keys = self._keys, {}
-        roles, self._roles = self._roles, {}
+        self._keys, self._roles, self._passwords = {}, {}, {}
         try:
-            await self._database.write_relaxed(_write, keys, roles)
+            await self._database.write_relaxed(_write, keys, roles, passwords)
         except BaseException:
             self._keys, self._roles = keys | self._keys, roles | self._roles
+            self._passwords = passwords | self._passwords
             raise
-        written = keys | roles
+        written = keys | roles | passwords
         hour = max(written.values())
         self._written = {
             row_id: each for row_id, each in (self._written | written).items() if each == hour
         }
 
 
-def _write(tx: Connection, keys: dict[str, int], roles: dict[str, int]) -> None:
+def _write(
+    tx: Connection, keys: dict[str, int], roles: dict[str, int], passwords: dict[str, int]
+) -> None:
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     for key_id, hour in sorted(keys.items()):
         note_key_use(tx, key_id, hour)
     for role_id, hour in sorted(roles.items()):
         note_role_use(tx, role_id, hour)
+    for password_id, hour in sorted(passwords.items()):
+        note_container_password_use(tx, password_id, hour)

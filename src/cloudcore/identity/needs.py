@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cloudcore.identity.last_uses import LastUses
     from cloudcore.identity.oidc.discovery import Discovery
     from cloudcore.identity.oidc.provider_client import ProviderClient
     from cloudcore.identity.services.accounts import PrepareAddition
+    from cloudcore.identity.services.container_passwords import LoginPermission
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
 
@@ -29,3 +32,5 @@ class IdentityNeeds:
     """Metadata and keys of identity providers."""
     prepare_addition: PrepareAddition
     """Prepares what another family adds to each new account."""
+    login_permission: Callable[[str], LoginPermission]
+    """Returns what a role of an account must be allowed, to log container clients in."""

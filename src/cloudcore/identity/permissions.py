@@ -61,6 +61,10 @@ _OWN_ACTIONS: Final = (
     "iam:AcceptInvitation",
     "iam:SwitchOrganization",
     "iam:ChangePassword",
+    "iam:CreateContainerPassword",
+    "iam:GetContainerPassword",
+    "iam:ListContainerPasswords",
+    "iam:DeleteContainerPassword",
 )
 
 PERSON: Final = Policy(

@@ -93,7 +93,7 @@ def _revoke_login(
         return
     if login.service_account_id is not None:
         record_login_end(ctx, tx, login.account_id, login.service_account_id)
-    elif session := sessions.find_live_session(tx, login.sid or "", now):
+    elif session := sessions.find_session_of_login(tx, login.sid or "", now):
         record_sign_out(ctx, tx, session, "login")
 
 
@@ -144,4 +144,4 @@ def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | N
 def _client_of_login(tx: Connection, login: revocations.LoginHolder, now: int) -> str | None:
     if login.sid is None:
         return login.service_account_id
-    return _client_of(tx, sessions.find_live_session(tx, login.sid, now), now)
+    return _client_of(tx, sessions.find_session_of_login(tx, login.sid, now), now)

@@ -35,12 +35,20 @@ class Asker(NamedTuple):
 
 
 def find_asker(
-    tx: Connection, source: Principal, source_ip: IPv4Address | IPv6Address | None, now: int
+    tx: Connection,
+    source: Principal,
+    source_ip: IPv4Address | IPv6Address | None,
+    now: int,
+    *,
+    locks: bool = True,
 ) -> Asker:
-    """Return a caller, with the identity providers in which roles may trust for it."""
+    """Return a caller, with the identity providers in which roles may trust for it.
+
+    The providers stay active until the transaction ends, unless `locks` is False.
+    """
     providers = []
     if source.kind is PrincipalKind.USER:
-        found = list_providers_of_person(tx, source.id)
+        found = list_providers_of_person(tx, source.id, locks=locks)
         providers = [iam_crn(owner, "identity-provider", ident) for owner, ident in found]
     return Asker(source, providers, source_ip, now)
 
@@ -64,6 +72,18 @@ def verdict_on(
     denials = [verdict for verdict in verdicts if verdict in _DENIALS]
     allowed = [verdict for verdict in verdicts if verdict.is_allowed]
     return (denials or allowed or verdicts)[0]
+
+
+def admits(
+    tx: Connection,
+    role: AssumableRole,
+    person: Principal,
+    source_ip: IPv4Address | IPv6Address | None,
+    now: int,
+) -> bool:
+    """Return True if a role that is assigned to a person admits the person now; lock nothing."""
+    asker = find_asker(tx, person, source_ip, now, locks=False)
+    return verdict_on(asker, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
 
 
 def has_permission(asker: Asker, policies: Sequence[Policy], resource: str) -> bool:

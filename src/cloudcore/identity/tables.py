@@ -1,8 +1,9 @@
 """The tables of identity, with the constraints that the database enforces.
 
 Secrets: passwords are scrypt strings; access-key secrets are stored hashed (for the token
-endpoint) and sealed (version-4 signatures need the secret itself); codes, refresh tokens and login
-credentials are stored only as SHA-256, which is enough for random values of 256 bits.
+endpoint) and sealed (version-4 signatures need the secret itself); codes, refresh tokens, login
+credentials and container passwords are stored only as SHA-256, which is enough for random values of
+256 bits.
 """
 
 from __future__ import annotations
@@ -289,6 +290,27 @@ login_credentials = Table(
     Index(None, "account_id", "revoked_at", "expires_at"),  # to count the open ones
 )
 
+container_passwords = Table(
+    "container_passwords",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("user_id", Id, nullable=False),
+    Column("role_id", Id, nullable=False),
+    Column("name", ByteOrdered, nullable=False),
+    Column("password_sha256", String(64), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+    Column("last_used_at", Moment),
+    # It ends with the assignment of the role to the person, and so with either of them.
+    ForeignKeyConstraint(
+        ["role_id", "user_id"],
+        ["role_assignments.role_id", "role_assignments.user_id"],
+        ondelete="CASCADE",
+    ),
+    UniqueConstraint("user_id", "name"),
+    Index(None, "role_id", "user_id"),
+)
+
 revoked_tokens = Table(
     "revoked_tokens",
     metadata,
@@ -324,6 +346,7 @@ TABLES: Final = (
     refresh_tokens,
     auth_codes,
     login_credentials,
+    container_passwords,
     revoked_tokens,
     signing_keys,
 )

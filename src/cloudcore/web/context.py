@@ -57,6 +57,8 @@ class ControlSettings:
     """Rate limit of the endpoints that have one."""
     founders: Founders = "nobody"
     """Who may create organizations and accounts."""
+    container_password_seconds: int = 12 * 3600
+    """Longest life of a container password."""
     oidc_internal_origins: tuple[str, ...] = ()
     """Origins of identity providers that may have any address, and may be plain HTTP."""
 

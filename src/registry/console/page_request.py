@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
+from cloudcore.iam.founders import Founders
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
@@ -44,6 +45,8 @@ class ConsoleSettings(NamedTuple):
     pull_host: str
     """The host of image references."""
     region: str
+    founders: Founders = "nobody"
+    """Who may create accounts."""
 
 
 @dataclass(frozen=True, slots=True)

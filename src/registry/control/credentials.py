@@ -9,11 +9,10 @@ from litestar import Response, post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from cloudcore.crn import Crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.services.logins import USERNAME, mint_login, new_password
+from registry.services.logins import USERNAME, login_permission, mint_login, new_password
 
 
 class GetAuthorizationToken(RequestBody):
@@ -50,9 +49,7 @@ async def get_authorization_token(
     minutes. An account has at most 10,000 open logins; revoked and expired ones do not count.
     """
     account_id = account_of(ctx)
-    ctx.authorize(
-        str(Crn("registry", ctx.settings.region, account_id, "authorization-token", "own"))
-    )
+    ctx.authorize(login_permission(ctx.settings.region, account_id).resource)
     assert ctx.caller is not None
     issued = await ctx.database.write(
         mint_login, ctx.caller, ctx.new_id(), new_password(), ctx.clock()

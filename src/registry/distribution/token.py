@@ -21,8 +21,8 @@ from registry.distribution.token_access import TokenAccess
 from registry.errors import NameInvalid, TokenRequired
 from registry.oci.reference import Name, parse_name
 from registry.services.access import PERMISSIONS, PolicyTooCostly
-from registry.services.access_key_logins import wrong_login
 from registry.services.bearers import BEARER_SECONDS
+from registry.services.login_attempts import wrong_login
 from registry.services.logins import USERNAME, ClientCredential
 from registry.services.tokens import CATALOG, IssuedBearer
 
@@ -102,7 +102,7 @@ class TokenEndpoint:
         self, scope: Scope, credential: ClientCredential | None, requested: Requested
     ) -> Response:
         source_ip = self._access.source_ip(scope)
-        note = partial(self._access.note_refused_key, scope)
+        note = partial(self._access.note_refused_login, scope)
         issued = await self._tokens.exchange(credential, requested, source_ip, note)
         state = scope.setdefault("state", {})
         state["principal"], state["source"] = issued.subject, issued.source  # for the access log

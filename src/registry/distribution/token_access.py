@@ -12,8 +12,6 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import Source
 from cloudcore.identity.jws import split_token
-from cloudcore.identity.names import source_of_program
-from cloudcore.identity.rows.key_owners import KeyOwner
 from cloudcore.serving.body import Scope
 from cloudcore.serving.source_address import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Grant, Listing, Need
@@ -22,6 +20,7 @@ from registry.distribution.query import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
 from registry.services.access import CREATE, DESCRIBE, PERMISSIONS
+from registry.services.login_attempts import RefusedLogin
 from registry.services.tokens import (
     CATALOG,
     LISTING_STEPS,
@@ -133,12 +132,10 @@ class TokenAccess:
             )
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
-    def note_refused_key(self, scope: Scope, owner: KeyOwner) -> None:
-        """Count an access key that may not log in, such as by a wrong secret."""
-        source = source_of_program(owner.account_id, owner.service_account)
-        self._note_refusal(
-            scope, owner.account_id, SIGN_IN, source.crn, source, resources=(source.crn,)
-        )
+    def note_refused_login(self, scope: Scope, refused: RefusedLogin) -> None:
+        """Count a credential that may not log in, such as by a wrong secret."""
+        account_id, principal, source, resources = refused
+        self._note_refusal(scope, account_id, SIGN_IN, principal, source, resources=resources)
 
     def _note_refusal(
         self,

@@ -11,7 +11,7 @@ from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.principal import Source, read_source
-from cloudcore.identity.rows.sessions import find_live_session
+from cloudcore.identity.rows.sessions import find_session_of_login
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
@@ -56,6 +56,8 @@ class Login(NamedTuple):
     """The public id of the access key that is the credential itself."""
     source: Source | None = None
     """Who is behind that role."""
+    is_container_password: bool = False
+    """True if it is a named password of a person, which has no session."""
 
 
 _ADD: Final = Statement(
@@ -148,7 +150,7 @@ def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | 
         login = login._replace(expires_at=min(login.expires_at, key_expires_at))
     if login.sid is None:
         return login
-    session = find_live_session(tx, login.sid, now)
+    session = find_session_of_login(tx, login.sid, now)
     if session is None or session.role_id is None:
         return None
     source = read_source(session.first_source)

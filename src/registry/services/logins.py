@@ -7,22 +7,32 @@ import secrets
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.rows.key_owners import find_key_expiry
+from cloudcore.identity.rows.sessions import find_sign_in_expiry
+from cloudcore.identity.services.container_passwords import LoginPermission
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 
 MAX_OPEN: Final = 10_000
 """The most open logins of one account."""
 LOGIN_SECONDS: Final = 12 * 3600
+LOG_IN: Final = "registry:GetAuthorizationToken"
 USERNAME: Final = "token"
 """The user name of every login credential."""
 
 _PREFIX: Final = "rlc_"
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
+
+
+def login_permission(region: str, account_id: str) -> LoginPermission:
+    """Return what a principal of an account must be allowed, to log container clients in."""
+    resource = str(Crn("registry", region, account_id, "authorization-token", "own"))
+    return LoginPermission(LOG_IN, resource)
 
 
 class ClientCredential(NamedTuple):
@@ -55,7 +65,9 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier if the role session or the access key does that it is made with.
+    It ends earlier if the sign-in of the person, the role session of a program, or the access key
+    does that it is made with. A person's role session lasts an hour and is renewed while the person
+    is signed in, so it is the sign-in that counts.
 
     Raises:
         AccessDenied: the caller is a person that has not assumed a role, so it has no account.
@@ -75,7 +87,9 @@ def mint_login(
         )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
-    end = caller.expires_at if is_session else find_key_expiry(tx, caller.access_key_id or "")
+    end = find_key_expiry(tx, caller.access_key_id or "")
+    if is_session:
+        end = find_sign_in_expiry(tx, caller.sid or "") or caller.expires_at
     login = NewLogin(
         id=login_id,
         password_sha256=hash_of(password),
@@ -109,5 +123,6 @@ def principal_of(login: Login) -> Principal:
         jti=login.id,
         expires_at=login.expires_at,
         access_key_id=login.access_key_id,
+        container_password_id=login.id if login.is_container_password else None,
         source=own or login.source,
     )

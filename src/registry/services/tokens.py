@@ -2,8 +2,9 @@
 
 A *login credential* identifies a principal and grants nothing. It is exchanged for a *bearer* of
 five minutes with the actions that policies allow at that moment, so that a pull needs no look-up. A
-right that is revoked ends with the bearer. In accounts that allow it, an access key itself is such
-a credential (`registry.services.access_key_logins`).
+right that is revoked ends with the bearer. A person's named password is such a credential too
+(`registry.services.container_password_logins`) and, in accounts that allow it, an access key itself
+(`registry.services.access_key_logins`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.iam.decision import Verdict, could_allow
+from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
 from cloudcore.iam.patterns import TooCostly, Work
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, Source
-from cloudcore.identity.rows.key_owners import KeyOwner
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -39,10 +39,21 @@ from registry.services.access_key_logins import (
     find_key_login,
     is_access_key_id,
     log_in_with_key,
-    wrong_login,
 )
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.logins import USERNAME, ClientCredential, hash_of, principal_of
+from registry.services.container_password_logins import (
+    PREFIX,
+    find_password_login,
+    log_in_with_password,
+)
+from registry.services.login_attempts import RefusedLogin, wrong_login
+from registry.services.logins import (
+    USERNAME,
+    ClientCredential,
+    hash_of,
+    login_permission,
+    principal_of,
+)
 from registry.services.registry_settings import counts_pulls_of
 
 CATALOG: Final = Name("", "catalog")
@@ -106,6 +117,8 @@ class Bearer(NamedTuple):
     """Who is behind the principal; None for an unauthenticated client."""
     account_id: str | None = None
     """The principal's account."""
+    container_password_id: str | None = None
+    """The container password that it was exchanged for, if not a login."""
 
 
 class IssuedBearer(NamedTuple):
@@ -163,17 +176,17 @@ class BearerTokens:
         credential: ClientCredential | None,
         requested: Mapping[Name, tuple[str, ...]],
         source_ip: Address | None,
-        note_refusal: Callable[[KeyOwner], None],
+        note_refusal: Callable[[RefusedLogin], None],
     ) -> IssuedBearer:
         """Return a bearer with those of the `requested` actions that the caller may do.
 
         Without a `credential` the client is unauthenticated, and gets public access only. If every
         action is denied, the bearer lists them as denied; that is not an error. `note_refusal` is
-        called for an access key that is refused, with its owner.
+        called for an access key or a container password that is refused.
 
         Raises:
             Unauthenticated: the credential is wrong, or has expired or was revoked.
-            TooManyAttempts: too many failures with access keys.
+            TooManyAttempts: too many failures with access keys or container passwords.
             PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
 
         """
@@ -182,6 +195,8 @@ class BearerTokens:
             login = await self._login(credential, source_ip, note_refusal)
         subject = await self._subject(login, source_ip)
         now = self.clock()
+        if login is not None and login.is_container_password:
+            self._check_logs_in(subject, login, now)
         granted = await self._entries(subject, requested, now)
         issued_at = now // MICROSECONDS
         claims: dict[str, Any] = {
@@ -192,10 +207,12 @@ class BearerTokens:
         }
         if login is not None:
             claims["acc"] = login.account_id
-            if login.direct_key_id is None:
-                claims["lid"] = login.id
-            else:
+            if login.direct_key_id is not None:
                 claims["akid"] = login.direct_key_id
+            elif login.is_container_password:
+                claims["cpid"] = login.id
+            else:
+                claims["lid"] = login.id
         source = None if subject.principal is None else subject.principal.source
         if source is not None:
             claims["src"] = source
@@ -220,6 +237,7 @@ class BearerTokens:
             access_key_id=claims.get("akid"),
             source=Source(*claims["src"]) if claims.get("src") else None,
             account_id=claims.get("acc"),
+            container_password_id=claims.get("cpid"),
         )
 
     async def may(
@@ -253,6 +271,10 @@ class BearerTokens:
             login = await self.database.read(logins.find_login_by_id, bearer.login_id, self.clock())
         elif bearer.access_key_id is not None:
             login = await self.database.read(find_key_login, bearer.access_key_id, self.clock())
+        elif bearer.container_password_id is not None:
+            login = await self.database.read(
+                find_password_login, bearer.container_password_id, source_ip, self.clock()
+            )
         if login is None and bearer.subject:
             return None
         return await self._subject(login, source_ip), login
@@ -275,7 +297,7 @@ class BearerTokens:
         self,
         credential: ClientCredential,
         source_ip: Address | None,
-        note_refusal: Callable[[KeyOwner], None],
+        note_refusal: Callable[[RefusedLogin], None],
     ) -> Login:
         username, password = credential
         if is_access_key_id(username):
@@ -284,10 +306,28 @@ class BearerTokens:
             )
         if username != USERNAME:
             raise wrong_login()
+        if password.startswith(PREFIX):
+            return await log_in_with_password(
+                self.database, self.clock, password, source_ip, note_refusal
+            )
         login = await self.database.read(logins.find_login, hash_of(password), self.clock())
         if login is None:
             raise wrong_login()
         return login
+
+    def _check_logs_in(self, subject: AccessSubject, login: Login, now: int) -> None:
+        """Check that the role behind a container password may (still) log clients in.
+
+        Raises:
+            Unauthenticated.
+
+        """
+        assert subject.principal is not None
+        action, resource = login_permission(self.region, login.account_id)
+        caller = Caller(subject.principal.crn, login.account_id)
+        question = Question(caller, action, resource, login.account_id, subject.source_ip, now)
+        if not decide(question, subject.policies).is_allowed:
+            raise wrong_login()
 
     async def _subject(self, login: Login | None, source_ip: Address | None) -> AccessSubject:
         if login is None:

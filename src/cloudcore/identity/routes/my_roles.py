@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from litestar import get
@@ -69,7 +70,8 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     ctx.authorize(person.crn)
     pager = ctx.pager(ctx.query(PageQuery), person.id)
     (after,) = pager.position or ("",)
-    asker = await ctx.database.read(find_asker, person, ctx.source_ip, ctx.clock())
+    find = partial(find_asker, locks=False)
+    asker = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
     total, last, work = 0, "", Work(_STEPS)
     while portion := await ctx.database.read(list_assigned, person.id, last, _PORTION):

@@ -89,7 +89,7 @@ _FIND_SUBJECT: Final = Statement(
         _s.provider_id == bindparam("provider_id"), _s.subject == bindparam("subject")
     )
 )
-_LIST_OF_PERSON: Final = Statement(
+_OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
     .join(
@@ -101,8 +101,9 @@ _LIST_OF_PERSON: Final = Statement(
     )
     .where(_s.user_id == bindparam("user_id"), _p.status == text("'active'"))
     .order_by(_p.id)
-    .with_for_update(read=True, of=identity_providers)
 )
+_LIST_OF_PERSON: Final = Statement(_OF_PERSON)
+_LOCK_OF_PERSON: Final = Statement(_OF_PERSON.with_for_update(read=True, of=identity_providers))
 _UNLINK: Final = Statement(
     provider_subjects.delete().where(
         _s.user_id == bindparam("user_id"),
@@ -180,13 +181,16 @@ def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
     tx.execute(_UNLINK, organization_id=organization_id, user_id=user_id)
 
 
-def list_providers_of_person(tx: Connection, user_id: str) -> list[tuple[str, str]]:
+def list_providers_of_person(
+    tx: Connection, user_id: str, *, locks: bool = True
+) -> list[tuple[str, str]]:
     """Return (organization id, id) of the providers that speak for a person.
 
     These are active providers at which the person has signed in, of organizations in which the
-    person still is. They stay active until the transaction ends.
+    person still is. They stay active until the transaction ends, unless `locks` is False.
     """
-    return [(row[0], row[1]) for row in tx.rows(_LIST_OF_PERSON, user_id=user_id)]
+    statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
+    return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]
 
 
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:

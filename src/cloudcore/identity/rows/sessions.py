@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, not_, or_, select, text, union_all
 
@@ -12,6 +12,10 @@ from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.provider_tables import provider_subjects
+from cloudcore.identity.rows.container_passwords import (
+    remove_container_passwords,
+    remove_container_passwords_of_provider,
+)
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import (
     access_keys,
@@ -84,7 +88,7 @@ _LAST_SIGNED_IN: Final = Statement(
         .order_by(_s.created_at.desc(), _s.id.desc())
     )
 )
-_FIND: Final = Statement(
+_SESSIONS: Final = (
     select(
         _s.id,
         _s.expires_at,
@@ -109,10 +113,11 @@ _FIND: Final = Statement(
     .where(
         _s.id == bindparam("sid"),
         _s.revoked_at.is_(None),
-        _s.expires_at > bindparam("now"),
         or_(users.c.status == _ACTIVE, accounts.c.status == _ACTIVE),
     )
 )
+_FIND: Final = Statement(_SESSIONS.where(_s.expires_at > bindparam("now")))
+_FIND_UNREVOKED: Final = Statement(_SESSIONS)
 
 
 def _line() -> Statement:
@@ -160,6 +165,11 @@ def _line() -> Statement:
 _LINE: Final = _line()
 _END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
+_SIGN_IN_EXPIRY: Final = Statement(
+    select(_sign_ins.c.expires_at)
+    .join(sessions, _s.parent_sid == _sign_ins.c.id)
+    .where(_s.id == bindparam("sid"), _sign_ins.c.kind == text("'user'"))
+)
 _assumed: Final = sessions.alias("assumed")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 _REVOKE: Final = Statement(
@@ -258,14 +268,21 @@ def add_session(tx: Connection, session: Session) -> None:
 
 def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
     """Return a session, or None if it or one it depends on is not in force."""
-    row = tx.row(_FIND, sid=sid, now=now)
-    if row is None:
-        return None
-    found = LiveSession(*row)
-    hangs = found.parent_sid is not None or found.source_access_key_id is not None
-    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=sid, now=now)):
-        return None
-    return found
+    return _in_force(tx, tx.row(_FIND, sid=sid, now=now), now)
+
+
+def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | None:
+    """Return the session that a login was made in, or None if it or one it depends on was ended.
+
+    It may have expired: a login has an expiry of its own.
+    """
+    return _in_force(tx, tx.row(_FIND_UNREVOKED, sid=sid), now)
+
+
+def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
+    """Return when the sign-in expires in which a person assumed a role; None for other sessions."""
+    row = tx.row(_SIGN_IN_EXPIRY, sid=sid)
+    return row[0] if row else None
 
 
 def count_line(tx: Connection, sid: str) -> int:
@@ -290,10 +307,11 @@ def extend_session(tx: Connection, sid: str, until: int) -> None:
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
-    """Revoke all sessions of a person except `sid`, and pending codes."""
+    """Revoke all sessions of a person except `sid`, pending codes, and container passwords."""
     tx.execute(_REVOKE_OTHERS, of_user=user_id, but=sid, now=now)
     tx.execute(_DELETE_OTHER_REFRESH, of_user=user_id, but=sid)
     tx.execute(_DELETE_CODES, of_user=user_id)
+    remove_container_passwords(tx, user_id)
 
 
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
@@ -301,10 +319,11 @@ def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> N
 
     That is the sign-ins by a provider of the persons linked to this one, and all roles that these
     persons have assumed, since the role may trust the provider: with a password they can assume
-    again what they still may.
+    again what they still may. Likewise all their container passwords.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
+    remove_container_passwords_of_provider(tx, provider_id)
 
 
 def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
@@ -339,3 +358,14 @@ def count_open_of_account(tx: Connection, account_id: str, now: int, most: int) 
 def forget_sessions(tx: Connection, before: int) -> int:
     """Delete a batch of the sessions that expired by `before`; return how many."""
     return tx.execute(_FORGET, before=before)
+
+
+def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:
+    """Return the session of a row, or None if one it depends on has ended."""
+    if row is None:
+        return None
+    found = LiveSession(*row)
+    hangs = found.parent_sid is not None or found.source_access_key_id is not None
+    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=found.id, now=now)):
+        return None
+    return found

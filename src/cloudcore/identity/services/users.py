@@ -10,6 +10,7 @@ from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import is_any_account_of
+from cloudcore.identity.rows.container_passwords import remove_container_passwords
 from cloudcore.identity.rows.organizations import Membership, Organization
 from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import User
@@ -92,12 +93,16 @@ def get_user(tx: Connection, organization_id: str, user_id: str) -> User:
 def set_user_status(
     tx: Connection, organization_id: str, user_id: str, status: str | None, now: int
 ) -> User:
-    """Suspend or reactivate a person; the last active owner cannot be suspended."""
+    """Suspend or reactivate a person; the last active owner cannot be suspended.
+
+    A suspended person loses the container passwords.
+    """
     user = _governed(tx, organization_id, user_id)
     if status is None or status == user.status:
         return user
     if status != "active":
         _check_not_last_owner(tx, organization_id, user_id)
+        remove_container_passwords(tx, user_id)
     user = user._replace(status=status, updated_at=now)
     users.update_user(tx, user)
     return user

@@ -1,0 +1,224 @@
+"""``/v1/users/me/container-passwords``: passwords for the caller's container clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, ClassVar, Final
+
+from litestar import delete, get, post
+from litestar.datastructures import CacheControlHeader
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody
+from msgspec import Meta
+
+from cloudcore.db.base import Connection
+from cloudcore.identity.names import iam_crn
+from cloudcore.identity.needs import IdentityNeeds
+from cloudcore.identity.rows.container_passwords import (
+    Holder,
+    count_container_passwords,
+    list_container_passwords,
+)
+from cloudcore.identity.services import container_passwords
+from cloudcore.identity.services.container_passwords import Wanted
+from cloudcore.uuids import Uuid
+from cloudcore.web.app import Needs
+from cloudcore.web.callers import person_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+
+USERNAME: Final = "token"
+"""The user name that goes with every container password."""
+
+_PATH: Final = "/v1/users/me/container-passwords"
+PasswordName = Annotated[
+    str, Meta(min_length=1, max_length=64, pattern="^[A-Za-z0-9_=,.@-]{1,64}$(?!\\n)")
+]
+
+
+class CreateContainerPassword(RequestBody):
+    """A new container password."""
+
+    saturates_integers: ClassVar[bool] = True
+
+    name: PasswordName
+    """What it is for, such as the name of a machine; unique among the caller's."""
+    role: Annotated[str, Meta(min_length=1, max_length=512)]
+    """In which role it acts: id, CRN, or the name of an assigned role."""
+    duration_seconds: int | None = None
+    """900 to the operator's most (12 hours unless set otherwise), which is the default; a value
+    outside is brought inside."""
+
+
+class ContainerPasswordRecord(ResponseBody):
+    """A container password, without the password itself."""
+
+    id: Uuid
+    name: str
+    role: ResourceRef
+    account: ResourceRef
+    """The account in which the role acts; the name is the handle."""
+    created_at: RFC3339
+    expires_at: RFC3339
+    last_used_at: RFC3339 | None
+    """Rounded down to the hour, but not before `created_at`; minutes late."""
+
+
+class NewContainerPasswordRecord(ContainerPasswordRecord):
+    """A container password with what a client logs in with, which is shown this once."""
+
+    username: str
+    password: str
+    host: str
+    """To log in to."""
+
+
+class OneContainerPassword(ResponseBody):
+    """A container password, wrapped."""
+
+    container_password: ContainerPasswordRecord
+
+
+class OneNewContainerPassword(ResponseBody):
+    """A new container password, wrapped."""
+
+    container_password: NewContainerPasswordRecord
+
+
+class ManyContainerPasswords(ResponseBody):
+    """A page of container passwords."""
+
+    container_passwords: Sequence[ContainerPasswordRecord]
+    meta: PageMeta
+
+
+def _record(holder: Holder) -> ContainerPasswordRecord:
+    password, role = holder.password, holder.role
+    used_at = password.last_used_at
+    return ContainerPasswordRecord(
+        id=password.id,
+        name=password.name,
+        role=ResourceRef(
+            id=role.id, crn=iam_crn(role.account_id, "role", role.name), name=role.name
+        ),
+        account=ResourceRef(
+            id=role.account_id,
+            crn=iam_crn(role.account_id, "account", role.handle),
+            name=role.handle,
+        ),
+        created_at=rfc3339(password.created_at),
+        expires_at=rfc3339(password.expires_at),
+        last_used_at=None if used_at is None else rfc3339(used_at),
+    )
+
+
+def _new(text: str, host: str, holder: Holder) -> OneNewContainerPassword:
+    record = _record(holder)
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return OneNewContainerPassword(
+        container_password=NewContainerPasswordRecord(
+            **fields, username=USERNAME, password=text, host=host
+        )
+    )
+
+
+def _create(
+    tx: Connection,
+    ctx: RequestContext,
+    needs: IdentityNeeds,
+    password_id: str,
+    text: str,
+    wanted: Wanted,
+) -> Holder:
+    made = container_passwords.create_container_password(
+        tx, ctx, password_id, text, wanted, ctx.clock()
+    )
+    permission = needs.login_permission(made.role.account_id)
+    container_passwords.check_logs_in(ctx, tx, made, permission)
+    return made
+
+
+@post(
+    _PATH,
+    status_code=201,
+    cache_control=CacheControlHeader(no_store=True),
+    opt={"action": "iam:CreateContainerPassword", "idempotent": True, "statuses": (404,)},
+)
+async def create_container_password(
+    data: JSONBody[CreateContainerPassword],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[IdentityNeeds],
+) -> Reply[OneNewContainerPassword]:
+    """Create a password for container clients, in one of the caller's roles; it is shown once.
+
+    The role must admit the caller as for `POST /v1/assume-role`, and be allowed to log container
+    clients in. A person has at most 50.
+    """
+    ctx.authorize(person_of(ctx).crn)
+    password_id = ctx.new_id()
+    text = container_passwords.new_text(password_id)
+    return await ctx.commit(
+        _create,
+        ctx,
+        needs,
+        password_id,
+        text,
+        Wanted(data.name, data.role, data.duration_seconds),
+        wrap=partial(_new, text, ctx.settings.host),
+        location=lambda made: f"{_PATH}/{made.password.id}",
+    )
+
+
+@get(_PATH, opt={"action": "iam:ListContainerPasswords", "query": PageQuery})
+async def list_own_container_passwords(
+    ctx: NamedDependency[RequestContext],
+) -> ManyContainerPasswords:
+    """List the caller's container passwords, by name."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_container_passwords,
+        count_container_passwords,
+        person.id,
+        key=lambda holder: holder.password.name,
+    )
+    return ManyContainerPasswords(container_passwords=[_record(each) for each in found], meta=meta)
+
+
+@get(_PATH + "/{password_id:str}", opt={"action": "iam:GetContainerPassword"})
+async def get_container_password(
+    password_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneContainerPassword:
+    """Return a container password of the caller, without the password itself."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    found = await ctx.database.read(
+        container_passwords.get_container_password, person.id, password_id
+    )
+    return OneContainerPassword(container_password=_record(found))
+
+
+@delete(_PATH + "/{password_id:str}", opt={"action": "iam:DeleteContainerPassword"})
+async def delete_container_password(
+    password_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """Revoke a container password: no client gets another token for it."""
+    person = person_of(ctx)
+    ctx.authorize(person.crn)
+    await ctx.database.write(
+        container_passwords.delete_container_password, ctx, person.id, password_id
+    )
+
+
+HANDLERS: Final = (
+    create_container_password,
+    list_own_container_passwords,
+    get_container_password,
+    delete_container_password,
+)

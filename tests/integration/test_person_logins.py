@@ -1,0 +1,426 @@
+"""What a person logs container clients in with: how long it lasts, and what ends it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+import pytest
+
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.identity.rows import sessions
+from cloudcore.identity.rows.accounts import find_account, save_account
+from cloudcore.wire import moment_of
+from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
+from tests.databases import on_both_databases
+from tests.integration.acting_persons import assume, set_password
+from tests.integration.served_world import Served, open_served
+from tests.integration.tokens_world import access_of
+
+PATH: Final = "/v1/users/me/container-passwords"
+HOUR: Final = 3600 * MICROSECONDS
+SECOND: Final = MICROSECONDS
+DAY: Final = 24 * HOUR
+ROLE: Final = "developer"
+
+
+class Developer(NamedTuple):
+    """A person with a role of acme, who has signed in."""
+
+    id: str
+    crn: str
+    token: str
+    role_id: str
+
+
+@pytest.fixture
+async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
+    async with open_served(tmp_path / "data", metadata_url) as served:
+        yield served
+
+
+async def renew_sign_in(served: Served, token: str) -> str:
+    """Let a sign-in last for 30 days, as it does in a browser; return its id."""
+    sid = served.tokens.verify(token).sid
+    assert sid is not None
+    await served.database.write(sessions.extend_session, sid, served.clock() + 30 * DAY)
+    return sid
+
+
+async def add_developer(served: Served) -> Developer:
+    """Add a person who may pull and log container clients in, by a role of acme."""
+    acme = served.acme
+    user, token = await served.add_person("dev")
+    await served.join(acme.organization_id, user.email, token, by=acme.person_token)
+    await renew_sign_in(served, token)
+    crn = f"crn:iam::{user.organization_id}:user/{user.id}"
+    role = await served.make(
+        "/v1/roles", {"name": ROLE, "trust_policy": trust(crn)}, token=acme.program_token
+    )
+    allowed = ["registry:GetAuthorizationToken", "registry:PullImage"]
+    policy = await served.make(
+        "/v1/policies", {"name": ROLE, "document": document(*allowed)}, token=acme.program_token
+    )
+    attached = {"role": role["id"]}
+    await served.make(
+        f"/v1/policies/{policy['id']}/attachments", attached, token=acme.program_token
+    )
+    await served.make(
+        f"/v1/roles/{role['id']}/assignments", {"user": user.email}, token=acme.program_token
+    )
+    return Developer(user.id, crn, token, role["id"])
+
+
+def trust(*principals: str) -> dict[str, Any]:
+    return {"version": "1", "statements": [{"effect": "allow", "principals": list(principals)}]}
+
+
+def document(*actions: str) -> dict[str, Any]:
+    statement = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
+    return {"version": "1", "statements": [statement]}
+
+
+async def make(served: Served, developer: Developer, **fields: object) -> dict[str, Any]:
+    wanted = {"name": "laptop", "role": ROLE, **fields}
+    made: dict[str, Any] = await served.make(PATH, wanted, token=developer.token)
+    return made
+
+
+def life_of(made: dict[str, Any]) -> int:
+    """Return how long a password lasts, in microseconds."""
+    begun, over = (datetime.fromisoformat(made[name]) for name in ("created_at", "expires_at"))
+    return moment_of(over) - moment_of(begun)
+
+
+async def exchange(served: Served, password: str, username: str = "token") -> httpx.Response:
+    return await served.ask(
+        "GET",
+        "/v2/token?scope=repository:acme/app:pull,push",
+        headers={"Authorization": httpx.BasicAuth(username, password)._auth_header},
+    )
+
+
+async def listed(served: Served, developer: Developer) -> list[dict[str, Any]]:
+    answer = await served.ask("GET", PATH, token=developer.token)
+    found: list[dict[str, Any]] = answer.json()["container_passwords"]
+    return found
+
+
+@on_both_databases
+async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served) -> None:
+    developer = await add_developer(served)
+    answer = await served.ask("POST", PATH, {"name": "laptop", "role": ROLE}, token=developer.token)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["cache-control"] == "no-store"
+    made = answer.json()["container_password"]
+    assert answer.headers["location"] == f"{PATH}/{made['id']}"
+    assert (made["username"], made["account"]["name"]) == ("token", "acme")
+    assert (made["role"]["name"], made["last_used_at"]) == (ROLE, None)
+    assert life_of(made) == 12 * HOUR
+
+    answer = await exchange(served, made["password"])
+    assert answer.status_code == 200, answer.text
+    bearer = answer.json()["token"]
+    (entry,) = access_of(bearer)
+    assert (entry["actions"], entry["denied"]) == (["pull"], ["push"])
+    # What is asked with the bearer later is decided for the same role.
+    tags = await served.ask("GET", "/v2/acme/app/tags/list", token=bearer)
+    assert tags.status_code == 200
+    names = await served.ask("GET", "/v2/token?scope=registry:catalog:*")
+    assert names.status_code == 200
+
+    (shown,) = await listed(served, developer)
+    assert shown == {name: made[name] for name in shown}
+    assert "password" not in shown
+    one = await served.ask("GET", f"{PATH}/{made['id']}", token=developer.token)
+    assert one.json() == {"container_password": shown}
+    assert (await exchange(served, made["password"], "AKAAAAAAAAAAAAAAAAAA")).status_code == 401
+
+
+async def revoke(served: Served, developer: Developer) -> None:
+    (made,) = await listed(served, developer)
+    answer = await served.ask("DELETE", f"{PATH}/{made['id']}", token=developer.token)
+    assert answer.status_code == 204, answer.text
+
+
+async def unassign(served: Served, developer: Developer) -> None:
+    path = f"/v1/roles/{developer.role_id}/assignments/{developer.id}"
+    answer = await served.ask("DELETE", path, token=served.acme.program_token)
+    assert answer.status_code == 204, answer.text
+
+
+async def delete_role(served: Served, developer: Developer) -> None:
+    path = f"/v1/roles/{developer.role_id}"
+    answer = await served.ask("DELETE", path, token=served.acme.program_token)
+    assert answer.status_code == 204, answer.text
+
+
+async def distrust(served: Served, developer: Developer) -> None:
+    changed = {"trust_policy": trust(served.globex.account_id)}
+    path = f"/v1/roles/{developer.role_id}"
+    answer = await served.ask("PATCH", path, changed, token=served.acme.program_token)
+    assert answer.status_code == 200, answer.text
+
+
+async def suspend_person(served: Served, developer: Developer) -> None:
+    path = f"/v1/users/{developer.id}"
+    answer = await served.ask(
+        "PATCH", path, {"status": "suspended"}, token=served.acme.person_token
+    )
+    assert answer.status_code == 200, answer.text
+
+
+async def remove_person(served: Served, developer: Developer) -> None:
+    path = f"/v1/organizations/{served.acme.organization_id}/members/{developer.id}"
+    answer = await served.ask("DELETE", path, token=served.acme.person_token)
+    assert answer.status_code == 204, answer.text
+
+
+async def delete_person(served: Served, developer: Developer) -> None:
+    path = f"/v1/users/{developer.id}"
+    answer = await served.ask("DELETE", path, token=served.acme.person_token)
+    assert answer.status_code == 204, answer.text
+
+
+async def reset_person(served: Served, developer: Developer) -> None:
+    path = f"/v1/users/{developer.id}/reset-password"
+    answer = await served.ask("POST", path, token=served.acme.person_token)
+    assert answer.status_code == 200, answer.text
+
+
+async def suspend_account(served: Served, _: Developer) -> None:
+    account = await served.database.read(find_account, served.acme.account_id)
+    assert account is not None
+    await served.database.write(save_account, account._replace(status="suspended"))
+
+
+async def take_right(served: Served, _: Developer) -> None:
+    """Take the right to log container clients in from the role, not that to pull."""
+    answer = await served.ask("GET", "/v1/policies?limit=200", token=served.acme.program_token)
+    (policy,) = (each for each in answer.json()["policies"] if each["name"] == ROLE)
+    changed = await served.ask(
+        "PATCH",
+        f"/v1/policies/{policy['id']}",
+        {"document": document("registry:PullImage")},
+        token=served.acme.program_token,
+    )
+    assert changed.status_code == 200, changed.text
+
+
+async def wait(served: Served, _: Developer) -> None:
+    served.clock.now += 12 * HOUR + 1
+
+
+Ending = Callable[[Served, Developer], Awaitable[None]]
+SHARED: Final[tuple[Ending, ...]] = (
+    *(unassign, delete_role, distrust, suspend_person, remove_person, delete_person),
+    *(reset_person, suspend_account),
+)
+
+
+@on_both_databases
+@pytest.mark.parametrize("end", [*SHARED, revoke, take_right, wait])
+async def test_a_password_ends_with_what_it_stands_for(served: Served, end: Ending) -> None:
+    developer = await add_developer(served)
+    password = (await make(served, developer))["password"]
+    assert (await exchange(served, password)).status_code == 200
+    await end(served, developer)
+    refused = await exchange(served, password)
+    assert refused.status_code == 401
+    wrong = await exchange(served, "ecp_" + "0" * 32 + "_x")
+    assert refused.json() == wrong.json()
+
+
+async def test_a_password_of_an_assignment_that_ended_does_not_come_back(served: Served) -> None:
+    developer = await add_developer(served)
+    password = (await make(served, developer))["password"]
+    await unassign(served, developer)
+    path = f"/v1/roles/{developer.role_id}/assignments"
+    await served.make(path, {"user": developer.id}, token=served.acme.program_token)
+    assert (await exchange(served, password)).status_code == 401
+    assert await listed(served, developer) == []
+
+
+async def test_an_own_new_password_ends_those_of_container_clients(served: Served) -> None:
+    developer = await add_developer(served)
+    password = (await make(served, developer))["password"]
+    kept = hash_password("an old password", Cost(log_n=4, r=8, p=1))
+    await served.database.write(set_password, developer.id, kept)
+    change = {"current_password": "an old password", "password": "a new password of mine"}
+    answer = await served.ask("PUT", "/v1/users/me/password", change, token=developer.token)
+    assert answer.status_code == 204, answer.text
+    assert (await exchange(served, password)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [(None, 12 * 3600), (1800, 1800), (1, 900), (10**30, 12 * 3600)],
+)
+async def test_a_life_is_brought_within_the_operators(
+    served: Served, asked: int | None, seconds: int
+) -> None:
+    developer = await add_developer(served)
+    made = await make(served, developer, duration_seconds=asked)
+    assert life_of(made) == seconds * MICROSECONDS
+    told = moment_of(datetime.fromisoformat(made["expires_at"]))
+    served.clock.now = told - SECOND
+    assert (await exchange(served, made["password"])).status_code == 200
+    served.clock.now = told
+    assert (await exchange(served, made["password"])).status_code == 401
+
+
+async def test_the_operator_lengthens_their_life(tmp_path: Path) -> None:
+    longest = 90 * 24 * 3600
+    async with open_served(tmp_path / "data", container_password_seconds=longest) as served:
+        developer = await add_developer(served)
+        password = (await make(served, developer))["password"]
+        served.clock.now += 89 * DAY
+        assert (await exchange(served, password)).status_code == 200
+
+
+async def test_names_are_the_persons_own_and_free_again_when_expired(served: Served) -> None:
+    developer = await add_developer(served)
+    await make(served, developer, duration_seconds=900)
+    again = await served.ask("POST", PATH, {"name": "laptop", "role": ROLE}, token=developer.token)
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "CONFLICT")
+    served.clock.now += 900 * MICROSECONDS
+    await make(served, developer)
+    for number in range(49):
+        await make(served, developer, name=f"other-{number}")
+    more = await served.ask("POST", PATH, {"name": "more", "role": ROLE}, token=developer.token)
+    assert more.status_code == 409
+    assert "at most 50" in more.json()["error"]["message"]
+
+
+async def test_only_a_role_that_admits_the_person_and_may_log_in_gets_one(served: Served) -> None:
+    developer = await add_developer(served)
+    refused = partial(served.ask, "POST", PATH, token=developer.token)
+    unassigned = await refused({"name": "x", "role": "admin"})
+    assert unassigned.status_code == 404
+    await take_right(served, developer)
+    answer = await refused({"name": "x", "role": ROLE})
+    assert answer.status_code == 403
+    assert "registry:GetAuthorizationToken" in answer.json()["error"]["message"]
+    await distrust(served, developer)
+    answer = await refused({"name": "x", "role": ROLE})
+    assert answer.status_code == 403
+    assert "trust policy" in answer.json()["error"]["message"]
+    assert await listed(served, developer) == []
+
+
+async def test_they_are_for_persons_and_nobody_sees_anothers(served: Served) -> None:
+    developer = await add_developer(served)
+    made = await make(served, developer)
+    path, other = f"{PATH}/{made['id']}", served.acme.person_token
+    assert (await served.ask("GET", path, token=other)).status_code == 404
+    assert (await served.ask("DELETE", path, token=other)).status_code == 404
+    others = (await served.ask("GET", PATH, token=other)).json()["container_passwords"]
+    assert made["id"] not in {each["id"] for each in others}
+    session = await assume(served, developer.token, ROLE)
+    for token in (served.acme.program_token, session):
+        answer = await served.ask("POST", PATH, {"name": "x", "role": ROLE}, token=token)
+        assert answer.status_code == 403
+    assert (await exchange(served, made["password"])).status_code == 200
+
+
+async def test_attempts_at_one_are_bounded_and_told_to_its_account(served: Served) -> None:
+    developer = await add_developer(served)
+    made = await make(served, developer)
+    wrong = made["password"][:-1] + ("a" if made["password"][-1] != "a" else "b")
+    for _ in range(CREDENTIAL_BUDGET.limit):
+        assert (await exchange(served, wrong)).status_code == 401
+    for password in (wrong, made["password"]):
+        refused = await exchange(served, password)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+    # Ids that somebody makes up count against the address, and hold up no right password.
+    served.clock.now += CREDENTIAL_BUDGET.window_seconds * MICROSECONDS
+    for number in range(ADDRESS_BUDGET.limit):
+        assert (await exchange(served, f"ecp_{number:032x}_x")).status_code == 401
+    assert (await exchange(served, "ecp_")).status_code == 429
+    assert (await exchange(served, made["password"])).status_code == 200
+
+    await served.auditor.flush()
+    query = "/v1/audit-events?action=iam:SignIn&limit=200"
+    events = (await served.ask("GET", query, token=served.acme.program_token)).json()
+    refusals = [each for each in events["events"] if each["outcome"] == "refused"]
+    assert [each["principal"] for each in refusals] == [developer.crn]
+    assert refusals[0]["times"] == CREDENTIAL_BUDGET.limit
+
+
+async def test_making_and_revoking_are_events_of_the_account(served: Served) -> None:
+    developer = await add_developer(served)
+    made = await make(served, developer)
+    await revoke(served, developer)
+    found = await served.ask("GET", "/v1/audit-events?limit=200", token=served.acme.program_token)
+    events = [
+        (each["action"], each["principal"], each["details"]["role"])
+        for each in found.json()["events"]
+        if each["action"].endswith("ContainerPassword") and each["principal"] == developer.crn
+    ]
+    role = f"crn:iam::{served.acme.account_id}:role/{ROLE}"
+    assert events == [
+        ("iam:DeleteContainerPassword", developer.crn, role),
+        ("iam:CreateContainerPassword", developer.crn, role),
+    ]
+    assert made["password"] not in found.text
+
+
+async def test_the_last_use_is_told_by_the_hour(served: Served) -> None:
+    developer = await add_developer(served)
+    made = await make(served, developer)
+    served.clock.now += 3 * HOUR
+    used = served.clock.now - served.clock.now % HOUR
+    assert (await exchange(served, made["password"])).status_code == 200
+    await served.uses.flush()
+    again = developer._replace(token=reissued(served, developer.token))
+    (shown,) = await listed(served, again)
+    assert moment_of(datetime.fromisoformat(shown["last_used_at"])) == used
+
+
+async def sign_out(served: Served, developer: Developer) -> None:
+    sid = served.tokens.verify(developer.token).sid
+    assert sid is not None
+    await served.database.write(sessions.revoke_session, sid, served.clock())
+
+
+@on_both_databases
+@pytest.mark.parametrize("end", [*SHARED, sign_out])
+async def test_a_login_lasts_as_long_as_it_says_and_ends_with_what_it_stands_for(
+    served: Served, end: Ending
+) -> None:
+    """It was made in a role session of an hour, which its person would renew."""
+    acme, developer = served.acme, await add_developer(served)
+    await renew_sign_in(served, acme.person_token)
+    session = await assume(served, developer.token, ROLE)
+    minted = (await served.ask("POST", "/v1/authorization-token", token=session)).json()
+    told = moment_of(datetime.fromisoformat(minted["expires_at"]))
+    assert told - moment_of(datetime.fromisoformat(minted["issued_at"])) == 12 * HOUR
+    served.clock.now = told - SECOND
+    assert (await exchange(served, minted["password"])).status_code == 200
+    served.clock.now = told - 2 * HOUR
+    acme.person_token = reissued(served, acme.person_token)
+    acme.program_token = reissued(served, acme.program_token)
+    await end(served, developer._replace(token=reissued(served, developer.token)))
+    assert (await exchange(served, minted["password"])).status_code == 401
+
+
+def reissued(served: Served, token: str) -> str:
+    """Return another token with the claims of one that has expired."""
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return served.tokens.issue(
+        claims["sub"],
+        uuid7(),
+        served.clock() + HOUR,
+        account_id=claims.get("acc"),
+        sid=claims.get("sid"),
+        access_key_id=claims.get("akid"),
+    )
