@@ -47,6 +47,8 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "storage": {"usage": "StorageUsageAnswer"},
     "whoami": {"whoami": "Identity"},
+    "container-passwords": {"list; create adds the password": "NewContainerPasswordRecord"},
+    "accounts": {"list, show, create, suspend, resume": "AccountRecord"},
     "service-accounts": {
         "list, show, update": "ServiceAccountRecord",
         "create": "NewServiceAccount",

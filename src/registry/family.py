@@ -199,6 +199,8 @@ REGISTRY: Final[Family[Process]] = Family(
             "people and rights",
             (
                 "registry.cli.rights.whoami",
+                "registry.cli.rights.container_passwords",
+                "registry.cli.rights.accounts",
                 "registry.cli.rights.service_accounts",
                 "registry.cli.rights.access_keys",
                 "registry.cli.rights.users",
