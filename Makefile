@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format conformance clients pictures bench perf-check \
+.PHONY: help dev test test-fast check soak lint format conformance clients dist pictures bench perf-check \
 	lock clean
 
 help: ## Print this list
@@ -80,6 +80,9 @@ conformance: $(DEVELOPMENT) ## Walk the OCI specification; ARGS='--registry URL'
 
 clients: $(DEVELOPMENT) ## Push and pull with docker, podman, skopeo and the other real clients
 	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+dist: $(RUNTIME) ## Build the wheel and the sources to hand out, in ./dist
+	$(BIN)/python -m hatchling build --clean
 
 pictures: $(DEVELOPMENT) ## Take the pictures of the console in docs/console anew
 	$(BIN)/python -m tests.clients.console_screenshots docs/console

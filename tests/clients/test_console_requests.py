@@ -36,6 +36,7 @@ _PAGES = (
     "/console/policies/new",
     "/console/account-roles",
     "/console/my-account",
+    "/console/accounts",
     "/console/simulator",
 )
 _OF_PEOPLE = ("", "/identity-providers", "/audit")

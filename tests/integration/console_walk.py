@@ -110,7 +110,7 @@ class Walk:
     filled: Mapping[str, str]
     """Values for fields that have none."""
     own: tuple[str, ...] = ()
-    """Ids of the person and the program that walk; forms about them are not sent."""
+    """Ids of the person, program and account that walk; forms about them are not sent."""
     pages: dict[str, str] = field(default_factory=dict)
     """Texts by path."""
     forms: dict[tuple[str, str], Form] = field(default_factory=dict)

@@ -21,7 +21,10 @@ LOOK: Final = ("iam:Get*", "iam:List*", "registry:Describe*", "registry:Get*", "
 ONE: Final = f"{HOME}/{{}}"
 BY_RUNS: Final = {f"{ONE}/lifecycle/restore", "/console/storage/collection"}
 """Forms that are shown only once a run has ended, and no worker runs here."""
-ALWAYS: Final = {"/console/sign-out", "/console/roles", "/console/my-account"}
+ALWAYS: Final = {
+    *("/console/sign-out", "/console/roles", "/console/my-account"),
+    "/console/accounts",  # anyone may found accounts here
+}
 """Forms of everyone who has signed in."""
 
 
@@ -54,7 +57,12 @@ async def furnish(shop: Shop) -> None:
     policy = {"version": "1", "statements": [statement]}
     await shop.call("PUT", "/policy", policy)
     await shop.age(1)
-    token = shop.served.acme.program_token
+    acme = shop.served.acme
+    second = {"handle": "second", "organization": acme.organization_id}
+    made = await shop.served.make("/v1/accounts", second, token=acme.person_token)
+    asleep = {"status": "suspended"}
+    await shop.served.ask("PATCH", f"/v1/accounts/{made['id']}", asleep, token=acme.person_token)
+    token = acme.program_token
     certificate = {"name": "up", **uploaded("up.example.com", shop.served.clock())}
     await shop.served.make("/v1/certificates/upload", certificate, token=token)
     certificates = shop.served.certificates
@@ -80,13 +88,15 @@ async def walk(shop: Shop, browser: Any) -> Walk:  # noqa: ANN401
         "policy": "policy",
         "names": "web/*",
         "seconds": "3600",
+        "handle": "third",
     }
     listed = await shop.served.ask(
         "GET", "/v1/service-accounts", token=shop.served.acme.program_token
     )
     programs = [each["id"] for each in listed.json()["service_accounts"]]
     own = [each for each in programs if each != shop.served.acme.ids["/v1/service-accounts/{}"]]
-    walked = Walk(browser, filled, (shop.served.acme.person.id, *own))
+    acme = shop.served.acme
+    walked = Walk(browser, filled, (acme.person.id, acme.account_id, *own))
     await walked.follow(HOME)
     await walked.ask()
     return walked

@@ -25,6 +25,7 @@ _DIGEST: Final = re.compile(r"[a-z0-9]{1,32}:[0-9a-f]{1,128}")
 _PIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BUCKET: Final = re.compile(r"[a-z0-9.-]{3,63}")
 _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
+_WHEEL: Final = re.compile(r"[a-z0-9._+-]{1,100}[.]whl")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "repository": parse_uuid,
     "rule": parse_uuid,
@@ -38,6 +39,8 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "policy": parse_uuid,
     "role": parse_uuid,
     "user": parse_uuid,
+    "container_password": parse_uuid,
+    "account": parse_uuid,
     "organization": parse_uuid,
     "invitation": parse_uuid,
     "provider": parse_uuid,
@@ -46,6 +49,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "tag": is_tag,
     "pin": _PIN.fullmatch,
     "asset": _ASSET.fullmatch,
+    "wheel": _WHEEL.fullmatch,
 }
 """Functions that tell whether a path parameter is well-formed, by its name."""
 

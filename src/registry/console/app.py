@@ -31,10 +31,12 @@ from registry.console.page_request import ConsoleApp, ConsoleSettings, PageReque
 from registry.console.pages import (
     account_policies,
     account_roles,
+    accounts,
     attachments,
     audit,
     buckets,
     certificates,
+    client,
     deleted,
     event_rules,
     garbage_collection,
@@ -106,6 +108,8 @@ ROUTES: Final = [
     *members.HANDLERS,
     *identity_providers.HANDLERS,
     *my_account.HANDLERS,
+    *accounts.HANDLERS,
+    *client.HANDLERS,
     *simulator.HANDLERS,
 ]
 

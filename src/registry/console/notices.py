@@ -75,7 +75,12 @@ NOTICES: Final[Mapping[str, str]] = {
     "provider-added": "The provider was added. Register its redirect URI there.",
     "provider-saved": "The provider was saved.",
     "provider-deleted": "The provider was deleted, with the roles that its groups gave.",
-    "password-changed": "Your password was changed. Your other sessions have ended.",
+    "password-changed": "Your password was changed. Your other sessions have ended, and so have"
+    " your passwords for container clients.",
+    "container-password-revoked": "The password was revoked. Clients get no more tokens by it.",
+    "account-created": "The account was created. “Work in it” below takes you there.",
+    "account-suspended": "The account is suspended: nobody can act in it until it is resumed.",
+    "account-resumed": "The account works again.",
     "role-saved": "The role was saved.",
     "role-deleted": "The role was deleted. Its sessions have ended.",
     "role-assigned": "The role was assigned.",

@@ -21,6 +21,8 @@ POLICIES: Final = "/console/policies"
 ACCOUNT_ROLES: Final = "/console/account-roles"
 PEOPLE: Final = "/console/people"
 MY_ACCOUNT: Final = "/console/my-account"
+CONTAINER_PASSWORDS: Final = f"{MY_ACCOUNT}/container-passwords"
+ACCOUNTS: Final = "/console/accounts"
 SIMULATOR: Final = "/console/simulator"
 AUDIT: Final = "/console/audit"
 
@@ -30,7 +32,9 @@ IMAGE: Final = f"{REPOSITORY}/images/{{digest:str}}"
 OWN_WORDS: Final = frozenset(
     {
         "account-roles",
+        "accounts",
         "audit",
+        "client",
         "my-account",
         "overview",
         "people",

@@ -1,0 +1,39 @@
+"""The ``entrepot`` command as a file that anybody may download and install."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from litestar import get
+from litestar.response import Response
+
+from cloudcore.errors import NotFound
+from registry.client_wheel import client_wheel, wheel_name
+from registry.console.admission import Requires
+from registry.console.browser_request import header_of
+from registry.console.page_request import InjectedPage, PageResponse
+
+_PATH: Final = "/console/client"
+
+
+def address_of_client() -> str:
+    """Return the path of the file, which names its version."""
+    return f"{_PATH}/{wheel_name()}"
+
+
+@get(f"{_PATH}/{{wheel:str}}", opt={"requires": Requires.NOTHING})
+async def send_client(page: InjectedPage) -> PageResponse:
+    """Send the wheel of this release, or 304 to who has it."""
+    if page.parameters["wheel"] != wheel_name():
+        raise NotFound("there is no such file")
+    wheel = await asyncio.to_thread(client_wheel)
+    tag = f'"{wheel.sha256}"'
+    headers = {"etag": tag, "cache-control": "public, no-cache"}
+    if header_of(page.scope, b"if-none-match") == tag:
+        return Response(b"", status_code=304, headers=headers)
+    headers["content-type"] = "application/octet-stream"
+    return Response(wheel.content, headers=headers)
+
+
+HANDLERS: Final = (send_client,)

@@ -1,0 +1,113 @@
+"""A person's passwords for container clients, and their accounts, in the console."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from registry.console.paths import ACCOUNTS, CONTAINER_PASSWORDS, MY_ACCOUNT, ROLES
+from tests.integration.console_access import check_secret, hidden, refusal, see, send, told
+from tests.integration.console_shop import Shop, open_shop
+from tests.integration.served_world import HOST
+
+_COPIED = re.compile(r'class="copyable"><code>([^<]+)')
+_ROLE = re.compile(r'<option value="([^"]+)"[^>]*>acme as admin<')
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path / "data") as shop:
+        yield shop
+
+
+async def exchange(shop: Shop, password: str) -> int:
+    basic = httpx.BasicAuth("token", password)._auth_header
+    answer = await shop.served.ask("GET", "/v2/token", headers={"Authorization": basic})
+    return answer.status_code
+
+
+async def test_docker_is_logged_in_from_my_account(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = await see(shop, MY_ACCOUNT)
+    found = _ROLE.search(page)
+    assert found
+    form = {"name": "desktop", "role": found[1], "once": hidden(page, "once")}
+    answer = await send(shop, CONTAINER_PASSWORDS, **form)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    command, password, *_ = map(html.unescape, _COPIED.findall(answer.text))
+    assert command == f"docker login --username token {HOST}"
+    check_secret(answer, password)
+    assert await exchange(shop, password) == 200
+    assert password not in caplog.text
+
+    # The form sent again shows the same; another of the name is refused beside it.
+    again = await send(shop, CONTAINER_PASSWORDS, **form)
+    assert password in again.text
+    taken = await refusal(shop, CONTAINER_PASSWORDS, 409, name="desktop", role=found[1])
+    assert "You have a container password of this name" in taken
+    assert (await shop.browser.get(CONTAINER_PASSWORDS)).headers["location"] == MY_ACCOUNT
+
+    page = await see(shop, MY_ACCOUNT)
+    assert password not in page
+    revoke = re.search(
+        rf'action="({CONTAINER_PASSWORDS}/[^"]+)">(?:(?!</form>).)*Revoke desktop', page, re.DOTALL
+    )
+    assert revoke
+    assert "The password was revoked" in await told(shop, revoke[1])
+    assert await exchange(shop, password) == 401
+
+
+async def test_the_panel_of_a_repository_leads_to_the_form_with_its_role(shop: Shop) -> None:
+    page = await see(shop, shop.address(""))
+    found = re.search(rf'href="({MY_ACCOUNT}\?role=[^"#]+)#docker"', page)
+    assert found
+    roles = await shop.served.ask("GET", "/v1/users/me/roles", token=shop.served.acme.person_token)
+    for role in roles.json()["roles"]:
+        page = await see(shop, f"{MY_ACCOUNT}?role={role['id']}")
+        assert f'<option value="{role["id"]}" selected>' in page
+
+
+async def test_an_account_is_founded_and_worked_in(shop: Shop) -> None:
+    acme = shop.served.acme
+    page = await see(shop, ACCOUNTS)
+    assert f'<option value="{acme.organization_id}">acme</option>' in page
+    form = {"handle": "second", "organization": acme.organization_id}
+    made = await told(shop, ACCOUNTS, once=hidden(page, "once"), **form)
+    assert "The account was created." in made
+    role = re.search(r'value="([^"]+)" aria-label="Work in second as admin"', made)
+    assert role
+    moved = await send(shop, ROLES, role=role[1])
+    assert moved.status_code == 303
+    assert "<b>second</b>" in await see(shop, "/console/repositories")
+    assert "The handle is taken" in await refusal(shop, ACCOUNTS, 409, **form)
+    wrong = await refusal(shop, ACCOUNTS, 400, **form | {"handle": "No Handle"})
+    assert "handle" in wrong
+
+
+async def test_an_owner_suspends_and_resumes_an_account(shop: Shop) -> None:
+    page = await see(shop, ACCOUNTS)
+    one = f"{ACCOUNTS}/{shop.served.acme.account_id}"
+    assert f'action="{one}/suspend"' in page
+    assert "Suspend acme?" in (await send(shop, f"{one}/suspend")).text
+    assert ">suspended<" in await told(shop, f"{one}/suspend", confirmed="yes")
+    assert ">active<" in await told(shop, f"{one}/resume")
+    foreign = f"{ACCOUNTS}/{shop.served.globex.account_id}/resume"
+    assert (await send(shop, foreign)).status_code == 404
+
+
+@pytest.mark.parametrize(("founders", "forms"), [("nobody", 0), ("owners", 1)])
+async def test_the_form_is_there_where_the_operator_lets_owners_found(
+    tmp_path: Path, founders: str, forms: int
+) -> None:
+    async with open_shop(tmp_path / "data", founders=founders) as shop:
+        page = await see(shop, ACCOUNTS)
+        assert page.count(f'<form method="post" action="{ACCOUNTS}">') == forms
+        # Of the personal organization, no account may be founded.
+        assert page.count("<option") == forms
