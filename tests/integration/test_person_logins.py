@@ -21,12 +21,14 @@ from cloudcore.wire import moment_of
 from registry.services.login_attempts import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from tests.databases import on_both_databases
 from tests.integration.acting_persons import assume, set_password
+from tests.integration.provider_world import open_provider_world
 from tests.integration.served_world import Served, open_served
 from tests.integration.tokens_world import access_of
 
 PATH: Final = "/v1/users/me/container-passwords"
 HOUR: Final = 3600 * MICROSECONDS
 SECOND: Final = MICROSECONDS
+MINUTE: Final = 60 * SECOND
 DAY: Final = 24 * HOUR
 ROLE: Final = "developer"
 
@@ -383,6 +385,34 @@ async def test_the_last_use_is_told_by_the_hour(served: Served) -> None:
     again = developer._replace(token=reissued(served, developer.token))
     (shown,) = await listed(served, again)
     assert moment_of(datetime.fromisoformat(shown["last_used_at"])) == used
+
+
+async def test_a_password_ends_with_the_providers_sign_in_and_with_the_provider(
+    tmp_path: Path,
+) -> None:
+    """However long the operator lets passwords last: groups are asked for at each sign-in."""
+    data, month = tmp_path / "data", 30 * 24 * 3600
+    async with open_provider_world(data, container_password_seconds=month) as world:
+        served, acme = world.served, world.served.acme
+        role_id = acme.ids["/v1/roles/{}"]
+        trusted = {"trust_policy": trust(world.row["crn"])}
+        path = f"/v1/roles/{role_id}"
+        assert (await served.ask("PATCH", path, trusted, token=acme.program_token)).is_success
+        named = {"name": "all", "document": document("registry:*")}
+        policy = await served.make("/v1/policies", named, token=acme.program_token)
+        attached = f"/v1/policies/{policy['id']}/attachments"
+        await served.make(attached, {"role": role_id}, token=acme.program_token)
+        await world.assign_group("devs")
+        await world.change(session_hours=2)
+        world.says("subject-1", "zoe@example.org", groups=["devs"])
+        person = await world.redeem(await world.sign_in())
+        made = await served.make(PATH, {"name": "x", "role": role_id}, token=person["token"])
+        assert 2 * HOUR - MINUTE < life_of(made) <= 2 * HOUR
+        assert (await exchange(served, made["password"])).status_code == 200
+        await world.change(status="inactive")
+        assert (await exchange(served, made["password"])).status_code == 401
+        await world.change(status="active")
+        assert (await exchange(served, made["password"])).status_code == 401
 
 
 async def sign_out(served: Served, developer: Developer) -> None:

@@ -87,9 +87,11 @@ def mint_login(
         )
     expires_at = now + LOGIN_SECONDS * MICROSECONDS
     is_session = caller.kind is PrincipalKind.ROLE_SESSION
-    end = find_key_expiry(tx, caller.access_key_id or "")
+    end: int | None
     if is_session:
         end = find_sign_in_expiry(tx, caller.sid or "") or caller.expires_at
+    else:
+        end = find_key_expiry(tx, caller.access_key_id or "")
     login = NewLogin(
         id=login_id,
         password_sha256=hash_of(password),
