@@ -118,9 +118,16 @@ async def listed(served: Served, developer: Developer) -> list[dict[str, Any]]:
 @on_both_databases
 async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served) -> None:
     developer = await add_developer(served)
-    answer = await served.ask("POST", PATH, {"name": "laptop", "role": ROLE}, token=developer.token)
-    assert answer.status_code == 201, answer.text
-    assert answer.headers["cache-control"] == "no-store"
+    asked = {"name": "laptop", "role": ROLE}
+    key = {"Idempotency-Key": "once"}
+    first, answer = [
+        await served.ask("POST", PATH, asked, token=developer.token, headers=key) for _ in range(2)
+    ]
+    assert first.content == answer.content
+    assert answer.headers["idempotency-replayed"] == "true"
+    for each in (first, answer):
+        assert each.status_code == 201, each.text
+        assert each.headers["cache-control"] == "no-store"
     made = answer.json()["container_password"]
     assert answer.headers["location"] == f"{PATH}/{made['id']}"
     assert (made["username"], made["account"]["name"]) == ("token", "acme")
