@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import thread_time
 from xml.etree.ElementTree import fromstring
 
@@ -35,7 +36,7 @@ def test_documents_are_read_with_and_without_the_namespace(namespace: str) -> No
         f"<Delete{namespace}><Object><Key>a&amp;b</Key></Object><Object><Key> c </Key></Object>"
         "<Quiet>true</Quiet></Delete>"
     )
-    assert documents.read_deletion(body.encode()) == (["a&b", " c "], True)
+    assert documents.read_deletion(body.encode()) == (["a&b", " c "], True, {})
 
 
 def test_a_completion_names_parts_with_checksums() -> None:
@@ -131,6 +132,10 @@ def test_s1_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
         ("GET", "/b", "ListObjects"),
         ("GET", "/b/?list-type=2&prefix=a", "ListObjectsV2"),
         ("GET", "/b?location", "GetBucketLocation"),
+        ("GET", "/b?versions&prefix=a", "ListObjectVersions"),
+        ("GET", "/b/k?versionId=null", "GetObject"),
+        ("DELETE", "/b/k?versionId=null", "DeleteObject"),
+        ("PUT", "/b/k?retention", "PutObjectRetention"),
         ("POST", "/b?delete=", "DeleteObjects"),
         ("PUT", "/b/k", "PutObject"),
         ("PUT", "/b/k?partNumber=1&uploadId=u", "UploadPart"),
@@ -157,8 +162,11 @@ def test_a_copy_is_told_by_its_header() -> None:
         ("PATCH", "/b/k", "MethodNotAllowed"),
         ("DELETE", "/", "MethodNotAllowed"),
         ("GET", "/b/k?tagging&acl", "InvalidArgument"),
-        ("PUT", "/b/k?retention", "NotImplemented"),
-        ("GET", "/b?versions", "NotImplemented"),
+        ("PUT", "/b/k?renameObject", "NotImplemented"),
+        ("GET", "/b?metadataTable", "NotImplemented"),
+        ("GET", "/b/k?versionId=1", "NoSuchVersion"),
+        ("PUT", "/b/k?versionId=1", "InvalidArgument"),
+        ("POST", "/b", "PreconditionFailed"),
         ("GET", "/b/%FF", "InvalidURI"),
         ("GET", "/b/a%00", "InvalidURI"),
         ("GET", f"/b/{'a' * 1025}", "KeyTooLongError"),
@@ -238,11 +246,14 @@ _DOCUMENTS: list[Callable[[bytes], object]] = [
     documents.read_completion,
     documents.read_tags,
     documents.read_cors,
-    documents.read_location,
+    documents.read_bucket,
+    partial(documents.read_texts, name="A"),
 ]
 
 
-@pytest.mark.parametrize("read", _DOCUMENTS, ids=lambda read: read.__name__)
+@pytest.mark.parametrize(
+    "read", _DOCUMENTS, ids=lambda read: getattr(read, "__name__", "read_texts")
+)
 @given(
     body=st.one_of(
         st.binary(max_size=60),

@@ -17,7 +17,7 @@ NAME = "x-amz-meta-a"
 
 def read(value: bytes) -> str:
     """Return what a header says."""
-    return read_facts({NAME: value.decode("latin-1")}).metadata["a"]
+    return read_facts({NAME: value.decode("latin-1")}, "").metadata["a"]
 
 
 def shown(value: str) -> str:
@@ -59,5 +59,5 @@ def test_a_long_value_costs_little(repeated: bytes) -> None:
     value = b"=?utf-8?q?a?=" + repeated * (90_000 // len(repeated)) + b"b"
     begun = thread_time()
     with pytest.raises(MetadataTooLarge):
-        read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")})
+        read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")}, "")
     assert thread_time() - begun < 1

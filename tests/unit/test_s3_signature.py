@@ -12,6 +12,7 @@ import pytest
 
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.signature import (
+    Regions,
     SignedRequest,
     canonical_request,
     check_time,
@@ -97,7 +98,7 @@ _SUITE: Final = {
 def _refused(request: SignedRequest, now: datetime = _NOW, secret: str = SECRET) -> str:
     """Return the code with which a request is refused, or an empty text if it is accepted."""
     try:
-        claim = read_claim(request, REGION)
+        claim = read_claim(request, Regions(REGION))
         check_time(claim, now)
         if claim.access_key_id != KEY_ID:
             return "InvalidAccessKeyId"
@@ -222,7 +223,7 @@ def test_s9_a_presigned_request_is_valid_for_its_seconds() -> None:
 def test_s9_a_wrong_region_names_the_right_one() -> None:
     request = signed("GET", "/bucket", scope="20130524/eu-west-1/s3/aws4_request")
     with pytest.raises(S3Error) as caught:
-        read_claim(request, REGION)
+        read_claim(request, Regions(REGION))
     assert caught.value.code == "AuthorizationHeaderMalformed"
     assert caught.value.details["Region"] == REGION
 

@@ -76,11 +76,11 @@ class BucketAlreadyOwnedByYou(Conflict):
 
 
 class BucketNotEmpty(Conflict):
-    """The bucket has objects, or uploads that are neither completed nor aborted."""
+    """The bucket has objects, or an upload has just begun in it."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the bucket has objects or open multipart uploads; delete or abort them first",
+            "the bucket has objects; delete them first",
             reason="bucket_not_empty",
         )
 

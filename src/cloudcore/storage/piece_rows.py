@@ -65,6 +65,9 @@ _BETWEEN: Final = Statement(
     .order_by(_p.number)
 )
 _SIZES: Final = Statement(select(_p.number, _p.size).where(*_OF_OBJECT).order_by(_p.number))
+_IS_PLAIN: Final = Statement(
+    page(select(_p.number).where(*_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
+)
 _FIND_PART: Final = Statement(
     columns(storage_pieces, _COLUMNS).where(*_OF_UPLOAD, _p.number == bindparam("number"))
 )
@@ -121,6 +124,11 @@ _TOTAL_STORED: Final = Statement(
 _HAS_PARTS: Final = Statement(
     select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(*_OF_UPLOAD)
 )
+
+
+def are_sealed(tx: Connection, account_id: str, object_id: str) -> bool:
+    """Return True if no piece of an object is plain."""
+    return not tx.rows(_IS_PLAIN, account_id=account_id, object_id=object_id, limit=1)
 
 
 def add_piece(

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 from cloudcore.serving.body import BodyTooLarge, read_body, receive_into
 from cloudcore.storage import checksums
 from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
-from cloudcore.storage.s3.documents import is_private_acl
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
 from cloudcore.storage.s3.signature import (
@@ -128,7 +128,7 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
         S3Error: they contradict each other, are malformed, or say no length.
 
     """
-    algorithm, checksum = (None, None) if of_object else _header_checksum(call)
+    algorithm, checksum = (None, None) if of_object else header_checksum(call)
     trailer = _trailer(call)
     if trailer is not None and checksum is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
@@ -199,15 +199,15 @@ async def read_document(
 
 
 async def check_acl(call: S3Call) -> None:
-    """Refuse an access list, in headers or a document, that gives more than policies do.
+    """Refuse an access list, in headers or a document, that is not the owner's full control.
 
     Raises:
         S3Error: AccessControlListNotSupported, or as `read_document`.
 
     """
-    check_supported(call.request.headers)
+    check_supported(call.request.headers, call.account_id)
     body = await read_document(call)
-    if body and not is_private_acl(body):
+    if body and not documents.is_private_acl(body, call.account_id):
         raise acl_refusal()
 
 
@@ -247,7 +247,13 @@ def _content_md5(header: str | None) -> str | None:
     return digest.hex()
 
 
-def _header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
+def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
+    """Return the checksum that a header gives, and its algorithm.
+
+    Raises:
+        S3Error: there are several, or it is none of its algorithm.
+
+    """
     given = [name for name in _BY_HEADER if name in call.request.headers]
     if len(given) > 1:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header.")

@@ -14,6 +14,7 @@ from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import bucket_crn, object_crn
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
 from cloudcore.storage.s3.signature import Claim, SigningKey
 from cloudcore.web.callers import account_of
@@ -34,6 +35,10 @@ class S3Call:
     key: SigningKey
     scope: Scope
     receive: Receive
+    any_region: bool = False
+    """Buckets may be wanted in any region: all are in that of the install."""
+    form: Form | None = None
+    """Of a PostObject, whose file the body begins with anew."""
     now: int = field(init=False)
     """When it came."""
 

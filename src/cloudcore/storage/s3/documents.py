@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple, NoReturn
 from xml.etree.ElementTree import Element, ParseError
 
@@ -13,7 +14,7 @@ from cloudcore.storage.s3.errors import S3Error
 MAX_DELETED: Final = 1000
 MAX_PARTS: Final = 10_000
 MAX_RULES: Final = 100
-_DELETED_IF: Final = ("ETag", "LastModifiedTime", "Size")
+_DELETED_IF: Final = ("LastModifiedTime", "Size")
 _PREFIX: Final = re.compile(r"^\{[^}]*\}")
 
 
@@ -32,6 +33,8 @@ class Deletion(NamedTuple):
 
     keys: list[str]
     quiet: bool
+    etags: Mapping[str, str] = {}
+    """By key: what an object must have to be deleted; without quotes."""
 
 
 class CorsDocument(NamedTuple):
@@ -54,15 +57,19 @@ def read_deletion(body: bytes) -> Deletion:
     """
     root = _parse(body, "Delete")
     keys: list[str] = []
+    etags: dict[str, str] = {}
     for each in _children(root, "Object"):
         if _text(each, "VersionId") not in (None, "null"):
             raise S3Error("NotImplemented", "Objects have no versions here.")
         if any(_children(each, name) for name in _DELETED_IF):
-            raise S3Error("NotImplemented", "Deletions of a batch are not conditional here.")
+            raise S3Error("NotImplemented", "A deletion is conditional on an ETag alone.")
         keys.append(_needed(each, "Key"))
+        etag = _text(each, "ETag")
+        if etag is not None:
+            etags[keys[-1]] = etag.strip().strip('"')
     if not 1 <= len(keys) <= MAX_DELETED:
         _refuse()
-    return Deletion(keys, _text(root, "Quiet") == "true")
+    return Deletion(keys, _text(root, "Quiet") == "true", etags)
 
 
 def read_completion(body: bytes) -> list[CompletedPart]:
@@ -100,8 +107,12 @@ def read_tags(body: bytes) -> dict[str, str]:
     tag_sets = _children(_parse(body, "Tagging"), "TagSet")
     if len(tag_sets) != 1:
         _refuse()
+    return _tags(_children(tag_sets[0], "Tag"))
+
+
+def _tags(elements: list[Element]) -> dict[str, str]:
     tags: dict[str, str] = {}
-    for each in _children(tag_sets[0], "Tag"):
+    for each in elements:
         key = _needed(each, "Key")
         if key in tags:
             raise S3Error("InvalidTag", "Cannot provide multiple Tags with the same key")
@@ -135,34 +146,58 @@ def read_cors(body: bytes) -> list[CorsDocument]:
     return rules
 
 
-def is_private_acl(body: bytes) -> bool:
-    """Return True if an ``AccessControlPolicy`` document lets in nobody but one owner.
+def is_private_acl(body: bytes, owner_id: str) -> bool:
+    """Return True if an ``AccessControlPolicy`` gives its owner full control, and nobody else any.
 
     Raises:
         S3Error: MalformedXML.
 
     """
     root = _parse(body, "AccessControlPolicy")
-    owners = {_text(owner, "ID") for owner in _children(root, "Owner")}
-    grantees = [
-        grantee
-        for grants in _children(root, "AccessControlList")
-        for grant in _children(grants, "Grant")
-        for grantee in _children(grant, "Grantee")
+    owners = [_text(owner, "ID") for owner in _children(root, "Owner")]
+    grants = [
+        ([_text(each, "ID") for each in _children(grant, "Grantee")], _text(grant, "Permission"))
+        for listed in _children(root, "AccessControlList")
+        for grant in _children(listed, "Grant")
     ]
-    return all(_text(grantee, "ID") in owners for grantee in grantees)
+    return set(owners) <= {owner_id} and grants == [([owner_id], "FULL_CONTROL")]
 
 
-def read_location(body: bytes) -> str | None:
-    """Return the region that a ``CreateBucketConfiguration`` document asks for, or None.
+def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
+    """Return region and tags of a ``CreateBucketConfiguration``; both may be empty.
 
     Raises:
-        S3Error: MalformedXML.
+        S3Error: MalformedXML, or InvalidTag if a key comes twice.
 
     """
     if not body:
-        return None
-    return _text(_parse(body, "CreateBucketConfiguration"), "LocationConstraint")
+        return "", {}
+    root = _parse(body, "CreateBucketConfiguration")
+    tags = [each for listed in _children(root, "Tags") for each in _children(listed, "Tag")]
+    return _text(root, "LocationConstraint") or "", _tags(tags)
+
+
+def read_texts(body: bytes, name: str) -> dict[str, str]:
+    """Return the texts of a document by their paths below its root.
+
+    Raises:
+        S3Error: MalformedXML, also if two have one path.
+
+    """
+    found: dict[str, str] = {}
+
+    def walk(element: Element, path: str) -> None:
+        for child in element:
+            below = f"{path}{_name(child)}"
+            if len(child):
+                walk(child, f"{below}/")
+            elif below in found:
+                _refuse()
+            else:
+                found[below] = (child.text or "").strip()
+
+    walk(_parse(body, name), "")
+    return found
 
 
 def _parse(body: bytes, name: str) -> Element:

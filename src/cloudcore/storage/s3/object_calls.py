@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
-from cloudcore.storage import objects, reading, storing
+from cloudcore.storage import objects, piece_rows, reading, storing
+from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.object_rows import Facts, StoredObject
 from cloudcore.storage.ranges import parse_range
@@ -20,6 +20,7 @@ from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,
+    Fields,
     empty,
     is_streamed,
     iso_time,
@@ -29,6 +30,7 @@ from cloudcore.storage.s3.answers import (
 )
 from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
 from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.encryption import sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import (
     check_supported,
@@ -53,6 +55,12 @@ _OVERRIDES: Final = (
     "content-type",
     "expires",
 )
+LOCKS: Final = (
+    "GetObjectLegalHold",
+    "GetObjectRetention",
+    "PutObjectLegalHold",
+    "PutObjectRetention",
+)
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 
 
@@ -74,7 +82,7 @@ async def get_object(call: S3Call) -> Answer:
     )
     if found.outcome == "not_modified":
         return Answer(304, named_fields(found.object))
-    fields = _fields(call, found)
+    fields = [*_fields(call, found), *await _encryption(call, bucket, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
@@ -82,6 +90,18 @@ async def get_object(call: S3Call) -> Answer:
     if is_streamed(call.scope, opened):
         await opened.begin()
     return Answer(status, fields, opened)
+
+
+async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
+    """Return the headers that say how an object is sealed; none if it is plain."""
+    if not call.needs.bytes.seals:
+        return []
+    if found.pieces:
+        are_sealed = all(piece.wrapped is not None for piece in found.pieces)
+    else:
+        of = found.object.account_id, found.object.id
+        are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
+    return sealed_fields(bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
@@ -136,7 +156,8 @@ async def put_object(call: S3Call) -> Answer:
     conditions = read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    facts = read_facts(headers)
+    facts = read_facts(headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
     stored = await storing.store_object(
         call.needs,
         call.events,
@@ -147,7 +168,8 @@ async def put_object(call: S3Call) -> Answer:
         body.terms(),
         conditions,
     )
-    return empty(200, [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum)])
+    fields = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
+    return empty(200, fields)
 
 
 async def copy_object(call: S3Call) -> Answer:
@@ -156,7 +178,8 @@ async def copy_object(call: S3Call) -> Answer:
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket_of_key()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
-    check_supported(headers)
+    check_supported(headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
     same = (source.id, source_key) == (bucket.id, call.request.key)
@@ -173,7 +196,10 @@ async def copy_object(call: S3Call) -> Answer:
         read_conditions(headers, "x-amz-copy-source-"),
         is_copy=True,
     )
-    facts = _copied_facts(headers, found.object.facts, replaces=replaces)
+    given = read_facts(
+        {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
+    )
+    facts = _copied_facts(given, found.object.facts, replaces=replaces)
     if replaces_tags:
         facts = facts._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
     named = headers.get("x-amz-checksum-algorithm")
@@ -195,7 +221,7 @@ async def copy_object(call: S3Call) -> Answer:
         )
     finally:
         await opened.aclose()
-    return xml("CopyObjectResult", copied(made))
+    return xml("CopyObjectResult", copied(made), encryption)
 
 
 def copied(made: StoredObject) -> list[str]:
@@ -207,8 +233,7 @@ def copied(made: StoredObject) -> list[str]:
     return content
 
 
-def _copied_facts(headers: Mapping[str, str], before: Facts, *, replaces: bool) -> Facts:
-    given = read_facts({name: each for name, each in headers.items() if name != "x-amz-tagging"})
+def _copied_facts(given: Facts, before: Facts, *, replaces: bool) -> Facts:
     facts = given._replace(tags=before.tags) if replaces else before
     return facts._replace(storage_class=given.storage_class)
 
@@ -262,9 +287,10 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        await call.needs.database.write(
-            objects.delete_objects, bucket, allowed, call.now, call.events
+        stayed = await call.needs.database.write(
+            objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )
+        refused |= {key: s3_error(error) for key, error in stayed.items()}
     content = [
         tag(
             "Error",
@@ -275,7 +301,7 @@ async def delete_objects(call: S3Call) -> Answer:
         for key, error in refused.items()
     ]
     if not asked.quiet:
-        content += [tag("Deleted", text("Key", key)) for key in allowed]
+        content += [tag("Deleted", text("Key", key)) for key in allowed if key not in refused]
     return xml("DeleteResult", content)
 
 
@@ -303,6 +329,13 @@ async def delete_object_tagging(call: S3Call) -> Answer:
     bucket = await call.find_bucket_of_key()
     await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
     return empty(204)
+
+
+async def refuse_lock(call: S3Call) -> Answer:
+    """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
+    bucket = await call.find_bucket_of_key()
+    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
 async def get_object_acl(call: S3Call) -> Answer:

@@ -18,6 +18,7 @@ from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
 from cloudcore.storage.s3.bodies import S3Body, read_algorithm, read_large
 from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.encryption import written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.list_calls import encoding, owner
@@ -42,7 +43,8 @@ async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload."""
     bucket = await call.find_bucket_of_key()
     key_bytes(call.request.key)
-    facts = read_facts(call.request.headers)
+    facts = read_facts(call.request.headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
     algorithm, kind = _checksum(call)
     upload = Upload(
         id=call.ctx.new_id(),
@@ -59,7 +61,7 @@ async def create_upload(call: S3Call) -> Answer:
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
     content = [*_named(call), text("UploadId", upload.id)]
-    return xml("InitiateMultipartUploadResult", content, fields)
+    return xml("InitiateMultipartUploadResult", content, [*fields, *encryption])
 
 
 def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
@@ -85,6 +87,7 @@ async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part of the same number."""
     bucket = await call.find_bucket_of_key()
     upload = await _find_upload(call, bucket)
+    encryption = written_fields(call, bucket)
     body = S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
@@ -97,7 +100,8 @@ async def upload_part(call: S3Call) -> Answer:
     piece = await storing.store_part(
         call.needs, bucket, upload.id, _part_number(call), body, body.terms()
     )
-    return empty(200, [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)])
+    fields = [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)]
+    return empty(200, [*fields, *encryption])
 
 
 async def copy_part(call: S3Call) -> Answer:
@@ -236,6 +240,7 @@ async def list_uploads(call: S3Call) -> Answer:
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
     bucket = await call.find_bucket_of_key()
+    encryption = written_fields(call, bucket)
     listed = await read_large(call, documents.read_completion, checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, bucket.account_id, bucket.id, _upload_id(call)
@@ -265,7 +270,7 @@ async def complete_upload(call: S3Call) -> Answer:
     if made.checksum is not None:
         content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
         content.append(text("ChecksumType", made.checksum.kind))
-    return xml("CompleteMultipartUploadResult", content)
+    return xml("CompleteMultipartUploadResult", content, encryption)
 
 
 async def abort_upload(call: S3Call) -> Answer:
