@@ -277,6 +277,13 @@ async def test_sealing_is_told_as_it_is(s3: S3Client) -> None:
     assert [each.headers.get(header) for each in answers] == ["AES256"] * 5
     shown = await s3.done("GET", "/bucket?encryption")
     assert (texts(shown, "SSEAlgorithm"), texts(shown, "KMSMasterKeyID")) == (["AES256"], [])
+    assert (await s3.ask("DELETE", "/bucket?encryption")).status_code == 204
+    assert await s3.code("GET", "/bucket/key", b"", **asked) == "InvalidArgument"
+    (upload,) = texts(fromstring(answers[-1].content), "UploadId")
+    part = f"/bucket/parts?uploadId={upload}&partNumber="
+    for number, more in (("1", {}), ("2", {"x_amz_copy_source": "/bucket/key"})):
+        answer = await s3.ask("PUT", part + number, b"", **more)
+        assert answer.headers.get(header) == "AES256", number
     key = (await v1(s3, "POST", "/v1/keys", {"name": "photos"})).json()["key"]
     await v1(s3, "PATCH", "/v1/buckets/bucket", {"kms_key": "photos"})
     shown = await s3.done("GET", "/bucket?encryption")
@@ -284,6 +291,7 @@ async def test_sealing_is_told_as_it_is(s3: S3Client) -> None:
         ["aws:kms"],
         [key["crn"]],
     )
+    assert await s3.code("DELETE", "/bucket?encryption") == "NotImplemented"
     answer = await s3.ask("PUT", "/bucket/key", b"y")
     assert (answer.headers[header], answer.headers[key_id]) == ("aws:kms", key["id"])
 

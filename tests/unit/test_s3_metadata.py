@@ -49,6 +49,19 @@ def test_a_value_is_read(header: bytes, value: str) -> None:
     assert read(header) == value
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("gzip", "gzip"),
+        ("aws-chunked", None),
+        ("aws-chunked,deflate, gzip", "deflate, gzip"),
+        ("gzip,AWS-chunked", "gzip"),
+    ],
+)
+def test_an_encoding_is_kept_without_that_of_the_transfer(sent: str, kept: str | None) -> None:
+    assert read_facts({"content-encoding": sent}, "").headers.get("content-encoding") == kept
+
+
 @given(st.text(st.characters(blacklist_categories=["Cc", "Cs"]) | st.sampled_from("=? \xa0")))
 def test_every_value_comes_back(value: str) -> None:
     assert read(shown(value).encode("latin-1")) == value

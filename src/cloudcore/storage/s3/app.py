@@ -1,7 +1,7 @@
 """The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
 
-Only signatures of version 4 are accepted, never a bearer token. Each operation has the action of
-IAM that the same operation has on ``/v1``.
+Only signatures of version 4 are accepted, of a request or of a form's policy, never a bearer
+token. Each operation has the action of IAM that the same operation has on ``/v1``.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         ("PutBucketTagging", configurations.put_bucket_tagging, "UpdateBucket"),
         ("DeleteBucketTagging", configurations.delete_bucket_tagging, "UpdateBucket"),
         ("GetBucketEncryption", configurations.get_bucket_encryption, "GetBucket"),
+        ("DeleteBucketEncryption", configurations.delete_bucket_encryption, "GetBucket"),
         ("PutBucketEncryption", configurations.put_bucket_encryption, "GetBucket"),
         ("GetBucketCors", bucket_calls.get_bucket_cors, "GetBucketCORS"),
         ("PutBucketCors", bucket_calls.put_bucket_cors, "PutBucketCORS"),

@@ -159,6 +159,13 @@ async def put_bucket_encryption(call: S3Call) -> Answer:
     return empty()
 
 
+async def delete_bucket_encryption(call: S3Call) -> Answer:
+    """DeleteBucketEncryption: 204 if the bucket has the default, to which AWS goes back."""
+    if (await call.find_bucket()).kms_key_id is not None:
+        raise _other()
+    return empty(204)
+
+
 def _refuse(operation: str) -> Handler:
     """Return the operation that tells of what no bucket has."""
 

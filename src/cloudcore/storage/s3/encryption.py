@@ -19,6 +19,17 @@ KMS: Final = "aws:kms"
 _HEADER: Final = "x-amz-server-side-encryption"
 
 
+def check_read(call: S3Call) -> None:
+    """Refuse a read that asks for sealing, as S3 does: it is of what is written.
+
+    Raises:
+        S3Error: InvalidArgument.
+
+    """
+    if _HEADER in call.request.headers:
+        raise S3Error("InvalidArgument", f"{_HEADER} is not supported for this operation.")
+
+
 def written_fields(call: S3Call, bucket: Bucket) -> Fields:
     """Return the headers that say how what a request writes is sealed.
 

@@ -47,7 +47,7 @@ def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
     if "content-encoding" in stored:
         encodings = [each.strip() for each in stored.pop("content-encoding").split(",")]
-        kept = ",".join(each for each in encodings if each and each.lower() != "aws-chunked")
+        kept = ", ".join(each for each in encodings if each and each.lower() != "aws-chunked")
         if kept:
             stored["content-encoding"] = kept
     storage_class = headers.get("x-amz-storage-class", "STANDARD")

@@ -30,7 +30,7 @@ from cloudcore.storage.s3.answers import (
 )
 from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
 from cloudcore.storage.s3.call import S3Call
-from cloudcore.storage.s3.encryption import sealed_fields, written_fields
+from cloudcore.storage.s3.encryption import check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import (
     check_supported,
@@ -67,6 +67,7 @@ _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 async def get_object(call: S3Call) -> Answer:
     """GetObject and HeadObject: the bytes of an object, of a range, or of a part."""
     bucket = await call.find_bucket_of_key()
+    check_read(call)
     part_number = call.number("partNumber", 1, MAX_PARTS)
     range_header = call.header("range")
     if part_number is not None and range_header is not None:

@@ -92,6 +92,7 @@ _BUCKET: Final[Mapping[str, Mapping[str, str]]] = {
     "DELETE": {
         "": "DeleteBucket",
         "cors": "DeleteBucketCors",
+        "encryption": "DeleteBucketEncryption",
         "lifecycle": "DeleteBucketLifecycle",
         "policy": "DeleteBucketPolicy",
         "publicAccessBlock": "DeletePublicAccessBlock",

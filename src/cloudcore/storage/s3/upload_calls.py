@@ -110,6 +110,7 @@ async def copy_part(call: S3Call) -> Answer:
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket_of_key()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    encryption = written_fields(call, bucket)
     upload = await _find_upload(call, bucket)
     number = _part_number(call)
     found = await reading.find_object(
@@ -135,7 +136,7 @@ async def copy_part(call: S3Call) -> Answer:
     content = [text("LastModified", iso_time(piece.created_at)), text("ETag", quoted(piece.md5))]
     if upload.checksum_algorithm is not None and piece.checksum is not None:
         content.append(text(f"Checksum{upload.checksum_algorithm}", piece.checksum))
-    return xml("CopyPartResult", content)
+    return xml("CopyPartResult", content, encryption)
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
