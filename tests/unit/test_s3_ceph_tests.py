@@ -1,4 +1,4 @@
-"""The list of ceph's S3 tests: each stands once, applies or has a reason, and the docs tell the result."""
+"""The list of ceph's S3 tests: each applies or has a reason, and the docs tell the result."""
 
 from __future__ import annotations
 
