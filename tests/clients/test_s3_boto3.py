@@ -287,6 +287,13 @@ def test_attributes_of_an_object(boto: Boto) -> None:
     assert "ChecksumCRC32" in found["Checksum"]
 
 
+def test_after_an_empty_object_the_connection_goes_on(s3: S3Site, boto: Boto) -> None:
+    one = s3.boto(max_pool_connections=1, read_timeout=20)
+    for number, body in enumerate((b"", b"", b"x", b"", b"y")):
+        one.put_object(Bucket="photos", Key=f"in-turn-{number}", Body=body)
+        assert one.get_object(Bucket="photos", Key=f"in-turn-{number}")["Body"].read() == body
+
+
 def test_a_body_of_unknown_length_is_taken_in_chunks(boto: Boto) -> None:
     class Pipe(io.RawIOBase):
         """Readable, and neither seekable nor of a known length."""
