@@ -6,6 +6,7 @@ IAM that the same operation has on ``/v1``.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -120,6 +121,7 @@ class S3Endpoint:
     def __init__(self, needs: S3Needs) -> None:
         """Serve the buckets of `needs`."""
         self._needs = needs
+        self._portions = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; render every error as S3 does."""
@@ -181,7 +183,7 @@ class S3Endpoint:
         ctx = self._context(operation.action, scope, request_id, is_change=name in _CHANGES)
         claim, key = await self._authenticate(ctx, signed, scope)
         await self._admit(ctx, operation.action, request)
-        call = S3Call(ctx, self._needs.storage, request, claim, key, scope, receive)
+        call = S3Call(ctx, self._needs.storage, request, claim, key, scope, receive, self._portions)
         try:
             return await operation.handler(call)
         except AccessDenied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, TypeVarTuple
@@ -34,6 +35,8 @@ class S3Call:
     key: SigningKey
     scope: Scope
     receive: Receive
+    portions: asyncio.Lock
+    """Held to read a portion of a document: that takes the time of all."""
     now: int = field(init=False)
     """When it came."""
 

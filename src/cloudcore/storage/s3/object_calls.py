@@ -238,7 +238,7 @@ async def delete_objects(call: S3Call) -> Answer:
     The decisions share `_DELETION_STEPS`; what is left to decide beyond is refused.
     """
     bucket = await call.look_up_bucket()
-    asked = await read_large(call, documents.read_deletion)
+    asked = await read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
     assert call.ctx.caller is not None

@@ -236,7 +236,7 @@ async def list_uploads(call: S3Call) -> Answer:
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
     bucket = await call.find_bucket_of_key()
-    listed = await read_large(call, documents.read_completion, checksum_of_object=True)
+    listed = await read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, bucket.account_id, bucket.id, _upload_id(call)
     )
