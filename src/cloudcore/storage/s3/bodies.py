@@ -34,6 +34,8 @@ USUAL_DOCUMENT_BYTES: Final = 64 * 1024
 _CHUNKED_OVERHEAD: Final = 64 * 1024
 _MAX_DROPPED_BYTES: Final = 16 * 1024 * 1024
 _BY_HEADER: Final = {algorithm.header: algorithm for algorithm in Algorithm}
+_CHECKSUM: Final = "x-amz-checksum-"
+_NO_CHECKSUMS: Final = tuple(_CHECKSUM + each for each in ("algorithm", "mode", "type"))
 _MD5_BYTES: Final = 16
 
 
@@ -135,8 +137,11 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
     if trailer is not None and checksum is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
     named = call.header("x-amz-sdk-checksum-algorithm")
-    if algorithm is None and trailer is None and named is not None:
-        algorithm = read_algorithm(named)
+    if named is not None:
+        wanted = read_algorithm(named)
+        algorithm = algorithm or wanted
+        if (trailer or algorithm) is not wanted:
+            raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
     return Promise(
         _length(call),
         _sha256_of(call),
@@ -306,15 +311,49 @@ def _content_md5(header: str | None) -> str | None:
 
 
 def _header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
-    given = [name for name in _BY_HEADER if name in call.request.headers]
+    algorithm, value = _named_checksum(call)
+    if algorithm is not None and checksums.decode(algorithm, value) is None:
+        raise _bad_checksum(algorithm)
+    return algorithm, value or None
+
+
+def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
+    """Return algorithm and value of the object that a completion makes, if it says them.
+
+    Raises:
+        S3Error: it says several, one that is malformed, or one that nobody computes.
+
+    """
+    algorithm, value = _named_checksum(call)
+    if algorithm is None:
+        return None
+    digest, dash, count = value.partition("-")
+    if checksums.decode(algorithm, digest) is None or (dash and not count.isdigit()):
+        raise _bad_checksum(algorithm)
+    return algorithm.value, value
+
+
+def refuse_checksum(call: S3Call) -> None:
+    """Refuse the checksum of a copy, whose bytes the client does not send."""
+    if _named_checksum(call)[0] is not None:
+        raise S3Error("InvalidRequest", "A copy has no x-amz-checksum- header.")
+
+
+def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
+    """Return the algorithm and the value of the one header that has a checksum, if any does."""
+    given = [
+        name
+        for name in call.request.headers
+        if name.startswith(_CHECKSUM) and name not in _NO_CHECKSUMS
+    ]
+    if not given:
+        return None, ""
     if len(given) > 1:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header.")
-    if not given:
-        return None, None
-    algorithm, value = _BY_HEADER[given[0]], call.request.headers[given[0]]
-    if checksums.decode(algorithm, value) is None:
-        raise _bad_checksum(algorithm)
-    return algorithm, value
+    algorithm = _BY_HEADER.get(given[0])
+    if algorithm is None:
+        raise S3Error("InvalidRequest", f"The checksum {given[0][:64]} is not supported.")
+    return algorithm, call.request.headers[given[0]]
 
 
 def _trailer(call: S3Call) -> Algorithm | None:
