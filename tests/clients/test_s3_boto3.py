@@ -287,6 +287,21 @@ def test_attributes_of_an_object(boto: Boto) -> None:
     assert "ChecksumCRC32" in found["Checksum"]
 
 
+@pytest.mark.parametrize(
+    ("count", "key", "code"),
+    [(1000, "&" * 1015, "EntityTooLarge"), (2000, "k" * 900, "MalformedXML")],
+)
+def test_who_sends_too_large_a_document_is_told_so(
+    s3: S3Site, boto: Boto, count: int, key: str, code: str
+) -> None:
+    """Clients read no answer before they have sent all."""
+    one = s3.boto(max_pool_connections=1)
+    keys = [{"Key": f"{key}{number}"} for number in range(count)]
+    refused(one.delete_objects, code, Bucket="photos", Delete={"Objects": keys})
+    deleted = one.delete_objects(Bucket="photos", Delete={"Objects": keys[:1]})
+    assert deleted["Deleted"] == keys[:1]
+
+
 def test_a_body_of_unknown_length_is_taken_in_chunks(boto: Boto) -> None:
     class Pipe(io.RawIOBase):
         """Readable, and neither seekable nor of a known length."""

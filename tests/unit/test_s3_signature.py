@@ -201,6 +201,32 @@ def test_s7_the_host_is_signed_as_received_with_its_port() -> None:
     assert _refused(with_header(request, "host", "s3.example:9000")) == "SignatureDoesNotMatch"
 
 
+@pytest.mark.parametrize(
+    "date", ["Fri, 24 May 2013 00:00:00 GMT", "Fri, 24 May 2013 02:00:00 +0200", DATE]
+)
+def test_a_signed_date_stands_for_that_of_amazon(date: str) -> None:
+    request = signed("GET", "/bucket", dated=("date", date))
+    claim = read_claim(request, Regions(REGION))
+    assert claim.signed_at == _NOW
+    verify(request, claim, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("date", "unsigned"),
+    [
+        ("Fri, 24 May 2013 00:00:00 GMT", ["date"]),
+        ("nonsense", []),
+        ("", []),
+        ("Fri, 99 May 2013 00:00:00 GMT", []),
+        ("Thu, 23 May 2013 23:59:59 GMT", []),
+        ("20130524T990000Z", []),
+    ],
+)
+def test_a_date_that_is_not_signed_or_none_is_refused(date: str, unsigned: list[str]) -> None:
+    with pytest.raises(S3Error):
+        read_claim(signed("GET", "/", dated=("date", date), unsigned=unsigned), Regions(REGION))
+
+
 def test_s9_a_skew_of_more_than_15_minutes_is_refused() -> None:
     request = signed("PUT", "/bucket/key")
     minutes = timedelta(minutes=15)

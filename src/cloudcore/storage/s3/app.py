@@ -6,6 +6,7 @@ token. Each operation has the action of IAM that the same operation has on ``/v1
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ class S3Endpoint:
     def __init__(self, needs: S3Needs) -> None:
         """Serve the buckets of `needs`."""
         self._needs = needs
+        self._portions = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; render every error as S3 does."""
@@ -231,6 +233,7 @@ class S3Endpoint:
             key,
             scope,
             receive,
+            self._portions,
             any_region=self._needs.any_region,
             form=form,
         )

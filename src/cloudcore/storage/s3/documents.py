@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, NoReturn
-from xml.etree.ElementTree import Element, ParseError
-
-from defusedxml.ElementTree import fromstring
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.xml_reading import Incoming, XmlReader, read_xml, refuse
 
 MAX_DELETED: Final = 1000
 MAX_PARTS: Final = 10_000
 MAX_RULES: Final = 100
 _DELETED_IF: Final = ("LastModifiedTime", "Size")
-_PREFIX: Final = re.compile(r"^\{[^}]*\}")
+_MAX_ELEMENTS: Final = 4000
+"""Maximum elements of a short document."""
+_ELEMENTS_OF_ENTRY: Final = 10
+"""More than an entry of `Delete` or `CompleteMultipartUpload` has."""
 
 
 class CompletedPart(NamedTuple):
@@ -48,53 +49,81 @@ class CorsDocument(NamedTuple):
     id: str | None
 
 
-def read_deletion(body: bytes) -> Deletion:
-    """Return what a ``Delete`` document names.
+def expect_deletion() -> Incoming[Deletion]:
+    """Return a reader of what a ``Delete`` document names.
 
-    Raises:
+    Raises, as it reads:
         S3Error: MalformedXML, also with more than `MAX_DELETED` keys or versions of them.
 
     """
-    root = _parse(body, "Delete")
     keys: list[str] = []
     etags: dict[str, str] = {}
-    for each in _children(root, "Object"):
-        if _text(each, "VersionId") not in (None, "null"):
-            raise S3Error("NotImplemented", "Objects have no versions here.")
-        if any(_children(each, name) for name in _DELETED_IF):
-            raise S3Error("NotImplemented", "A deletion is conditional on an ETag alone.")
-        keys.append(_needed(each, "Key"))
-        etag = _text(each, "ETag")
-        if etag is not None:
-            etags[keys[-1]] = etag.strip().strip('"')
-    if not 1 <= len(keys) <= MAX_DELETED:
-        _refuse()
-    return Deletion(keys, _text(root, "Quiet") == "true", etags)
+    quiet: list[str] = []
+
+    def take(entry: Element) -> None:
+        if entry.tag == "Quiet":
+            quiet.append(_content(entry))
+        elif entry.tag == "Object":
+            keys.append(_read_deleted(entry))
+            etag = _text(entry, "ETag")
+            if etag is not None:
+                etags[keys[-1]] = etag.strip().strip('"')
+        if len(keys) > MAX_DELETED or len(quiet) > 1:
+            refuse()
+
+    def finish() -> Deletion:
+        reader.finish()
+        if not keys:
+            refuse()
+        return Deletion(keys, quiet == ["true"], etags)
+
+    reader = XmlReader("Delete", MAX_DELETED * _ELEMENTS_OF_ENTRY, take)
+    return Incoming(reader, finish)
 
 
-def read_completion(body: bytes) -> list[CompletedPart]:
-    """Return the parts that a ``CompleteMultipartUpload`` document names.
+def _read_deleted(entry: Element) -> str:
+    if _text(entry, "VersionId") not in (None, "null"):
+        raise S3Error("NotImplemented", "Objects have no versions here.")
+    if any(_children(entry, name) for name in _DELETED_IF):
+        raise S3Error("NotImplemented", "A deletion is conditional on an ETag alone.")
+    return _needed(entry, "Key")
 
-    Raises:
-        S3Error: MalformedXML.
+
+def expect_completion() -> Incoming[list[CompletedPart]]:
+    """Return a reader of the parts that a ``CompleteMultipartUpload`` document names.
+
+    Raises, as it reads:
+        S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
 
     """
-    root = _parse(body, "CompleteMultipartUpload")
-    parts = [
-        CompletedPart(
-            _number(_needed(each, "PartNumber")),
-            _needed(each, "ETag").strip().strip('"'),
-            {
-                _name(child)[len("Checksum") :]: (child.text or "").strip()
-                for child in each
-                if _name(child).startswith("Checksum")
-            },
-        )
-        for each in _children(root, "Part")
-    ]
-    if not 1 <= len(parts) <= MAX_PARTS:
-        _refuse()
-    return parts
+    parts: list[CompletedPart] = []
+
+    def take(entry: Element) -> None:
+        if entry.tag == "Part":
+            parts.append(_read_part(entry))
+        if len(parts) > MAX_PARTS:
+            refuse()
+
+    def finish() -> list[CompletedPart]:
+        reader.finish()
+        if not parts:
+            refuse()
+        return parts
+
+    reader = XmlReader("CompleteMultipartUpload", MAX_PARTS * _ELEMENTS_OF_ENTRY, take)
+    return Incoming(reader, finish)
+
+
+def _read_part(entry: Element) -> CompletedPart:
+    return CompletedPart(
+        _number(_needed(entry, "PartNumber")),
+        _needed(entry, "ETag").strip().strip('"'),
+        {
+            child.tag.removeprefix("Checksum"): _needed(entry, child.tag).strip()
+            for child in entry
+            if child.tag.startswith("Checksum")
+        },
+    )
 
 
 def read_tags(body: bytes) -> dict[str, str]:
@@ -106,7 +135,7 @@ def read_tags(body: bytes) -> dict[str, str]:
     """
     tag_sets = _children(_parse(body, "Tagging"), "TagSet")
     if len(tag_sets) != 1:
-        _refuse()
+        refuse()
     return _tags(_children(tag_sets[0], "Tag"))
 
 
@@ -142,7 +171,7 @@ def read_cors(body: bytes) -> list[CorsDocument]:
             )
         )
     if not 1 <= len(rules) <= MAX_RULES:
-        _refuse()
+        refuse()
     return rules
 
 
@@ -188,11 +217,11 @@ def read_texts(body: bytes, name: str) -> dict[str, str]:
 
     def walk(element: Element, path: str) -> None:
         for child in element:
-            below = f"{path}{_name(child)}"
+            below = f"{path}{child.tag}"
             if len(child):
                 walk(child, f"{below}/")
             elif below in found:
-                _refuse()
+                refuse()
             else:
                 found[below] = (child.text or "").strip()
 
@@ -201,53 +230,40 @@ def read_texts(body: bytes, name: str) -> dict[str, str]:
 
 
 def _parse(body: bytes, name: str) -> Element:
-    try:
-        root: Element = fromstring(body, forbid_dtd=True)
-    except (ParseError, ValueError, LookupError):  # ValueError: what defusedxml forbids
-        _refuse()
-    if _name(root) != name:
-        _refuse()
-    return root
-
-
-def _name(element: Element) -> str:
-    return _PREFIX.sub("", str(element.tag))
+    return read_xml(body, name, _MAX_ELEMENTS)
 
 
 def _children(element: Element, name: str) -> list[Element]:
-    return [each for each in element if _name(each) == name]
+    return element.findall(name)
 
 
 def _texts(element: Element, name: str) -> list[str]:
-    found = _children(element, name)
-    if any(len(each) for each in found):
-        _refuse()
-    return [each.text or "" for each in found]
+    return [_content(each) for each in _children(element, name)]
+
+
+def _content(element: Element) -> str:
+    """Return the text of an element, which must have no other elements."""
+    if len(element):
+        refuse()
+    return element.text or ""
 
 
 def _text(element: Element, name: str) -> str | None:
     found = _texts(element, name)
     if len(found) > 1:
-        _refuse()
+        refuse()
     return found[0] if found else None
 
 
 def _needed(element: Element, name: str) -> str:
     found = _text(element, name)
     if not found:
-        _refuse()
+        refuse()
     return found
 
 
 def _number(digits: str) -> int:
     digits = digits.strip()
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
-        _refuse()
+        refuse()
     return int(digits)
-
-
-def _refuse() -> NoReturn:
-    raise S3Error(
-        "MalformedXML",
-        "The XML you provided was not well-formed or did not validate against our published schema",
-    )

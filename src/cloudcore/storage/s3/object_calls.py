@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -13,7 +14,8 @@ from cloudcore.iam.patterns import Work
 from cloudcore.storage import objects, piece_rows, reading, storing
 from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import KeyTooLong
-from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.piece_rows import ListedPiece
 from cloudcore.storage.ranges import parse_range
 from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
@@ -28,7 +30,14 @@ from cloudcore.storage.s3.answers import (
     s3_error,
     xml,
 )
-from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
+from cloudcore.storage.s3.bodies import (
+    S3Body,
+    check_acl,
+    read_algorithm,
+    read_document,
+    read_large,
+    refuse_checksum,
+)
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.encryption import check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
@@ -47,6 +56,7 @@ from cloudcore.storage.storing import Terms
 
 _DELETION_STEPS: Final = 1_000_000_000
 """The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.Work`)."""
+MAX_LISTED: Final = 1000
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -118,17 +128,20 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
     if found.is_range:
         size = found.object.size
         fields["content-range"] = f"bytes {found.start}-{found.stop - 1}/{size}"
-    elif (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
-        fields |= checksum_fields(found.object.checksum)
-    if "partNumber" in call.request.fields and found.part_count > 1:
-        fields["x-amz-mp-parts-count"] = str(found.part_count)
+    if (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
+        if found.part is not None:
+            fields |= checksum_fields(found.part.checksum)
+        elif not found.is_range:
+            fields |= checksum_fields(found.object.checksum)
+    if found.part is not None and found.object.has_parts:
+        fields["x-amz-mp-parts-count"] = str(found.part.total)
     return list(fields.items())
 
 
 async def get_object_attributes(call: S3Call) -> Answer:
-    """GetObjectAttributes: what HeadObject tells, as a document."""
+    """GetObjectAttributes: what HeadObject tells, and the parts, as a document."""
     bucket = await call.find_bucket_of_key()
-    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    found, pieces = await call.needs.database.read(reading.list_parts, bucket, call.request.key)
     asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
     content = {
         "ETag": text("ETag", found.etag),
@@ -139,15 +152,39 @@ async def get_object_attributes(call: S3Call) -> Answer:
     }
     if found.checksum is not None:
         kind = text("ChecksumType", found.checksum.kind)
-        value = text(f"Checksum{found.checksum.algorithm}", found.checksum.value)
-        content["Checksum"] = tag("Checksum", value, kind)
-    _, dash, count = found.etag.partition("-")
-    if dash:
-        content["ObjectParts"] = tag("ObjectParts", text("PartsCount", count))
+        content["Checksum"] = tag("Checksum", _checksum_text(found.checksum), kind)
+    if found.has_parts:
+        content["ObjectParts"] = _parts_text(call, found, pieces)
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
     return xml("GetObjectAttributesResponse", answer, named_fields(found)[1:])
+
+
+def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
+    """Return a page of the parts; they are counted from 1, as reads of parts count them."""
+    after = call.header_number("x-amz-part-number-marker") or 0
+    asked = call.header_number("x-amz-max-parts")
+    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+    page = pieces[after : after + limit]
+    is_truncated = limit > 0 and after + limit < len(pieces)
+    described = [
+        text("PartsCount", len(pieces)),
+        text("PartNumberMarker", after),
+        text("MaxParts", limit),
+        text("IsTruncated", is_truncated),
+    ]
+    if is_truncated:
+        described.append(text("NextPartNumberMarker", after + limit))
+    for number, piece in enumerate(page, after + 1):
+        checksum = piece.checksum_of(found)
+        shown = "" if checksum is None else _checksum_text(checksum)
+        described.append(tag("Part", text("PartNumber", number), text("Size", piece.size), shown))
+    return tag("ObjectParts", *described)
+
+
+def _checksum_text(checksum: Checksum) -> str:
+    return text(f"Checksum{checksum.algorithm}", checksum.value)
 
 
 async def put_object(call: S3Call) -> Answer:
@@ -181,6 +218,7 @@ async def copy_object(call: S3Call) -> Answer:
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
     check_supported(headers, bucket.account_id)
     encryption = written_fields(call, bucket)
+    refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
     same = (source.id, source_key) == (bucket.id, call.request.key)
@@ -229,7 +267,7 @@ def copied(made: StoredObject) -> list[str]:
     """Return what a document says of a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     if made.checksum is not None:
-        content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
+        content.append(_checksum_text(made.checksum))
         content.append(text("ChecksumType", made.checksum.kind))
     return content
 
@@ -264,7 +302,7 @@ async def delete_objects(call: S3Call) -> Answer:
     The decisions share `_DELETION_STEPS`; what is left to decide beyond is refused.
     """
     bucket = await call.look_up_bucket()
-    asked = await read_large(call, documents.read_deletion)
+    asked = await read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
     assert call.ctx.caller is not None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -291,9 +292,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
             raise S3Error("InvalidRequest", f"Use {ALGORITHM} to sign requests.")
         raise S3Error(code, "The authorization header is malformed.")
     credential, signed, signature = found.groups()
-    timestamp = _only(request, b"x-amz-date")
-    if timestamp is None:
-        raise S3Error("AccessDenied", "AWS authentication requires a valid x-amz-date header.")
+    timestamp = _only(request, b"x-amz-date") or _read_date(request, signed)
     payload = _only(request, b"x-amz-content-sha256")
     if payload is None:
         raise S3Error("InvalidRequest", "Missing required header: x-amz-content-sha256")
@@ -308,6 +307,29 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
         _only(request, b"x-amz-security-token"),
         None,
     )
+
+
+def _read_date(request: SignedRequest, signed: str) -> str:
+    """Return the time of a ``Date`` that is signed, as ``x-amz-date`` has it.
+
+    Raises:
+        S3Error: AccessDenied.
+
+    """
+    date = _only(request, b"date") or ""
+    if _DATE_FORM.fullmatch(date):
+        timestamp = date
+    else:
+        try:
+            timestamp = parsedate_to_datetime(date).astimezone(UTC).strftime(_DATE)
+        except (ValueError, OverflowError):
+            timestamp = ""
+    if not timestamp or "date" not in signed.split(";"):
+        raise S3Error(
+            "AccessDenied",
+            "AWS authentication requires a valid Date or x-amz-date header, which is signed.",
+        )
+    return timestamp
 
 
 def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], regions: Regions) -> Claim:
