@@ -35,6 +35,12 @@ def refused(call: Callable[..., object], code: str, **arguments: object) -> dict
     return response
 
 
+def head_algorithm(head: dict[str, Any]) -> str:
+    """Return the algorithm of the checksum that an answer has."""
+    (name,) = (name for name in head if name.startswith("Checksum") and name != "ChecksumType")
+    return name.removeprefix("Checksum")
+
+
 def test_an_object_comes_back_with_all_that_was_said_of_it(boto: Boto) -> None:
     said = {
         "CacheControl": "max-age=60",
@@ -100,9 +106,16 @@ def test_a_large_object_goes_in_parts_and_comes_in_ranges(
     assert head["ETag"].endswith('-5"')
     whole = head["ChecksumType"] == "FULL_OBJECT"
     assert whole == (algorithm == "CRC64NVME" or kind == "FULL_OBJECT")
-    part = boto.get_object(Bucket="photos", Key="large", PartNumber=2)
+    part = boto.get_object(Bucket="photos", Key="large", PartNumber=2, ChecksumMode="ENABLED")
     assert part["Body"].read() == body[5 * MIB : 10 * MIB]
     assert part["PartsCount"] == 5
+    attributes = boto.get_object_attributes(
+        Bucket="photos", Key="large", ObjectAttributes=["ObjectParts"], MaxParts=2
+    )["ObjectParts"]
+    assert (attributes["TotalPartsCount"], attributes["IsTruncated"]) == (5, True)
+    name = f"Checksum{head_algorithm(head)}"
+    assert [each["Size"] for each in attributes["Parts"]] == [5 * MIB, 5 * MIB]
+    assert attributes["Parts"][1][name] == part[name]
     copied = boto.copy_object(
         Bucket="photos", Key="copy", CopySource={"Bucket": "photos", "Key": "large"}
     )

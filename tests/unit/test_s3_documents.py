@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.storage.cors import CorsRule, find_rule, preflight_headers, requested_headers
+from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3 import documents, markup
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
@@ -30,7 +31,7 @@ def read_deletion(body: bytes) -> documents.Deletion:
     return _read_whole(documents.expect_deletion(), body)
 
 
-def read_completion(body: bytes) -> list[documents.CompletedPart]:
+def read_completion(body: bytes) -> list[GivenPart]:
     """Read a document that comes at once."""
     return _read_whole(documents.expect_completion(), body)
 

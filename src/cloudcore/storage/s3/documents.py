@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.xml_reading import Incoming, XmlReader, read_xml, refuse
 
@@ -17,16 +18,6 @@ _MAX_ELEMENTS: Final = 4000
 """Maximum elements of a short document."""
 _ELEMENTS_OF_ENTRY: Final = 10
 """More than an entry of `Delete` or `CompleteMultipartUpload` has."""
-
-
-class CompletedPart(NamedTuple):
-    """A part that a completion names."""
-
-    number: int
-    etag: str
-    """Without quotes."""
-    checksums: dict[str, str]
-    """By the name of the algorithm."""
 
 
 class Deletion(NamedTuple):
@@ -89,14 +80,14 @@ def _read_deleted(entry: Element) -> str:
     return _needed(entry, "Key")
 
 
-def expect_completion() -> Incoming[list[CompletedPart]]:
+def expect_completion() -> Incoming[list[GivenPart]]:
     """Return a reader of the parts that a ``CompleteMultipartUpload`` document names.
 
     Raises, as it reads:
         S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
 
     """
-    parts: list[CompletedPart] = []
+    parts: list[GivenPart] = []
 
     def take(entry: Element) -> None:
         if entry.tag == "Part":
@@ -104,7 +95,7 @@ def expect_completion() -> Incoming[list[CompletedPart]]:
         if len(parts) > MAX_PARTS:
             refuse()
 
-    def finish() -> list[CompletedPart]:
+    def finish() -> list[GivenPart]:
         reader.finish()
         if not parts:
             refuse()
@@ -114,8 +105,8 @@ def expect_completion() -> Incoming[list[CompletedPart]]:
     return Incoming(reader, finish)
 
 
-def _read_part(entry: Element) -> CompletedPart:
-    return CompletedPart(
+def _read_part(entry: Element) -> GivenPart:
+    return GivenPart(
         _number(_needed(entry, "PartNumber")),
         _needed(entry, "ETag").strip().strip('"'),
         {

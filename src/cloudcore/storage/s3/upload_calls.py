@@ -11,7 +11,7 @@ from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.listing import span_of
-from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.multipart import Completion
 from cloudcore.storage.object_rows import Checksum
 from cloudcore.storage.ranges import MAX_DIGITS
 from cloudcore.storage.rules import MAX_PARTS, key_bytes
@@ -275,7 +275,7 @@ async def complete_upload(call: S3Call) -> Answer:
     kind = call.header("x-amz-checksum-type")
     asked = Completion(
         upload.id,
-        [GivenPart(*each) for each in listed],
+        listed,
         call.ctx.new_id(),
         read_conditions(call.request.headers),
         read_whole_checksum(call),
