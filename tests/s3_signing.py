@@ -40,13 +40,17 @@ def signed(
     key_id: str = KEY_ID,
     secret: str = SECRET,
     unsigned: Sequence[str] = (),
+    dated: tuple[str, str] | None = None,
 ) -> SignedRequest:
-    """Return a request with an ``Authorization`` header; `headers` come after the usual ones."""
+    """Return a request with an ``Authorization`` header; `headers` come after the usual ones.
+
+    `dated` is the header that has the time, in place of ``x-amz-date``.
+    """
     path, _, query = target.partition("?")
     all_headers = [
         ("host", "s3.example"),
         ("x-amz-content-sha256", payload),
-        ("x-amz-date", date),
+        dated or ("x-amz-date", date),
         *headers,
     ]
     names = sorted({name for name, _ in all_headers if name not in unsigned})

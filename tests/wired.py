@@ -100,6 +100,8 @@ class WireClient(Client):
 
 async def _read_answer(reader: asyncio.StreamReader, method: str) -> Answer:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    if head == "HTTP/1.1 100 Continue\r\n\r\n":
+        return await _read_answer(reader, method)
     status, *lines = head.split("\r\n")[:-2]
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     has_body = method != "HEAD" and "content-length" in headers and " 304 " not in status

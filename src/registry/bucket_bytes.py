@@ -77,6 +77,11 @@ class StoreOfBuckets(BucketBytes):
         self._orphans = orphans
         self._new_id = new_id
 
+    @property
+    def seals(self) -> bool:
+        """Return True if new pieces are sealed (`BucketBytes.seals`)."""
+        return self._sealing.seals
+
     def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
         """Find a KMS key usable (`BucketBytes.look_to_write`)."""
         if not self._sealing.seals:

@@ -301,7 +301,13 @@ def _s3_endpoint(process: ServingProcess) -> Application | None:
 
     keys = StoredSignatureKeys(platform.database, platform.keyring, platform.clock)
     return S3Endpoint(
-        S3Needs(platform=platform, storage=process.storage, keys=keys, host=settings.s3_host)
+        S3Needs(
+            platform=platform,
+            storage=process.storage,
+            keys=keys,
+            host=settings.s3_host,
+            any_region=settings.s3_any_region == "on",
+        )
     )
 
 

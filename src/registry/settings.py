@@ -40,6 +40,12 @@ from registry.setting_texts import (
 )
 
 _REGION: Final = re.compile(REGION_PATTERN)
+_WORDS: Final = {
+    "sealing": ("on", "off"),
+    "s3_any_region": ("on", "off"),
+    "kms_provider": ("embedded", "aws"),
+}
+"""Settings that are one of two words."""
 _S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
 _PACKAGED_CATALOG: Final = Path(__file__).with_name("catalog.json")
@@ -63,6 +69,8 @@ class Settings:
     s3_host: str = ""
     """Host name of the S3 endpoint, of which buckets are subdomains; empty: it is at `s3_port`
     alone, and buckets are in paths."""
+    s3_any_region: Literal["on", "off"] = "off"
+    """Whether the S3 endpoint takes requests that are signed for any region."""
     public_url: str = ""
     """Base URL at which clients reach the registry, a scheme and a host; empty: ``http://``
     or, with a certificate, ``https://``, and the first of `allowed_hosts` or ``host:port``."""
@@ -155,10 +163,9 @@ class Settings:
             url = getattr(self, name)
             if url and (problem := public_url_problem(url)):
                 raise SettingsError(f"{name}: {problem}")
-        if self.sealing not in ("on", "off"):
-            raise SettingsError(f"sealing is on or off, not {self.sealing!r}")
-        if self.kms_provider not in ("embedded", "aws"):
-            raise SettingsError(f"kms_provider is embedded or aws, not {self.kms_provider!r}")
+        for name, words in _WORDS.items():
+            if (given := getattr(self, name)) not in words:
+                raise SettingsError(f"{name} is {' or '.join(words)}, not {given!r}")
         if self.compression not in ("on", "off"):
             raise SettingsError(f"compression is on or off, not {self.compression!r}")
         if self.kms_provider == "aws" and not self.kms_aws_key:

@@ -35,6 +35,12 @@ def refused(call: Callable[..., object], code: str, **arguments: object) -> dict
     return response
 
 
+def head_algorithm(head: dict[str, Any]) -> str:
+    """Return the algorithm of the checksum that an answer has."""
+    (name,) = (name for name in head if name.startswith("Checksum") and name != "ChecksumType")
+    return name.removeprefix("Checksum")
+
+
 def test_an_object_comes_back_with_all_that_was_said_of_it(boto: Boto) -> None:
     said = {
         "CacheControl": "max-age=60",
@@ -100,9 +106,16 @@ def test_a_large_object_goes_in_parts_and_comes_in_ranges(
     assert head["ETag"].endswith('-5"')
     whole = head["ChecksumType"] == "FULL_OBJECT"
     assert whole == (algorithm == "CRC64NVME" or kind == "FULL_OBJECT")
-    part = boto.get_object(Bucket="photos", Key="large", PartNumber=2)
+    part = boto.get_object(Bucket="photos", Key="large", PartNumber=2, ChecksumMode="ENABLED")
     assert part["Body"].read() == body[5 * MIB : 10 * MIB]
     assert part["PartsCount"] == 5
+    attributes = boto.get_object_attributes(
+        Bucket="photos", Key="large", ObjectAttributes=["ObjectParts"], MaxParts=2
+    )["ObjectParts"]
+    assert (attributes["TotalPartsCount"], attributes["IsTruncated"]) == (5, True)
+    name = f"Checksum{head_algorithm(head)}"
+    assert [each["Size"] for each in attributes["Parts"]] == [5 * MIB, 5 * MIB]
+    assert attributes["Parts"][1][name] == part[name]
     copied = boto.copy_object(
         Bucket="photos", Key="copy", CopySource={"Bucket": "photos", "Key": "large"}
     )
@@ -285,6 +298,21 @@ def test_attributes_of_an_object(boto: Boto) -> None:
     assert (found["ObjectSize"], found["StorageClass"]) == (5, "STANDARD")
     assert found["ETag"] == md5(b"12345").hexdigest()
     assert "ChecksumCRC32" in found["Checksum"]
+
+
+@pytest.mark.parametrize(
+    ("count", "key", "code"),
+    [(1000, "&" * 1015, "EntityTooLarge"), (2000, "k" * 900, "MalformedXML")],
+)
+def test_who_sends_too_large_a_document_is_told_so(
+    s3: S3Site, boto: Boto, count: int, key: str, code: str
+) -> None:
+    """Clients read no answer before they have sent all."""
+    one = s3.boto(max_pool_connections=1)
+    keys = [{"Key": f"{key}{number}"} for number in range(count)]
+    refused(one.delete_objects, code, Bucket="photos", Delete={"Objects": keys})
+    deleted = one.delete_objects(Bucket="photos", Delete={"Objects": keys[:1]})
+    assert deleted["Deleted"] == keys[:1]
 
 
 def test_a_body_of_unknown_length_is_taken_in_chunks(boto: Boto) -> None:

@@ -105,6 +105,7 @@ async def test_what_is_not_kept(client: WireClient) -> None:
         await client.request("GET", path)
     await client.request("GET", BY_TAG, headers={"connection": "close"})
     await client.request("GET", BY_TAG, b"a body")
+    await client.request("GET", BY_TAG, headers={"expect": "100-continue"})
     await client.request("GET", BY_TAG, headers={"x-long": "a" * 9000})
     assert counts(client) == (0, 0, 0)
 

@@ -54,6 +54,20 @@ def test_a_body_is_held_until_the_application_asks(server: RunningServer) -> Non
         assert client.response()[1] == b"hello"
 
 
+@pytest.mark.parametrize("fields", ["", "Content-Length: 0\r\n"], ids=["none", "empty"])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_client_that_asks_and_has_no_body_is_told_to_go_on(
+    server: RunningServer, method: str, fields: str
+) -> None:
+    """botocore takes what comes instead for the answer to its next request as well."""
+    with server.connect() as client:
+        for _ in range(2):
+            client.send(request(method, "/v2/b", fields + "Expect: 100-continue\r\n"))
+            assert client.line() + client.line() == b"HTTP/1.1 100 Continue\r\n\r\n"
+            response, body = client.response()
+            assert (body, response.headers["connection"]) == (b"/v2/b?", None)
+
+
 def test_a_refused_client_that_waits_is_not_invited(server: RunningServer) -> None:
     with server.connect() as client:
         fields = "Content-Length: 5\r\nExpect: 100-continue\r\n"

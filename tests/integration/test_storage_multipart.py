@@ -31,6 +31,7 @@ from cloudcore.storage.errors import (
     InvalidPartOrder,
     NoSuchKey,
     NoSuchUpload,
+    SizeDiffers,
 )
 from cloudcore.storage.multipart import ABANDONED_SECONDS, KEPT_SECONDS, GivenPart
 from tests.databases import on_both_databases
@@ -93,7 +94,7 @@ async def test_s4_a_list_that_is_not_that_of_the_parts_is_refused(world: Storage
     ):
         with pytest.raises(refusal):
             await world.complete(bucket, upload, *parts)
-    with pytest.raises(BadDigest):
+    with pytest.raises(SizeDiffers):
         await world.complete(bucket, upload, large, size=3)
     for number in (0, 10_001):
         with pytest.raises(InvalidPartNumber):
@@ -190,17 +191,18 @@ async def test_a_checksum_of_the_whole_is_made_of_those_of_the_parts(
     bucket = await world.make()
     upload = await world.begin(bucket, "key", checksum_algorithm="CRC32", checksum_type=kind)
     parts = [await world.part(bucket, upload, n, data) for n, data in ((1, ONE), (2, TWO))]
-    given = [GivenPart(each.number, each.md5, each.checksum) for each in parts]
+    given = [GivenPart(each.number, each.md5, {"CRC32": str(each.checksum)}) for each in parts]
+    wrong = given[1]._replace(checksums={"CRC32": "AAAAAA=="})
     with pytest.raises(InvalidPart):
-        await world.complete(bucket, upload, given[0], given[1]._replace(checksum="AAAAAA=="))
+        await world.complete(bucket, upload, given[0], wrong)
     crcs = [zlib.crc32(data).to_bytes(4, "big") for data in (ONE, TWO)]
     if kind == "FULL_OBJECT":
         value = b64encode(zlib.crc32(ONE + TWO).to_bytes(4, "big")).decode()
     else:
         value = b64encode(zlib.crc32(b"".join(crcs)).to_bytes(4, "big")).decode() + "-2"
     with pytest.raises(BadDigest):
-        await world.complete(bucket, upload, *given, checksum="AAAAAA==")
-    made = await world.complete(bucket, upload, *given, checksum=value)
+        await world.complete(bucket, upload, *given, checksum=("CRC32", "AAAAAA=="))
+    made = await world.complete(bucket, upload, *given, checksum=("CRC32", value))
     assert made.checksum == ("CRC32", value, kind)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import thread_time
+from typing import TypeVar
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -12,11 +15,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.storage.cors import CorsRule, find_rule, preflight_headers, requested_headers
+from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3 import documents, markup
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
+from cloudcore.storage.s3.xml_reading import MAX_DEPTH, MAX_NAMES, MAX_TOKEN_BYTES, Incoming
+
+T = TypeVar("T")
 
 NAMESPACE = f' xmlns="{markup.NAMESPACE}"'
+
+
+def read_deletion(body: bytes) -> documents.Deletion:
+    """Read a document that comes at once."""
+    return _read_whole(documents.expect_deletion(), body)
+
+
+def read_completion(body: bytes) -> list[GivenPart]:
+    """Read a document that comes at once."""
+    return _read_whole(documents.expect_completion(), body)
+
+
+def _read_whole(incoming: Incoming[T], body: bytes) -> T:
+    incoming.reader.feed(body)
+    return incoming.finish()
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff")))
@@ -35,7 +57,7 @@ def test_documents_are_read_with_and_without_the_namespace(namespace: str) -> No
         f"<Delete{namespace}><Object><Key>a&amp;b</Key></Object><Object><Key> c </Key></Object>"
         "<Quiet>true</Quiet></Delete>"
     )
-    assert documents.read_deletion(body.encode()) == (["a&b", " c "], True)
+    assert read_deletion(body.encode()) == (["a&b", " c "], True, {})
 
 
 def test_a_completion_names_parts_with_checksums() -> None:
@@ -43,7 +65,7 @@ def test_a_completion_names_parts_with_checksums() -> None:
         b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>&quot;ab&quot;</ETag>"
         b"<ChecksumCRC32>AAAAAA==</ChecksumCRC32></Part></CompleteMultipartUpload>"
     )
-    assert documents.read_completion(body) == [(1, "ab", {"CRC32": "AAAAAA=="})]
+    assert read_completion(body) == [(1, "ab", {"CRC32": "AAAAAA=="})]
 
 
 def test_rules_of_cors_are_read() -> None:
@@ -77,8 +99,73 @@ _FILE = b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><Delete>&x;</Del
 )
 def test_a_malformed_document_is_refused(body: bytes) -> None:
     with pytest.raises(S3Error) as caught:
-        documents.read_deletion(body)
+        read_deletion(body)
     assert caught.value.code == "MalformedXML"
+
+
+_KEY = b"<Object><Key>a</Key></Object>"
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        b"<a>" * MAX_DEPTH,
+        b"".join(b"<a%d/>" % number for number in range(MAX_NAMES + 1)),
+        b"<Object>" + b"<b/>" * 20_000,
+        b"<!--" + b"x" * 2 * MAX_TOKEN_BYTES,
+        b"<a " + b"".join(b'b%d="" ' % number for number in range(MAX_TOKEN_BYTES // 4)),
+        b"<" + b"a" * 2 * MAX_TOKEN_BYTES,
+        _KEY * 1001,
+    ],
+    ids=["depth", "names", "elements", "comment", "attributes", "tag", "keys"],
+)
+def test_a_document_is_refused_at_its_first_excess(inside: bytes) -> None:
+    """It need not be complete: so what would follow costs nothing."""
+    with pytest.raises(S3Error) as caught:
+        documents.expect_deletion().reader.feed(b"<Delete>" + inside)
+    assert caught.value.code == "MalformedXML"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_document_is_read_in_pieces(size: int) -> None:
+    body = f"<Delete{NAMESPACE}>{'<Object> <Key>ä&amp;ö</Key></Object>' * 50}</Delete>".encode()
+    incoming = documents.expect_deletion()
+    for start in range(0, len(body), size):
+        incoming.reader.feed(body[start : start + size])
+    assert incoming.finish() == (["ä&ö"] * 50, False, {})
+
+
+_PART = (
+    b"<Part><PartNumber>1</PartNumber><ETag>a</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></Part>"
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "body"),
+    [
+        (read_deletion, b"<Delete>" + b"<a/>" * 430_000 + b"</Delete>"),
+        (read_deletion, b"<Delete><Object>" + b"<a/>" * 430_000 + b"</Object></Delete>"),
+        (read_deletion, b"<Delete>" + b"<Object/>" * 190_000 + b"</Delete>"),
+        (read_deletion, b"<Delete><Object><Key>" + b"\n" * 1_700_000 + b"</Key></Object></Delete>"),
+        (
+            read_completion,
+            b"<CompleteMultipartUpload>" + _PART * 10_000 + b"</CompleteMultipartUpload>",
+        ),
+        (documents.read_tags, b"<Tagging>" + b"<a/>" * 15_000 + b"</Tagging>"),
+        (documents.read_cors, b"<CORSConfiguration>" + b"<a/>" * 15_000 + b"</CORSConfiguration>"),
+    ],
+    ids=["children", "grandchildren", "objects", "text", "parts", "tags", "rules"],
+)
+def test_no_document_grows_in_memory(read: Callable[[bytes], object], body: bytes) -> None:
+    """As trees, such documents took a hundred times their bytes."""
+    tracemalloc.start()
+    try:
+        with suppress(S3Error):
+            read(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(body) + (1 << 20)
 
 
 @pytest.mark.parametrize("content", ["", "<Tag/>", "<TagSet/><TagSet/>", "<Other/>"])
@@ -95,7 +182,7 @@ def test_a_part_has_a_number(number: str) -> None:
         "</CompleteMultipartUpload>"
     )
     with pytest.raises(S3Error, match="XML"):
-        documents.read_completion(body.encode())
+        read_completion(body.encode())
 
 
 def _read(method: str, target: str, host: str = "s3.example", **headers: str) -> S3Request:
@@ -131,6 +218,10 @@ def test_s1_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
         ("GET", "/b", "ListObjects"),
         ("GET", "/b/?list-type=2&prefix=a", "ListObjectsV2"),
         ("GET", "/b?location", "GetBucketLocation"),
+        ("GET", "/b?versions&prefix=a", "ListObjectVersions"),
+        ("GET", "/b/k?versionId=null", "GetObject"),
+        ("DELETE", "/b/k?versionId=null", "DeleteObject"),
+        ("PUT", "/b/k?retention", "PutObjectRetention"),
         ("POST", "/b?delete=", "DeleteObjects"),
         ("PUT", "/b/k", "PutObject"),
         ("PUT", "/b/k?partNumber=1&uploadId=u", "UploadPart"),
@@ -157,8 +248,11 @@ def test_a_copy_is_told_by_its_header() -> None:
         ("PATCH", "/b/k", "MethodNotAllowed"),
         ("DELETE", "/", "MethodNotAllowed"),
         ("GET", "/b/k?tagging&acl", "InvalidArgument"),
-        ("PUT", "/b/k?retention", "NotImplemented"),
-        ("GET", "/b?versions", "NotImplemented"),
+        ("PUT", "/b/k?renameObject", "NotImplemented"),
+        ("GET", "/b?metadataTable", "NotImplemented"),
+        ("GET", "/b/k?versionId=1", "NoSuchVersion"),
+        ("PUT", "/b/k?versionId=1", "InvalidArgument"),
+        ("POST", "/b", "PreconditionFailed"),
         ("GET", "/b/%FF", "InvalidURI"),
         ("GET", "/b/a%00", "InvalidURI"),
         ("GET", f"/b/{'a' * 1025}", "KeyTooLongError"),
@@ -234,15 +328,18 @@ def test_a_preflight_is_told_what_it_may() -> None:
 
 
 _DOCUMENTS: list[Callable[[bytes], object]] = [
-    documents.read_deletion,
-    documents.read_completion,
+    read_deletion,
+    read_completion,
     documents.read_tags,
     documents.read_cors,
-    documents.read_location,
+    documents.read_bucket,
+    partial(documents.read_texts, name="A"),
 ]
 
 
-@pytest.mark.parametrize("read", _DOCUMENTS, ids=lambda read: read.__name__)
+@pytest.mark.parametrize(
+    "read", _DOCUMENTS, ids=lambda read: getattr(read, "__name__", "read_texts")
+)
 @given(
     body=st.one_of(
         st.binary(max_size=60),

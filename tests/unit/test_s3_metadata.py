@@ -17,7 +17,7 @@ NAME = "x-amz-meta-a"
 
 def read(value: bytes) -> str:
     """Return what a header says."""
-    return read_facts({NAME: value.decode("latin-1")}).metadata["a"]
+    return read_facts({NAME: value.decode("latin-1")}, "").metadata["a"]
 
 
 def shown(value: str) -> str:
@@ -49,6 +49,19 @@ def test_a_value_is_read(header: bytes, value: str) -> None:
     assert read(header) == value
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("gzip", "gzip"),
+        ("aws-chunked", None),
+        ("aws-chunked,deflate, gzip", "deflate, gzip"),
+        ("gzip,AWS-chunked", "gzip"),
+    ],
+)
+def test_an_encoding_is_kept_without_that_of_the_transfer(sent: str, kept: str | None) -> None:
+    assert read_facts({"content-encoding": sent}, "").headers.get("content-encoding") == kept
+
+
 @given(st.text(st.characters(blacklist_categories=["Cc", "Cs"]) | st.sampled_from("=? \xa0")))
 def test_every_value_comes_back(value: str) -> None:
     assert read(shown(value).encode("latin-1")) == value
@@ -59,5 +72,5 @@ def test_a_long_value_costs_little(repeated: bytes) -> None:
     value = b"=?utf-8?q?a?=" + repeated * (90_000 // len(repeated)) + b"b"
     begun = thread_time()
     with pytest.raises(MetadataTooLarge):
-        read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")})
+        read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")}, "")
     assert thread_time() - begun < 1

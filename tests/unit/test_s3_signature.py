@@ -12,6 +12,7 @@ import pytest
 
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.signature import (
+    Regions,
     SignedRequest,
     canonical_request,
     check_time,
@@ -97,7 +98,7 @@ _SUITE: Final = {
 def _refused(request: SignedRequest, now: datetime = _NOW, secret: str = SECRET) -> str:
     """Return the code with which a request is refused, or an empty text if it is accepted."""
     try:
-        claim = read_claim(request, REGION)
+        claim = read_claim(request, Regions(REGION))
         check_time(claim, now)
         if claim.access_key_id != KEY_ID:
             return "InvalidAccessKeyId"
@@ -200,6 +201,32 @@ def test_s7_the_host_is_signed_as_received_with_its_port() -> None:
     assert _refused(with_header(request, "host", "s3.example:9000")) == "SignatureDoesNotMatch"
 
 
+@pytest.mark.parametrize(
+    "date", ["Fri, 24 May 2013 00:00:00 GMT", "Fri, 24 May 2013 02:00:00 +0200", DATE]
+)
+def test_a_signed_date_stands_for_that_of_amazon(date: str) -> None:
+    request = signed("GET", "/bucket", dated=("date", date))
+    claim = read_claim(request, Regions(REGION))
+    assert claim.signed_at == _NOW
+    verify(request, claim, SECRET)
+
+
+@pytest.mark.parametrize(
+    ("date", "unsigned"),
+    [
+        ("Fri, 24 May 2013 00:00:00 GMT", ["date"]),
+        ("nonsense", []),
+        ("", []),
+        ("Fri, 99 May 2013 00:00:00 GMT", []),
+        ("Thu, 23 May 2013 23:59:59 GMT", []),
+        ("20130524T990000Z", []),
+    ],
+)
+def test_a_date_that_is_not_signed_or_none_is_refused(date: str, unsigned: list[str]) -> None:
+    with pytest.raises(S3Error):
+        read_claim(signed("GET", "/", dated=("date", date), unsigned=unsigned), Regions(REGION))
+
+
 def test_s9_a_skew_of_more_than_15_minutes_is_refused() -> None:
     request = signed("PUT", "/bucket/key")
     minutes = timedelta(minutes=15)
@@ -222,7 +249,7 @@ def test_s9_a_presigned_request_is_valid_for_its_seconds() -> None:
 def test_s9_a_wrong_region_names_the_right_one() -> None:
     request = signed("GET", "/bucket", scope="20130524/eu-west-1/s3/aws4_request")
     with pytest.raises(S3Error) as caught:
-        read_claim(request, REGION)
+        read_claim(request, Regions(REGION))
     assert caught.value.code == "AuthorizationHeaderMalformed"
     assert caught.value.details["Region"] == REGION
 

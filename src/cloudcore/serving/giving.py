@@ -23,11 +23,14 @@ _READS: Final = ("GET", "HEAD")
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
     """Keep an answer that is complete, and of which the application said that it may be.
 
-    Not one to a request with a body, and none after which the connection ends.
+    Not one to a request with a body or that asks for ``100 Continue``, and none after which the
+    connection ends.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
     if kept is None or cycle.keep is None or cycle.rendered is None or cycle.body is not None:
+        return
+    if head.traits.expects_continue:
         return
     if head.method in _READS and head.http_version == "1.1" and cycle.keep_alive:
         kept.keep(head.raw, cycle.keep, *cycle.rendered, record, connection.server)

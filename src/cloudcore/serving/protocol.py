@@ -27,7 +27,7 @@ from cloudcore.serving.refusal import (
     refusal_response,
     tls_refusal,
 )
-from cloudcore.serving.request_body import SocketBody
+from cloudcore.serving.request_body import CONTINUE, SocketBody
 from cloudcore.serving.request_cycle import Application, RequestCycle
 from cloudcore.serving.tls_stream import TlsLoan
 from cloudcore.serving.tls_transport import TlsTransport
@@ -390,6 +390,10 @@ class HttpProtocol(asyncio.Protocol):
             raw, self._buffer = self._buffer, b""
             if traits.chunked or (traits.content_length or 0) > len(raw):
                 self.pause_reading()
+        elif traits.expects_continue:
+            # There is nothing to wait with, but clients that asked read it before the response;
+            # botocore takes the next response on the connection for the headers of this one.
+            self.write(CONTINUE)
         self.run(RequestCycle(self, head, raw), self.application)
 
     def run(self, cycle: RequestCycle, application: Application) -> None:

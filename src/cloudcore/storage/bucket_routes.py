@@ -173,9 +173,12 @@ async def update_bucket(
 
 
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
-async def delete_bucket(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
-    """Delete a bucket. One with objects or open multipart uploads stays (409)."""
+async def delete_bucket(
+    bucket: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[StorageNeeds]
+) -> None:
+    """Delete a bucket, and end its open multipart uploads. One with objects stays (409)."""
     found = await authorized_bucket(ctx, bucket)
+    await buckets.end_uploads(needs, found)
 
     def erase(tx: Connection) -> None:
         ctx.details["bucket_id"] = found.id

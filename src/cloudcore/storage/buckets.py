@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,8 +21,12 @@ from cloudcore.storage.errors import (
     NoSuchCORSConfiguration,
     TooManyBuckets,
 )
+from cloudcore.storage.multipart import abort
+from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import MAX_BUCKETS
 
+_ENDED_AT_ONCE: Final = 20
+"""Uploads, each of up to 10,000 parts, that end in one transaction."""
 EVERY_KEY = (b"", b"\xff")
 """The span of all keys: no UTF-8 has this byte."""
 
@@ -83,7 +88,7 @@ def delete_bucket(tx: Connection, bucket: Bucket) -> None:
 
     Raises:
         NoSuchBucket: it was deleted meanwhile.
-        BucketNotEmpty: it has objects, or open uploads.
+        BucketNotEmpty: it has objects, or uploads began since `end_uploads`.
 
     """
     found = _locked(tx, bucket)
@@ -95,6 +100,29 @@ def delete_bucket(tx: Connection, bucket: Bucket) -> None:
     upload_rows.erase_ended(tx, *of)
     remove_runs(tx, found.id)
     rows.erase_bucket(tx, found)
+
+
+async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
+    """End all open uploads of a bucket that is to be deleted, some in each transaction.
+
+    Raises:
+        BucketNotEmpty: it has objects; then its uploads go on.
+
+    """
+
+    def end_some(tx: Connection) -> bool:
+        of = bucket.account_id, bucket.id
+        if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
+            raise BucketNotEmpty
+        found = upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), _ENDED_AT_ONCE)
+        for each in found:
+            upload = upload_rows.lock_upload(tx, *of, each.id)
+            if upload is not None and upload.ended_at is None:
+                abort(tx, upload, needs.clock())
+        return len(found) == _ENDED_AT_ONCE
+
+    while await needs.database.write(end_some):
+        pass
 
 
 def get_cors(bucket: Bucket) -> list[CorsRule]:

@@ -172,6 +172,11 @@ class BucketBytes(Protocol):
         Unavailable: the provider of its material is not there.
     """
 
+    @property
+    def seals(self) -> bool:
+        """Return True if new pieces are sealed."""
+        ...
+
     def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
         """Find a KMS key usable, to `stage` under it; None is the account's platform key."""
         ...

@@ -5,10 +5,11 @@
     InvalidInput        InvalidBucketName · KeyTooLong · InvalidTag · MetadataTooLarge
                         InvalidStorageClass · InvalidCORS · InvalidPart · InvalidPartOrder
                         InvalidPartNumber · EntityTooSmall · BadDigest · IncompleteBody
+                        SizeDiffers · UnknownChecksum
     PayloadTooLarge     EntityTooLarge
     QuotaExceeded       TooManyBuckets · QuotaOfBytes
     PreconditionFailed  ConditionFailed
-    RangeNotSatisfiable InvalidRange
+    RangeNotSatisfiable InvalidRange · NoSuchPart
     AccessDenied        KmsKeyDisabled
     NotFound            KmsKeyDeleted
     Unavailable         BytesDamaged
@@ -76,11 +77,11 @@ class BucketAlreadyOwnedByYou(Conflict):
 
 
 class BucketNotEmpty(Conflict):
-    """The bucket has objects, or uploads that are neither completed nor aborted."""
+    """The bucket has objects, or an upload has just begun in it."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the bucket has objects or open multipart uploads; delete or abort them first",
+            "the bucket has objects; delete them first",
             reason="bucket_not_empty",
         )
 
@@ -147,6 +148,24 @@ class BadDigest(InvalidInput):
     """The bytes do not have the digest or checksum that they were sent with."""
 
 
+class SizeDiffers(InvalidInput):
+    """The parts that complete an upload have another size in sum than was said."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the object has {size} bytes", reason="size_mismatch")
+
+
+class UnknownChecksum(InvalidInput):
+    """A completion names a checksum by another algorithm than that of its upload."""
+
+    def __init__(self, algorithm: str | None, named: str) -> None:
+        super().__init__(
+            f"the upload was created with the checksum algorithm {algorithm or 'none'}, so"
+            f" {named} cannot be compared",
+            reason="unknown_checksum",
+        )
+
+
 class IncompleteBody(InvalidInput):
     """The body ended before its declared length."""
 
@@ -176,6 +195,10 @@ class ConditionFailed(PreconditionFailed):
 
 class InvalidRange(RangeNotSatisfiable):
     """The ``Range`` has no byte of the object."""
+
+
+class NoSuchPart(RangeNotSatisfiable):
+    """The object has fewer parts."""
 
 
 class KmsKeyDisabled(AccessDenied):

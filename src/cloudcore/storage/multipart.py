@@ -7,7 +7,7 @@ To complete an upload moves its pieces to the object: no byte is copied. So it t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ from cloudcore.storage.errors import (
     InvalidPartOrder,
     NoSuchBucket,
     NoSuchUpload,
+    SizeDiffers,
+    UnknownChecksum,
 )
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
@@ -55,7 +57,8 @@ class GivenPart(NamedTuple):
     number: int
     etag: str
     """Without quotes."""
-    checksum: str | None = None
+    checksums: Mapping[str, str] = {}
+    """By the names of their algorithms, in capitals."""
 
 
 class Completion(NamedTuple):
@@ -66,8 +69,10 @@ class Completion(NamedTuple):
     object_id: str
     """A new id."""
     conditions: Conditions = NO_CONDITIONS
-    checksum: str | None = None
-    """Of the whole object, if the client says it."""
+    checksum: tuple[str, str] | None = None
+    """Algorithm and value of the whole object, if the client says it."""
+    checksum_type: str | None = None
+    """Likewise."""
     size: int | None = None
     """Likewise."""
 
@@ -180,7 +185,9 @@ def complete_upload(
         InvalidPartOrder: the numbers do not ascend.
         EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
         EntityTooLarge: the object has more than `MAX_ASSEMBLED_BYTES`.
-        BadDigest: the object has another checksum or size than the client says.
+        BadDigest: the object has another checksum, or one of another type, than the client says.
+        SizeDiffers: likewise its size.
+        UnknownChecksum: the client says a checksum that cannot be compared.
         NoSuchBucket: the bucket was deleted meanwhile.
         ConditionFailed, NoSuchKey: as `objects.record_object`.
 
@@ -193,9 +200,10 @@ def complete_upload(
         done = msgspec.json.decode(upload.completion, type=_Done)
         if done.asked != fingerprint:
             raise NoSuchUpload
+        _check_whole(upload, asked, done.made.checksum, done.made.size)
         return done.made
     uploaded = piece_rows.list_parts(tx, upload.account_id, upload.id, 0, MAX_PARTS)
-    chosen = _chosen(asked.parts, {piece.number: piece for piece in uploaded})
+    chosen = _chosen(upload, asked.parts, {piece.number: piece for piece in uploaded})
     made = _assembled(upload, asked, chosen, now)
     hold(tx, bucket)
     before = put_in_place(tx, bucket, made, asked.conditions)
@@ -219,7 +227,7 @@ def checked_open(upload: Upload | None) -> Upload:
     return upload
 
 
-def _chosen(asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
+def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
     """Return the pieces that a completion lists, checked."""
     if not asked:
         raise InvalidPart("parts: at least one", field="parts", reason="out_of_range")
@@ -236,12 +244,13 @@ def _chosen(asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piec
                 field="parts",
                 part_number=given.number,
             )
-        if given.checksum is not None and given.checksum != piece.checksum:
-            raise InvalidPart(
-                f"part {given.number} was not uploaded with this checksum",
-                field="parts",
-                part_number=given.number,
-            )
+        for name, value in given.checksums.items():
+            if value != _known_checksum(upload, piece, name):
+                raise InvalidPart(
+                    f"part {given.number} was not uploaded with this {name} checksum",
+                    field="parts",
+                    part_number=given.number,
+                )
         chosen.append(piece)
     for piece in chosen[:-1]:
         if piece.stored.size < MIN_PART_BYTES:
@@ -254,6 +263,35 @@ def _chosen(asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piec
     return chosen
 
 
+def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
+    """Return the checksum of a part by the algorithm of its upload, or by SHA-256.
+
+    Raises:
+        UnknownChecksum: it is of another algorithm.
+
+    """
+    if name == upload.checksum_algorithm and piece.checksum is not None:
+        return piece.checksum
+    if name == Algorithm.SHA256:
+        return checksums.encode(bytes.fromhex(piece.stored.sha256))
+    raise UnknownChecksum(upload.checksum_algorithm, name)
+
+
+def _check_whole(upload: Upload, asked: Completion, whole: Checksum | None, size: int) -> None:
+    """Refuse a completion that says something else of the whole than what it is."""
+    if asked.checksum is not None:
+        name, value = asked.checksum
+        if whole is None or name != whole.algorithm:
+            raise UnknownChecksum(upload.checksum_algorithm, name)
+        # Of a composite one, the number of parts may be left out.
+        if value != whole.value and value != whole.value.partition("-")[0]:
+            raise BadDigest("the object has another checksum", reason="checksum_mismatch")
+    if asked.checksum_type is not None and asked.checksum_type != upload.checksum_type:
+        raise BadDigest("the checksum of the upload has another type", reason="checksum_mismatch")
+    if asked.size is not None and asked.size != size:
+        raise SizeDiffers(size)
+
+
 def _assembled(
     upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
 ) -> StoredObject:
@@ -261,10 +299,7 @@ def _assembled(
     size = sum(piece.stored.size for piece in chosen)
     check_size(size, MAX_ASSEMBLED_BYTES)
     checksum = _checksum(upload, chosen)
-    if asked.checksum is not None and (checksum is None or asked.checksum != checksum.value):
-        raise BadDigest("the object has another checksum", reason="checksum_mismatch")
-    if asked.size is not None and asked.size != size:
-        raise BadDigest(f"the object has {size} bytes", reason="size_mismatch")
+    _check_whole(upload, asked, checksum, size)
     outer = hashlib.md5(usedforsecurity=False)
     for piece in chosen:
         outer.update(bytes.fromhex(piece.md5))
@@ -298,7 +333,10 @@ def _checksum(upload: Upload, chosen: Sequence[Piece]) -> Checksum | None:
 
 
 def _fingerprint(parts: Sequence[GivenPart]) -> str:
-    listed = [(part.number, part.etag.strip('"').lower()) for part in parts]
+    listed = [
+        (part.number, part.etag.strip('"').lower(), *sorted(part.checksums.items()))
+        for part in parts
+    ]
     return hashlib.sha256(msgspec.json.encode(listed)).hexdigest()
 
 

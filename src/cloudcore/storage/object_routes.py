@@ -60,6 +60,7 @@ OBJECTS: Final = ONE + "/objects"
 OBJECT: Final = OBJECTS + "/{key:str}"
 _MAX_TAGS_BYTES: Final = 64 * 1024
 _JSON: Final = (b"content-type", b"application/json")
+_KEPT: Final = ("content-type", "x-amz-storage-class", "x-amz-tagging", *STORED_HEADERS)
 _UNCHECKED: Final = ("if-unmodified-since", "content-md5")
 _UNTRUSTED: Final = (
     # The bytes are a user's: a browser that shows them must not take them for this site's pages.
@@ -165,8 +166,8 @@ async def put_object(
     """Store the body as an object, in the place of what is there; with `?tagging`, its tags.
 
     The headers `Content-Type`, `Content-Encoding`, `Content-Disposition`, `Content-Language`,
-    `Cache-Control`, `Expires` and `x-amz-meta-` are kept with it. `If-Match` and
-    `If-None-Match: *` are decided when it is stored.
+    `Cache-Control`, `Expires`, `x-amz-meta-`, `x-amz-tagging` and `x-amz-storage-class` are kept
+    with it. `If-Match` and `If-None-Match: *` are decided when it is stored.
     """
     found_in, crn = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
@@ -174,14 +175,15 @@ async def put_object(
         tagged = await needs.database.write(objects.put_tags, found_in, key, tags)
         return one_object(found_in, crn, tagged)
     headers = _headers(request)
-    check_supported(headers)
     _check_obeyed(headers)
+    check_supported(headers, found_in.account_id)
     facts = read_facts(
         {
             name: value
             for name, value in headers.items()
-            if name in ("content-type", *STORED_HEADERS) or name.startswith(METADATA)
-        }
+            if name in _KEPT or name.startswith(METADATA)
+        },
+        found_in.account_id,
     )
     made = await storing.store_object(
         needs,

@@ -55,6 +55,11 @@ class StoredObject(NamedTuple):
     checksum: Checksum | None
     created_at: int
 
+    @property
+    def has_parts(self) -> bool:
+        """Return True if it was made of the parts of an upload."""
+        return "-" in self.etag
+
 
 class Entry(NamedTuple):
     """An object in a listing."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import PlatformError
 from cloudcore.events import Events
 from cloudcore.storage import object_rows as rows
 from cloudcore.storage.account_bytes import check_room
 from cloudcore.storage.bucket_rows import Bucket, Held, change_held, hold_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
-from cloudcore.storage.errors import NoSuchBucket, NoSuchKey
+from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
 from cloudcore.storage.rules import (
@@ -146,20 +147,33 @@ def delete_object(
 
 
 def delete_objects(
-    tx: Connection, bucket: Bucket, keys: Sequence[str], now: int, events: Events
-) -> list[StoredObject | None]:
-    """Delete objects; return for each key what `delete_object` returns.
+    tx: Connection,
+    bucket: Bucket,
+    keys: Sequence[str],
+    now: int,
+    events: Events,
+    etags: Mapping[str, str] = {},
+) -> dict[str, PlatformError]:
+    """Delete objects, those of `etags` if they have the ETag; return why others stay, by key.
 
     The rows are locked in one order, and the counts last, in one row. So two such requests, or one
     and a write, do not wait for each other.
     """
-    deleted = {key: _take(tx, bucket, key, now) for key in sorted(set(keys))}
-    gone = [found for found in deleted.values() if found is not None]
+    gone: list[StoredObject] = []
+    refused: dict[str, PlatformError] = {}
+    for key in sorted(set(keys)):
+        conditions = Conditions(if_match=(etags[key],)) if key in etags else NO_CONDITIONS
+        try:
+            found = _take(tx, bucket, key, now, conditions)
+        except (ConditionFailed, NoSuchKey) as error:  # before anything was changed
+            refused[key] = error
+        else:
+            gone += [] if found is None else [found]
     if gone:
         change = Held(-len(gone), -sum(found.size for found in gone))
         _change(tx, bucket, gone[0].id, change)
         tell(tx, events, OBJECT_DELETED, bucket, gone, now)
-    return [deleted[key] for key in keys]
+    return refused
 
 
 def _take(

@@ -15,6 +15,7 @@ from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.account_bytes import add_bytes, take_bytes
 from cloudcore.storage.bytes_port import StoredPiece
+from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.tables import storage_pieces
 
 _p = storage_pieces.c
@@ -32,6 +33,20 @@ class Piece(NamedTuple):
     created_at: int
     damage: str | None = None
     """What the scrub or fsck has found wrong with its bytes, if anything."""
+
+
+class ListedPiece(NamedTuple):
+    """What is told of a piece of an object."""
+
+    number: int
+    size: int
+    checksum: str | None
+
+    def checksum_of(self, whole: StoredObject) -> Checksum | None:
+        """Return the checksum of the piece; it has one if the object has, by its algorithm."""
+        if whole.checksum is None or self.checksum is None:
+            return None
+        return whole.checksum._replace(value=self.checksum)
 
 
 class Condemned(NamedTuple):
@@ -65,6 +80,12 @@ _BETWEEN: Final = Statement(
     .order_by(_p.number)
 )
 _SIZES: Final = Statement(select(_p.number, _p.size).where(*_OF_OBJECT).order_by(_p.number))
+_IS_PLAIN: Final = Statement(
+    page(select(_p.number).where(*_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
+)
+_LIST_PIECES: Final = Statement(
+    columns(storage_pieces, ListedPiece._fields).where(*_OF_OBJECT).order_by(_p.number)
+)
 _FIND_PART: Final = Statement(
     columns(storage_pieces, _COLUMNS).where(*_OF_UPLOAD, _p.number == bindparam("number"))
 )
@@ -124,6 +145,11 @@ _HAS_PARTS: Final = Statement(
 )
 
 
+def are_sealed(tx: Connection, account_id: str, object_id: str) -> bool:
+    """Return True if no piece of an object is plain."""
+    return not tx.rows(_IS_PLAIN, account_id=account_id, object_id=object_id, limit=1)
+
+
 def add_piece(
     tx: Connection,
     account_id: str,
@@ -158,6 +184,12 @@ def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int,
     """Return the number and the size of each piece of an object, in order."""
     rows = tx.rows(_SIZES, account_id=account_id, object_id=object_id)
     return [(row[0], row[1]) for row in rows]
+
+
+def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:
+    """Return what is told of the pieces of an object, in order."""
+    rows = tx.rows(_LIST_PIECES, account_id=account_id, object_id=object_id)
+    return [ListedPiece(*row) for row in rows]
 
 
 def pieces_between(

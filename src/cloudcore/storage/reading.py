@@ -18,16 +18,25 @@ from cloudcore.storage.conditions import (
     check_read,
     range_applies,
 )
-from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, InvalidRange
+from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import StoredObject
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.piece_rows import ListedPiece, Piece
 
 _LOOKS: Final = 5
 
 Ranged = Callable[[int], tuple[int, int] | None]
 """Given the size of an object, returns the range ``[start, stop)`` that a request asks for; None if
 it asks for all. Raises `InvalidRange`."""
+
+
+class FoundPart(NamedTuple):
+    """A part of an object."""
+
+    checksum: Checksum | None
+    """By the algorithm of the object's."""
+    total: int
+    """How many parts the object has."""
 
 
 class FoundObject(NamedTuple):
@@ -39,8 +48,8 @@ class FoundObject(NamedTuple):
     stop: int
     is_range: bool
     """The request asked for a range, so the answer is 206."""
-    part_count: int
-    """0 unless a part was asked for."""
+    part: FoundPart | None
+    """What was asked for, if it was a part."""
     pieces: Sequence[StoredPiece]
     """Those that hold the range; none if no byte will be read."""
     skipped: int
@@ -110,8 +119,8 @@ async def find_object(
     Raises:
         NoSuchKey: there is no such object.
         ConditionFailed: a condition does not hold; for a copy, also if it need not be sent.
-        InvalidRange: the range, or the part, has no byte of it.
-        InvalidPartNumber: the object has no such part.
+        InvalidRange: the range has no byte of it.
+        InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
         BytesDamaged: its pieces are not there, or one that holds the range is known as damaged.
         KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces can be used no more.
 
@@ -124,17 +133,21 @@ async def find_object(
                 check_copy(conditions, found.etag, found.created_at)
             outcome = check_read(conditions, found.etag, found.created_at)
             sizes: Sequence[tuple[int, int]] = ()
+            part = None
             if part_number is not None:
-                sizes = piece_rows.sizes_of(tx, bucket.account_id, found.id)
+                listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
+                sizes = [(each.number, each.size) for each in listed]
                 if not _are_all(found, sizes):
                     continue
                 start, stop, is_range = _span_of_part(found, sizes, part_number)
+                checksum = listed[part_number - 1].checksum_of(found)
+                part = FoundPart(checksum, len(listed))
             else:
                 span = None
                 if ranged is not None and range_applies(conditions, found.etag):
                     span = ranged(found.size)
                 start, stop, is_range = (0, found.size, False) if span is None else (*span, True)
-            asked = FoundObject(found, outcome, start, stop, is_range, len(sizes), (), 0, None)
+            asked = FoundObject(found, outcome, start, stop, is_range, part, (), 0, None)
             if is_head or outcome != "send":
                 return asked
             held = _find_pieces(tx, asked, sizes)
@@ -149,6 +162,22 @@ async def find_object(
         raise BytesDamaged
 
     return await needs.database.read(find)
+
+
+def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
+    """Return an object and its pieces.
+
+    Raises:
+        NoSuchKey: there is no such object.
+        BytesDamaged: its pieces are not there.
+
+    """
+    for _ in range(_LOOKS):
+        found = objects.find_object(tx, bucket, key)
+        listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
+        if _are_all(found, [(each.number, each.size) for each in listed]):
+            return found, listed
+    raise BytesDamaged
 
 
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
@@ -185,7 +214,7 @@ def _span_of_part(
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(sizes):
-        raise InvalidRange(found.size)
+        raise NoSuchPart(found.size)
     start = sum(size for _, size in sizes[: part_number - 1])
     size = sizes[part_number - 1][1]
     return start, start + size, size > 0

@@ -13,7 +13,7 @@ from cloudcore.storage.bytes_port import KeyRef
 from cloudcore.storage.cors import MAX_AGE_SECONDS, CorsRule
 from cloudcore.storage.object_rows import Checksum, Entry, StoredObject
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE, MAX_PARTS
+from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE, MAX_PARTS, StorageClass
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord
@@ -27,7 +27,6 @@ ContentType = Annotated[str, Meta(max_length=256, pattern=r"^[ -~]+$(?!\n)")]
 GivenKey = Annotated[
     str, Meta(max_length=512, description="The id, the name or the CRN of an `aes-256` key.")
 ]
-StorageClass = Literal["STANDARD", "STANDARD_IA", "GLACIER"]
 _PATTERN = r"^[!-)+-~]*(?:\*[!-)+-~]*)?$(?!\n)"
 _Origin = Annotated[str, Meta(min_length=1, max_length=256, pattern=_PATTERN)]
 _Header = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PATTERN)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from typing import Final
+from typing import Final, Literal, get_args
 from urllib.parse import quote
 
 from cloudcore.storage.errors import (
@@ -17,6 +17,22 @@ from cloudcore.storage.errors import (
     MetadataTooLarge,
 )
 
+StorageClass = Literal[
+    "STANDARD",
+    "DEEP_ARCHIVE",
+    "EXPRESS_ONEZONE",
+    "FSX_ONTAP",
+    "FSX_OPENZFS",
+    "GLACIER",
+    "GLACIER_IR",
+    "INTELLIGENT_TIERING",
+    "ONEZONE_IA",
+    "OUTPOSTS",
+    "REDUCED_REDUNDANCY",
+    "SNOW",
+    "STANDARD_IA",
+]
+"""The names of AWS. All are stored alike."""
 OBJECT_CREATED: Final = "storage.object.created"
 OBJECT_DELETED: Final = "storage.object.deleted"
 """Types of events."""
@@ -34,8 +50,7 @@ MAX_ASSEMBLED_BYTES: Final = COMPLETED_BYTES_A_SECOND * COMPLETION_SECONDS
 """Most bytes of an object of parts: what can be written in an hour, 299 GiB."""
 MAX_METADATA_BYTES: Final = 8192
 MAX_OBJECT_TAGS: Final = 10
-STORAGE_CLASSES: Final = ("STANDARD", "STANDARD_IA", "GLACIER")
-"""All are stored alike."""
+STORAGE_CLASSES: Final = get_args(StorageClass)
 DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 STORED_HEADERS: Final = (
     "cache-control",

@@ -29,6 +29,7 @@ IS_ENDED: Final = text("ended_at IS NOT NULL")
 IS_OPEN: Final = text("ended_at IS NULL")
 IS_DUE: Final = text("damage IS NULL AND condemned_at IS NULL AND encoding <> 'shredded'")
 IS_DAMAGED: Final = text("damage IS NOT NULL")
+StorageClassName: Final = String(16).with_variant(String(32), "postgresql")
 IS_KEYED: Final = text("kms_key_id IS NOT NULL")
 
 storage_buckets = Table(
@@ -94,7 +95,7 @@ storage_objects = Table(
     Column("headers", Text, nullable=False),  # a JSON object
     Column("metadata", Text, nullable=False),  # a JSON object
     Column("tags", Text, nullable=False),  # a JSON object
-    Column("storage_class", String(16), nullable=False),
+    Column("storage_class", StorageClassName, nullable=False),
     Column("checksum", Text),  # a JSON array: algorithm, value, type
     Column("created_at", Moment, nullable=False),
     UniqueConstraint("id", "account_id"),
@@ -119,7 +120,7 @@ storage_uploads = Table(
     Column("headers", Text, nullable=False),
     Column("metadata", Text, nullable=False),
     Column("tags", Text, nullable=False),
-    Column("storage_class", String(16), nullable=False),
+    Column("storage_class", StorageClassName, nullable=False),
     Column("checksum_algorithm", String(16)),
     Column("checksum_type", String(16)),
     Column("created_at", Moment, nullable=False),

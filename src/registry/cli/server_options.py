@@ -98,6 +98,12 @@ def add_s3(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--s3-host", metavar="HOST", help="host name of S3, of which buckets are subdomains (none)"
     )
+    command.add_argument(
+        "--s3-any-region",
+        action="store_const",
+        const="on",
+        help="take requests that are signed for any region (off)",
+    )
 
 
 def add_allowed_hosts(command: argparse.ArgumentParser) -> None:

@@ -1,15 +1,17 @@
 """The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
 
-Only signatures of version 4 are accepted, never a bearer token. Each operation has the action of
-IAM that the same operation has on ``/v1``.
+Only signatures of version 4 are accepted, of a request or of a form's policy, never a bearer
+token. Each operation has the action of IAM that the same operation has on ``/v1``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -22,19 +24,31 @@ from cloudcore.iam.signature_keys import SignatureKey, SignatureKeys
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.source_address import source_address
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.s3 import bucket_calls, list_calls, object_calls, upload_calls
+from cloudcore.storage.s3 import (
+    bucket_calls,
+    configurations,
+    list_calls,
+    object_calls,
+    post_calls,
+    upload_calls,
+)
 from cloudcore.storage.s3.answers import Answer, refusal, s3_error, send_answer
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.cross_origin import answer_preflight, with_cors
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.forms import read_form
+from cloudcore.storage.s3.post_calls import form_request
 from cloudcore.storage.s3.requests import S3Request, read_request
 from cloudcore.storage.s3.signature import (
     Claim,
+    Regions,
     SignedRequest,
     SigningKey,
     check_time,
     read_claim,
+    read_form_claim,
     verify,
+    verify_text,
 )
 from cloudcore.storage.s3.waiting import is_copy, send_when_copied
 from cloudcore.web.context import Platform, RequestContext
@@ -43,6 +57,8 @@ from cloudcore.web.context import refusal as denied
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[S3Call], Awaitable[Answer]]
+Proof = Callable[[str], SigningKey]
+"""Given the secret that a claim names, returns the key that has signed; raises if none has."""
 
 
 class Operation(NamedTuple):
@@ -60,12 +76,19 @@ OPERATIONS: Final[dict[str, Operation]] = {
         ("HeadBucket", bucket_calls.head_bucket, "GetBucket"),
         ("DeleteBucket", bucket_calls.delete_bucket, "DeleteBucket"),
         ("GetBucketLocation", bucket_calls.get_bucket_location, "GetBucket"),
-        ("GetBucketAcl", bucket_calls.get_bucket_acl, "GetBucket"),
-        ("PutBucketAcl", bucket_calls.put_bucket_acl, "GetBucket"),
+        ("GetBucketAcl", configurations.get_bucket_acl, "GetBucket"),
+        ("PutBucketAcl", configurations.put_bucket_acl, "GetBucket"),
+        ("GetBucketTagging", configurations.get_bucket_tagging, "GetBucket"),
+        ("PutBucketTagging", configurations.put_bucket_tagging, "UpdateBucket"),
+        ("DeleteBucketTagging", configurations.delete_bucket_tagging, "UpdateBucket"),
+        ("GetBucketEncryption", configurations.get_bucket_encryption, "GetBucket"),
+        ("DeleteBucketEncryption", configurations.delete_bucket_encryption, "GetBucket"),
+        ("PutBucketEncryption", configurations.put_bucket_encryption, "GetBucket"),
         ("GetBucketCors", bucket_calls.get_bucket_cors, "GetBucketCORS"),
         ("PutBucketCors", bucket_calls.put_bucket_cors, "PutBucketCORS"),
         ("DeleteBucketCors", bucket_calls.delete_bucket_cors, "PutBucketCORS"),
-        *((name, handler, "GetBucket") for name, handler in bucket_calls.DESCRIPTIONS.items()),
+        *((name, handler, "GetBucket") for name, handler in configurations.DESCRIPTIONS.items()),
+        ("ListObjectVersions", list_calls.list_versions, "ListObjects"),
         ("ListObjects", list_calls.list_objects, "ListObjects"),
         ("ListObjectsV2", list_calls.list_objects_v2, "ListObjects"),
         ("GetObject", object_calls.get_object, "GetObject"),
@@ -74,9 +97,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
         ("GetObjectAcl", object_calls.get_object_acl, "GetObject"),
         ("PutObjectAcl", object_calls.put_object_acl, "PutObject"),
         ("PutObject", object_calls.put_object, "PutObject"),
+        ("PostObject", post_calls.post_object, "PutObject"),
         ("CopyObject", object_calls.copy_object, "PutObject"),
         ("DeleteObject", object_calls.delete_object, "DeleteObject"),
         ("DeleteObjects", object_calls.delete_objects, "DeleteObject"),
+        *((name, object_calls.refuse_lock, "GetObject") for name in object_calls.LOCKS),
         ("GetObjectTagging", object_calls.get_object_tagging, "GetObject"),
         ("PutObjectTagging", object_calls.put_object_tagging, "PutObject"),
         ("DeleteObjectTagging", object_calls.delete_object_tagging, "DeleteObject"),
@@ -93,6 +118,8 @@ _CHANGES: Final = frozenset(
     (
         "CreateBucket",
         "DeleteBucket",
+        "PutBucketTagging",
+        "DeleteBucketTagging",
         "PutBucketCors",
         "DeleteBucketCors",
         "CreateMultipartUpload",
@@ -101,6 +128,9 @@ _CHANGES: Final = frozenset(
     )
 )
 """Operations that the audit log tells of."""
+_GLOBAL: Final = frozenset(("ListBuckets", "CreateBucket", "GetBucketLocation"))
+"""Operations that are signed for AWS's first region, wherever a bucket is."""
+_GLOBAL_REGION: Final = frozenset(("us-east-1",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +142,8 @@ class S3Needs:
     keys: SignatureKeys
     host: str = ""
     """Host of the endpoint, of which buckets are subdomains; empty: buckets are in paths alone."""
+    any_region: bool = False
+    """Take signatures for any region."""
 
 
 class S3Endpoint:
@@ -120,6 +152,7 @@ class S3Endpoint:
     def __init__(self, needs: S3Needs) -> None:
         """Serve the buckets of `needs`."""
         self._needs = needs
+        self._portions = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; render every error as S3 does."""
@@ -178,10 +211,32 @@ class S3Endpoint:
         )
         name = request.operation
         operation = OPERATIONS[name]
+        regions = Regions(self._region, self._other_regions(name))
+        form = None
+        if name == "PostObject":
+            content_type = request.headers.get("content-type", "")
+            form, scope, receive = await read_form(scope, receive, content_type)
+            request = form_request(request, form)
+            claim = read_form_claim(form.fields, regions)
+            proof: Proof = partial(verify_text, form.fields["policy"], claim)
+        else:
+            claim = read_claim(signed, regions)
+            proof = partial(verify, signed, claim)
         ctx = self._context(operation.action, scope, request_id, is_change=name in _CHANGES)
-        claim, key = await self._authenticate(ctx, signed, scope)
+        key = await self._authenticate(ctx, claim, proof, scope)
         await self._admit(ctx, operation.action, request)
-        call = S3Call(ctx, self._needs.storage, request, claim, key, scope, receive)
+        call = S3Call(
+            ctx,
+            self._needs.storage,
+            request,
+            claim,
+            key,
+            scope,
+            receive,
+            self._portions,
+            any_region=self._needs.any_region,
+            form=form,
+        )
         try:
             return await operation.handler(call)
         except AccessDenied:
@@ -206,16 +261,21 @@ class S3Endpoint:
             is_change=is_change,
         )
 
+    def _other_regions(self, name: str) -> frozenset[str] | None:
+        """Return the regions beside its own that an operation may be signed for; None: any."""
+        if self._needs.any_region:
+            return None
+        return _GLOBAL_REGION if name in _GLOBAL else frozenset()
+
     async def _authenticate(
-        self, ctx: RequestContext, signed: SignedRequest, scope: Scope
-    ) -> tuple[Claim, SigningKey]:
+        self, ctx: RequestContext, claim: Claim, proof: Proof, scope: Scope
+    ) -> SigningKey:
         """Verify the signature, and note the caller.
 
         Raises:
             S3Error: see `signature`; or the key, or its token, is none.
 
         """
-        claim = read_claim(signed, self._region)
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
         check_time(claim, now)
         found = await self._needs.keys.find(claim.access_key_id)
@@ -226,14 +286,14 @@ class S3Endpoint:
                 details={"AWSAccessKeyId": claim.access_key_id},
             )
         try:
-            key = _verified(signed, claim, found)
+            key = _verified(proof, claim, found)
         except S3Error:
             _note_wrong_secret(ctx, found.principal)
             raise
         ctx.caller = found.principal
         log = scope.setdefault("state", {})
         log["principal"], log["source"] = found.principal.crn, found.principal.source
-        return claim, key
+        return key
 
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
         """Load the caller's policies; refuse it before anything is looked up if none allows it.
@@ -254,14 +314,14 @@ class S3Endpoint:
                 raise S3Error("AccessDenied", "Access Denied")
 
 
-def _verified(signed: SignedRequest, claim: Claim, found: SignatureKey) -> SigningKey:
+def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
     """Return the key of a request whose signature and session token are right.
 
     Raises:
         S3Error: SignatureDoesNotMatch, InvalidToken.
 
     """
-    key = verify(signed, claim, found.secret)
+    key = proof(found.secret)
     if not found.fits_token(claim.security_token):
         raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")
     return key

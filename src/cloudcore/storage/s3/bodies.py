@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from hashlib import md5, sha256
 from typing import Final, NamedTuple, TypeVar
 
-from cloudcore.serving.body import BodyTooLarge, read_body, receive_into
+from cloudcore.serving.body import receive_into
 from cloudcore.storage import checksums
 from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
-from cloudcore.storage.s3.documents import is_private_acl
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import acl_refusal, check_supported
 from cloudcore.storage.s3.signature import (
@@ -22,8 +23,8 @@ from cloudcore.storage.s3.signature import (
     UNSIGNED,
     UNSIGNED_CHUNKS_TRAILER,
 )
+from cloudcore.storage.s3.xml_reading import PORTION, Incoming
 from cloudcore.storage.storing import Digests, Terms
-from cloudcore.threads import DOCUMENTS
 
 T = TypeVar("T")
 
@@ -31,7 +32,10 @@ MAX_DOCUMENT_BYTES: Final = 2 * 1024 * 1024
 """Enough for 1,000 keys of 1,024 bytes, or 10,000 parts with checksums."""
 USUAL_DOCUMENT_BYTES: Final = 64 * 1024
 _CHUNKED_OVERHEAD: Final = 64 * 1024
+_MAX_DROPPED_BYTES: Final = 16 * 1024 * 1024
 _BY_HEADER: Final = {algorithm.header: algorithm for algorithm in Algorithm}
+_CHECKSUM: Final = "x-amz-checksum-"
+_NO_CHECKSUMS: Final = tuple(_CHECKSUM + each for each in ("algorithm", "mode", "type"))
 _MD5_BYTES: Final = 16
 
 
@@ -128,13 +132,16 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
         S3Error: they contradict each other, are malformed, or say no length.
 
     """
-    algorithm, checksum = (None, None) if of_object else _header_checksum(call)
+    algorithm, checksum = (None, None) if of_object else header_checksum(call)
     trailer = _trailer(call)
     if trailer is not None and checksum is not None:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header or trailer")
     named = call.header("x-amz-sdk-checksum-algorithm")
-    if algorithm is None and trailer is None and named is not None:
-        algorithm = read_algorithm(named)
+    if named is not None:
+        wanted = read_algorithm(named)
+        algorithm = algorithm or wanted
+        if (trailer or algorithm) is not wanted:
+            raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
     return Promise(
         _length(call),
         _sha256_of(call),
@@ -145,69 +152,125 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
     )
 
 
-async def read_large(
-    call: S3Call, read: Callable[[bytes], T], *, checksum_of_object: bool = False
-) -> T:
-    """Return what `read` makes of a document that may be large; in a thread, since that takes long.
+async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
+    """Return what a document says that may be large; it is read as it comes, and never kept.
 
     Raises:
-        S3Error: as `read_document`, or by `read`.
+        S3Error: as `read_document`, or by `incoming`.
 
     """
-    body = await read_document(call, MAX_DOCUMENT_BYTES, checksum_of_object=checksum_of_object)
-    return await DOCUMENTS.run(call.account_id, read, body)
+    reader = incoming.reader
+    try:
+        await _receive(call, MAX_DOCUMENT_BYTES, reader.feed, of_object=checksum_of_object)
+        return incoming.finish()
+    finally:
+        reader.close()
 
 
-async def read_document(
-    call: S3Call, most: int = USUAL_DOCUMENT_BYTES, *, checksum_of_object: bool = False
-) -> bytes:
-    """Return the body of a request that sends a document of at most `most` bytes.
-
-    With `checksum_of_object`, headers of checksums are not those of the document.
+async def read_document(call: S3Call) -> bytes:
+    """Return the body of a request that sends a document of at most `USUAL_DOCUMENT_BYTES`.
 
     Raises:
         S3Error: it is too long, did not arrive whole, or is not what the headers promise.
 
     """
-    promise = None
-    if call.header("content-length") != "0":
-        promise = read_promise(call, of_object=checksum_of_object)
-    try:
-        limit = most + (_CHUNKED_OVERHEAD if call.claim.payload in CHUNKED else 0)
-        body = await read_body(call.receive, limit)
-    except BodyTooLarge:
-        raise S3Error("EntityTooLarge", "The document is too long.") from None
-    if body is None:
-        raise S3Error("IncompleteBody", "The body did not arrive whole.")
-    trailers: Mapping[str, str] = {}
-    if promise is None:
-        promise = Promise(0, _sha256_of(call), None, None, None, None)
-    elif call.claim.payload in CHUNKED:
-        content = bytearray()
-        decoder = _decoder(call, promise, content.extend)
-        decoder.write(memoryview(body))
-        decoder.finish()
-        body, trailers = bytes(content), decoder.trailers
-    shown = None
-    if promise.algorithm is not None:
-        checksum = checksums.new_checksum(promise.algorithm)
-        checksum.update(body)
-        shown = checksums.encode(checksum.digest())
-    hashed = md5(body, usedforsecurity=False).hexdigest(), sha256(body).hexdigest()
-    promise.check(Digests(len(body), *hashed, shown), trailers)
-    return body
+    content = bytearray()
+    await _receive(call, USUAL_DOCUMENT_BYTES, content.extend)
+    return bytes(content)
+
+
+async def _receive(
+    call: S3Call, most: int, take: Callable[[memoryview], object], *, of_object: bool = False
+) -> None:
+    """Pass a document to `take`, without framing, and verify it.
+
+    With `of_object`, headers of checksums are not those of the document. One that is refused
+    meanwhile is received to its end all the same, or `_MAX_DROPPED_BYTES` more: a client that is
+    still sending may not read the answer.
+    """
+    received = _Received(call, take, of_object=of_object)
+    is_chunked = call.claim.payload in CHUNKED
+    limit = most + (_CHUNKED_OVERHEAD if is_chunked else 0)
+    size, more, refused = 0, True, None
+    while more:
+        message = await call.receive()
+        if message["type"] == "http.disconnect":
+            raise refused or S3Error("IncompleteBody", "The body did not arrive whole.")
+        part, more = memoryview(message.get("body", b"")), message.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            refused = refused or S3Error("EntityTooLarge", "The document is too long.")
+            if size > limit + _MAX_DROPPED_BYTES:
+                break
+        for start in range(0, len(part), PORTION):
+            if refused is not None:
+                break
+            async with call.portions:  # one document at a time, so that others wait for one
+                try:
+                    received.take(part[start : start + PORTION])
+                except S3Error as error:
+                    refused = error
+                await asyncio.sleep(0)
+    if refused is not None:
+        raise refused
+    received.finish()
+
+
+class _Received:
+    """What has come of a document."""
+
+    def __init__(
+        self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
+    ) -> None:
+        if call.header("content-length") == "0":
+            self._promise = Promise(0, _sha256_of(call), None, None, None, None)
+        else:
+            self._promise = read_promise(call, of_object=of_object)
+        algorithm = self._promise.algorithm
+        self._checksum = None if algorithm is None else checksums.new_checksum(algorithm)
+        self._md5, self._sha256 = md5(usedforsecurity=False), sha256()
+        self._size = 0
+        self._pass_on = take
+        self._decoder: ChunkDecoder | None = None
+        if self._promise.length and call.claim.payload in CHUNKED:
+            self._decoder = _decoder(call, self._promise, self._add)
+
+    def take(self, part: memoryview) -> None:
+        """Take bytes of the body."""
+        if self._decoder is None:
+            self._add(part)
+        else:
+            self._decoder.write(part)
+
+    def finish(self) -> None:
+        """Refuse a document that is not what the headers promise."""
+        trailers: Mapping[str, str] = {}
+        if self._decoder is not None:
+            self._decoder.finish()
+            trailers = self._decoder.trailers
+        shown = None if self._checksum is None else checksums.encode(self._checksum.digest())
+        hashes = self._md5.hexdigest(), self._sha256.hexdigest()
+        self._promise.check(Digests(self._size, *hashes, shown), trailers)
+
+    def _add(self, content: memoryview) -> None:
+        self._size += len(content)
+        self._md5.update(content)
+        self._sha256.update(content)
+        if self._checksum is not None:
+            self._checksum.update(content)
+        self._pass_on(content)
 
 
 async def check_acl(call: S3Call) -> None:
-    """Refuse an access list, in headers or a document, that gives more than policies do.
+    """Refuse an access list, in headers or a document, that is not the owner's full control.
 
     Raises:
         S3Error: AccessControlListNotSupported, or as `read_document`.
 
     """
-    check_supported(call.request.headers)
+    check_supported(call.request.headers, call.account_id)
     body = await read_document(call)
-    if body and not is_private_acl(body):
+    if body and not documents.is_private_acl(body, call.account_id):
         raise acl_refusal()
 
 
@@ -247,16 +310,56 @@ def _content_md5(header: str | None) -> str | None:
     return digest.hex()
 
 
-def _header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
-    given = [name for name in _BY_HEADER if name in call.request.headers]
+def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
+    """Return the checksum that a header gives, and its algorithm.
+
+    Raises:
+        S3Error: there are several, or it is none of its algorithm.
+
+    """
+    algorithm, value = _named_checksum(call)
+    if algorithm is not None and checksums.decode(algorithm, value) is None:
+        raise _bad_checksum(algorithm)
+    return algorithm, value or None
+
+
+def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
+    """Return algorithm and value of the object that a completion makes, if it says them.
+
+    Raises:
+        S3Error: it says several, one that is malformed, or one that nobody computes.
+
+    """
+    algorithm, value = _named_checksum(call)
+    if algorithm is None:
+        return None
+    digest, dash, count = value.partition("-")
+    if checksums.decode(algorithm, digest) is None or (dash and not count.isdigit()):
+        raise _bad_checksum(algorithm)
+    return algorithm.value, value
+
+
+def refuse_checksum(call: S3Call) -> None:
+    """Refuse the checksum of a copy, whose bytes the client does not send."""
+    if _named_checksum(call)[0] is not None:
+        raise S3Error("InvalidRequest", "A copy has no x-amz-checksum- header.")
+
+
+def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
+    """Return the algorithm and the value of the one header that has a checksum, if any does."""
+    given = [
+        name
+        for name in call.request.headers
+        if name.startswith(_CHECKSUM) and name not in _NO_CHECKSUMS
+    ]
+    if not given:
+        return None, ""
     if len(given) > 1:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header.")
-    if not given:
-        return None, None
-    algorithm, value = _BY_HEADER[given[0]], call.request.headers[given[0]]
-    if checksums.decode(algorithm, value) is None:
-        raise _bad_checksum(algorithm)
-    return algorithm, value
+    algorithm = _BY_HEADER.get(given[0])
+    if algorithm is None:
+        raise S3Error("InvalidRequest", f"The checksum {given[0][:64]} is not supported.")
+    return algorithm, call.request.headers[given[0]]
 
 
 def _trailer(call: S3Call) -> Algorithm | None:

@@ -1,9 +1,8 @@
-"""Create, describe and delete buckets, and their CORS rules."""
+"""Create, find and delete buckets, and their CORS rules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cloudcore.storage import buckets
@@ -13,31 +12,12 @@ from cloudcore.storage.errors import BucketAlreadyOwnedByYou
 from cloudcore.storage.rules import check_bucket_name
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, empty, xml
-from cloudcore.storage.s3.bodies import check_acl, read_document
+from cloudcore.storage.s3.bodies import read_document
 from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.configurations import checked_tags
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import check_supported
+from cloudcore.storage.s3.facts import acl_refusal, check_supported
 from cloudcore.storage.s3.markup import escape, tag, text
-from cloudcore.storage.s3.object_calls import private_acl
-
-_ABSENT: Final = {
-    "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
-    "GetBucketLifecycle": "NoSuchLifecycleConfiguration",
-    "GetBucketOwnershipControls": "OwnershipControlsNotFoundError",
-    "GetBucketPolicy": "NoSuchBucketPolicy",
-    "GetBucketPolicyStatus": "NoSuchBucketPolicy",
-    "GetBucketTagging": "NoSuchTagSet",
-    "GetBucketWebsite": "NoSuchWebsiteConfiguration",
-    "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
-    "GetPublicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
-}
-"""What clients look for and no bucket has here, with the code for its absence."""
-_EMPTY: Final = {
-    "GetBucketVersioning": ("VersioningConfiguration", ""),
-    "GetBucketNotification": ("NotificationConfiguration", ""),
-    "GetBucketRequestPayment": ("RequestPaymentConfiguration", text("Payer", "BucketOwner")),
-}
-"""What every bucket has here, with its document."""
 
 MAX_LISTED: Final = 100
 MAX_ID: Final = 255
@@ -45,6 +25,8 @@ _PATTERN: Final = re.compile(r"[!-)+-~]*(?:\*[!-)+-~]*)?")
 _EXPOSED: Final = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]{1,128}")
 _NO_REGION: Final = ("", "us-east-1")
 """What clients name as the region when they mean that of the endpoint."""
+_OWNERSHIP: Final = "BucketOwnerEnforced"
+"""All objects are the bucket owner's, and no access lists are taken."""
 
 
 async def create_bucket(call: S3Call) -> Answer:
@@ -52,11 +34,13 @@ async def create_bucket(call: S3Call) -> Answer:
     name = call.request.bucket
     call.ctx.authorize(call.bucket_crn(name))
     check_bucket_name(name)
-    check_supported(call.request.headers)
+    check_supported(call.request.headers, call.account_id)
     if call.request.headers.get("x-amz-bucket-object-lock-enabled", "false").lower() != "false":
         raise S3Error("NotImplemented", "Objects cannot be locked here.")
-    location = documents.read_location(await read_document(call)) or ""
-    if location not in (*_NO_REGION, call.region):
+    if call.request.headers.get("x-amz-object-ownership", _OWNERSHIP) != _OWNERSHIP:
+        raise acl_refusal()
+    location, tags = documents.read_bucket(await read_document(call))
+    if location not in (*_NO_REGION, call.region) and not call.any_region:
         raise S3Error(
             "IllegalLocationConstraintException",
             f"The {location} location constraint is incompatible with this endpoint.",
@@ -68,7 +52,7 @@ async def create_bucket(call: S3Call) -> Answer:
         name=name,
         kms_key_id=None,
         cors=None,
-        tags={},
+        tags=checked_tags(tags),
         created_at=call.now,
     )
     try:
@@ -86,8 +70,9 @@ async def head_bucket(call: S3Call) -> Answer:
 
 
 async def delete_bucket(call: S3Call) -> Answer:
-    """DeleteBucket, of an empty one."""
+    """DeleteBucket, of one without objects; its open uploads end."""
     bucket = await call.find_bucket()
+    await buckets.end_uploads(call.needs, bucket)
     await call.change(buckets.delete_bucket, bucket, bucket_id=bucket.id)
     return empty(204)
 
@@ -96,44 +81,6 @@ async def get_bucket_location(call: S3Call) -> Answer:
     """GetBucketLocation: the region."""
     await call.find_bucket()
     return xml("LocationConstraint", [escape(call.region)])
-
-
-async def get_bucket_acl(call: S3Call) -> Answer:
-    """GetBucketAcl: the owner may do everything; who else may is said by policies."""
-    return private_acl((await call.find_bucket()).account_id)
-
-
-async def put_bucket_acl(call: S3Call) -> Answer:
-    """PutBucketAcl: accept the private list, which changes nothing."""
-    await call.find_bucket()
-    await check_acl(call)
-    return empty()
-
-
-def describe_absent(operation: str) -> Callable[[S3Call], Awaitable[Answer]]:
-    """Return the operation that tells of what no bucket has."""
-
-    async def refuse(call: S3Call) -> Answer:
-        await call.find_bucket()
-        raise S3Error(_ABSENT[operation], "The bucket has no such configuration.")
-
-    return refuse
-
-
-def describe_empty(operation: str) -> Callable[[S3Call], Awaitable[Answer]]:
-    """Return the operation that tells of what all buckets have alike."""
-    name, content = _EMPTY[operation]
-
-    async def describe(call: S3Call) -> Answer:
-        await call.find_bucket()
-        return xml(name, [content])
-
-    return describe
-
-
-DESCRIPTIONS: Final = {name: describe_absent(name) for name in _ABSENT} | {
-    name: describe_empty(name) for name in _EMPTY
-}
 
 
 async def get_bucket_cors(call: S3Call) -> Answer:

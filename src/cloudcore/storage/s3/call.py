@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, TypeVarTuple
@@ -15,6 +16,7 @@ from cloudcore.storage.errors import NoSuchBucket
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import bucket_crn, is_bucket_name, object_crn
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
 from cloudcore.storage.s3.signature import Claim, SigningKey
 from cloudcore.web.callers import account_of
@@ -35,6 +37,12 @@ class S3Call:
     key: SigningKey
     scope: Scope
     receive: Receive
+    portions: asyncio.Lock
+    """Held to read a portion of a document: that takes the time of all."""
+    any_region: bool = False
+    """Buckets may be wanted in any region: all are in that of the install."""
+    form: Form | None = None
+    """Of a PostObject, whose file the body begins with anew."""
     now: int = field(init=False)
     """When it came."""
 
@@ -68,14 +76,11 @@ class S3Call:
             S3Error: it is none, or out of range.
 
         """
-        given = self.request.fields.get(name)
-        if given is None:
-            return None
-        if not (given.isascii() and given.isdigit()) or len(given) > 10:
-            raise S3Error("InvalidArgument", f"{name} must be a whole number.")
-        if not least <= int(given) <= most:
-            raise S3Error("InvalidArgument", f"{name} must be from {least} to {most}.")
-        return int(given)
+        return _number(name, self.request.fields.get(name), least, most)
+
+    def header_number(self, name: str) -> int | None:
+        """Return a whole number of a header, or None without it; raise S3Error if it is none."""
+        return _number(name, self.header(name), 0, 2**31 - 1)
 
     def bucket_crn(self, name: str) -> str:
         """Return the CRN of a bucket of the account; `name` may be a pattern."""
@@ -136,3 +141,13 @@ class S3Call:
     async def _find(self, name: str) -> Bucket:
         of = self.account_id, self.region
         return await self.needs.database.read(buckets.find_bucket, *of, name)
+
+
+def _number(name: str, given: str | None, least: int, most: int) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit()) or len(given) > 10:
+        raise S3Error("InvalidArgument", f"{name} must be a whole number.")
+    if not least <= int(given) <= most:
+        raise S3Error("InvalidArgument", f"{name} must be from {least} to {most}.")
+    return int(given)

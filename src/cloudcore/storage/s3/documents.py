@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, NamedTuple, NoReturn
-from xml.etree.ElementTree import Element, ParseError
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
-from defusedxml.ElementTree import fromstring
-
+from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.xml_reading import Incoming, XmlReader, read_xml, refuse
 
 MAX_DELETED: Final = 1000
 MAX_PARTS: Final = 10_000
 MAX_RULES: Final = 100
-_DELETED_IF: Final = ("ETag", "LastModifiedTime", "Size")
-_PREFIX: Final = re.compile(r"^\{[^}]*\}")
-
-
-class CompletedPart(NamedTuple):
-    """A part that a completion names."""
-
-    number: int
-    etag: str
-    """Without quotes."""
-    checksums: dict[str, str]
-    """By the name of the algorithm."""
+_DELETED_IF: Final = ("LastModifiedTime", "Size")
+_MAX_ELEMENTS: Final = 4000
+"""Maximum elements of a short document."""
+_ELEMENTS_OF_ENTRY: Final = 10
+"""More than an entry of `Delete` or `CompleteMultipartUpload` has."""
 
 
 class Deletion(NamedTuple):
@@ -32,6 +25,8 @@ class Deletion(NamedTuple):
 
     keys: list[str]
     quiet: bool
+    etags: Mapping[str, str] = {}
+    """By key: what an object must have to be deleted; without quotes."""
 
 
 class CorsDocument(NamedTuple):
@@ -45,49 +40,81 @@ class CorsDocument(NamedTuple):
     id: str | None
 
 
-def read_deletion(body: bytes) -> Deletion:
-    """Return what a ``Delete`` document names.
+def expect_deletion() -> Incoming[Deletion]:
+    """Return a reader of what a ``Delete`` document names.
 
-    Raises:
+    Raises, as it reads:
         S3Error: MalformedXML, also with more than `MAX_DELETED` keys or versions of them.
 
     """
-    root = _parse(body, "Delete")
     keys: list[str] = []
-    for each in _children(root, "Object"):
-        if _text(each, "VersionId") not in (None, "null"):
-            raise S3Error("NotImplemented", "Objects have no versions here.")
-        if any(_children(each, name) for name in _DELETED_IF):
-            raise S3Error("NotImplemented", "Deletions of a batch are not conditional here.")
-        keys.append(_needed(each, "Key"))
-    if not 1 <= len(keys) <= MAX_DELETED:
-        _refuse()
-    return Deletion(keys, _text(root, "Quiet") == "true")
+    etags: dict[str, str] = {}
+    quiet: list[str] = []
+
+    def take(entry: Element) -> None:
+        if entry.tag == "Quiet":
+            quiet.append(_content(entry))
+        elif entry.tag == "Object":
+            keys.append(_read_deleted(entry))
+            etag = _text(entry, "ETag")
+            if etag is not None:
+                etags[keys[-1]] = etag.strip().strip('"')
+        if len(keys) > MAX_DELETED or len(quiet) > 1:
+            refuse()
+
+    def finish() -> Deletion:
+        reader.finish()
+        if not keys:
+            refuse()
+        return Deletion(keys, quiet == ["true"], etags)
+
+    reader = XmlReader("Delete", MAX_DELETED * _ELEMENTS_OF_ENTRY, take)
+    return Incoming(reader, finish)
 
 
-def read_completion(body: bytes) -> list[CompletedPart]:
-    """Return the parts that a ``CompleteMultipartUpload`` document names.
+def _read_deleted(entry: Element) -> str:
+    if _text(entry, "VersionId") not in (None, "null"):
+        raise S3Error("NotImplemented", "Objects have no versions here.")
+    if any(_children(entry, name) for name in _DELETED_IF):
+        raise S3Error("NotImplemented", "A deletion is conditional on an ETag alone.")
+    return _needed(entry, "Key")
 
-    Raises:
-        S3Error: MalformedXML.
+
+def expect_completion() -> Incoming[list[GivenPart]]:
+    """Return a reader of the parts that a ``CompleteMultipartUpload`` document names.
+
+    Raises, as it reads:
+        S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
 
     """
-    root = _parse(body, "CompleteMultipartUpload")
-    parts = [
-        CompletedPart(
-            _number(_needed(each, "PartNumber")),
-            _needed(each, "ETag").strip().strip('"'),
-            {
-                _name(child)[len("Checksum") :]: (child.text or "").strip()
-                for child in each
-                if _name(child).startswith("Checksum")
-            },
-        )
-        for each in _children(root, "Part")
-    ]
-    if not 1 <= len(parts) <= MAX_PARTS:
-        _refuse()
-    return parts
+    parts: list[GivenPart] = []
+
+    def take(entry: Element) -> None:
+        if entry.tag == "Part":
+            parts.append(_read_part(entry))
+        if len(parts) > MAX_PARTS:
+            refuse()
+
+    def finish() -> list[GivenPart]:
+        reader.finish()
+        if not parts:
+            refuse()
+        return parts
+
+    reader = XmlReader("CompleteMultipartUpload", MAX_PARTS * _ELEMENTS_OF_ENTRY, take)
+    return Incoming(reader, finish)
+
+
+def _read_part(entry: Element) -> GivenPart:
+    return GivenPart(
+        _number(_needed(entry, "PartNumber")),
+        _needed(entry, "ETag").strip().strip('"'),
+        {
+            child.tag.removeprefix("Checksum"): _needed(entry, child.tag).strip()
+            for child in entry
+            if child.tag.startswith("Checksum")
+        },
+    )
 
 
 def read_tags(body: bytes) -> dict[str, str]:
@@ -99,9 +126,13 @@ def read_tags(body: bytes) -> dict[str, str]:
     """
     tag_sets = _children(_parse(body, "Tagging"), "TagSet")
     if len(tag_sets) != 1:
-        _refuse()
+        refuse()
+    return _tags(_children(tag_sets[0], "Tag"))
+
+
+def _tags(elements: list[Element]) -> dict[str, str]:
     tags: dict[str, str] = {}
-    for each in _children(tag_sets[0], "Tag"):
+    for each in elements:
         key = _needed(each, "Key")
         if key in tags:
             raise S3Error("InvalidTag", "Cannot provide multiple Tags with the same key")
@@ -131,88 +162,99 @@ def read_cors(body: bytes) -> list[CorsDocument]:
             )
         )
     if not 1 <= len(rules) <= MAX_RULES:
-        _refuse()
+        refuse()
     return rules
 
 
-def is_private_acl(body: bytes) -> bool:
-    """Return True if an ``AccessControlPolicy`` document lets in nobody but one owner.
+def is_private_acl(body: bytes, owner_id: str) -> bool:
+    """Return True if an ``AccessControlPolicy`` gives its owner full control, and nobody else any.
 
     Raises:
         S3Error: MalformedXML.
 
     """
     root = _parse(body, "AccessControlPolicy")
-    owners = {_text(owner, "ID") for owner in _children(root, "Owner")}
-    grantees = [
-        grantee
-        for grants in _children(root, "AccessControlList")
-        for grant in _children(grants, "Grant")
-        for grantee in _children(grant, "Grantee")
+    owners = [_text(owner, "ID") for owner in _children(root, "Owner")]
+    grants = [
+        ([_text(each, "ID") for each in _children(grant, "Grantee")], _text(grant, "Permission"))
+        for listed in _children(root, "AccessControlList")
+        for grant in _children(listed, "Grant")
     ]
-    return all(_text(grantee, "ID") in owners for grantee in grantees)
+    return set(owners) <= {owner_id} and grants == [([owner_id], "FULL_CONTROL")]
 
 
-def read_location(body: bytes) -> str | None:
-    """Return the region that a ``CreateBucketConfiguration`` document asks for, or None.
+def read_bucket(body: bytes) -> tuple[str, dict[str, str]]:
+    """Return region and tags of a ``CreateBucketConfiguration``; both may be empty.
 
     Raises:
-        S3Error: MalformedXML.
+        S3Error: MalformedXML, or InvalidTag if a key comes twice.
 
     """
     if not body:
-        return None
-    return _text(_parse(body, "CreateBucketConfiguration"), "LocationConstraint")
+        return "", {}
+    root = _parse(body, "CreateBucketConfiguration")
+    tags = [each for listed in _children(root, "Tags") for each in _children(listed, "Tag")]
+    return _text(root, "LocationConstraint") or "", _tags(tags)
+
+
+def read_texts(body: bytes, name: str) -> dict[str, str]:
+    """Return the texts of a document by their paths below its root.
+
+    Raises:
+        S3Error: MalformedXML, also if two have one path.
+
+    """
+    found: dict[str, str] = {}
+
+    def walk(element: Element, path: str) -> None:
+        for child in element:
+            below = f"{path}{child.tag}"
+            if len(child):
+                walk(child, f"{below}/")
+            elif below in found:
+                refuse()
+            else:
+                found[below] = (child.text or "").strip()
+
+    walk(_parse(body, name), "")
+    return found
 
 
 def _parse(body: bytes, name: str) -> Element:
-    try:
-        root: Element = fromstring(body, forbid_dtd=True)
-    except (ParseError, ValueError, LookupError):  # ValueError: what defusedxml forbids
-        _refuse()
-    if _name(root) != name:
-        _refuse()
-    return root
-
-
-def _name(element: Element) -> str:
-    return _PREFIX.sub("", str(element.tag))
+    return read_xml(body, name, _MAX_ELEMENTS)
 
 
 def _children(element: Element, name: str) -> list[Element]:
-    return [each for each in element if _name(each) == name]
+    return element.findall(name)
 
 
 def _texts(element: Element, name: str) -> list[str]:
-    found = _children(element, name)
-    if any(len(each) for each in found):
-        _refuse()
-    return [each.text or "" for each in found]
+    return [_content(each) for each in _children(element, name)]
+
+
+def _content(element: Element) -> str:
+    """Return the text of an element, which must have no other elements."""
+    if len(element):
+        refuse()
+    return element.text or ""
 
 
 def _text(element: Element, name: str) -> str | None:
     found = _texts(element, name)
     if len(found) > 1:
-        _refuse()
+        refuse()
     return found[0] if found else None
 
 
 def _needed(element: Element, name: str) -> str:
     found = _text(element, name)
     if not found:
-        _refuse()
+        refuse()
     return found
 
 
 def _number(digits: str) -> int:
     digits = digits.strip()
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 9:
-        _refuse()
+        refuse()
     return int(digits)
-
-
-def _refuse() -> NoReturn:
-    raise S3Error(
-        "MalformedXML",
-        "The XML you provided was not well-formed or did not validate against our published schema",
-    )

@@ -22,8 +22,9 @@ from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.urlencoded import parse_fields
 
 METADATA: Final = "x-amz-meta-"
-_PRIVATE: Final = ("private", "bucket-owner-full-control", "bucket-owner-read")
-"""Canned access lists that give nobody more than policies do."""
+_PRIVATE: Final = ("private", "bucket-owner-full-control")
+"""Canned access lists that say what is so: the owner of a bucket has full control of all in it."""
+_FULL_CONTROL: Final = "x-amz-grant-full-control"
 _UNSUPPORTED: Final = (
     "x-amz-object-lock-",
     "x-amz-server-side-encryption-",
@@ -34,19 +35,19 @@ _UNSUPPORTED: Final = (
 _MAX_TAG_FIELDS: Final = 50
 
 
-def read_facts(headers: Mapping[str, str]) -> Facts:
-    """Return what the headers of an upload say of its object.
+def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
+    """Return what the headers of an upload say of its object, in a bucket of an account.
 
     Raises:
         S3Error: they ask for what is not implemented.
         InvalidInput: metadata, tags or storage class are malformed.
 
     """
-    check_supported(headers)
+    check_supported(headers, owner_id)
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
     if "content-encoding" in stored:
         encodings = [each.strip() for each in stored.pop("content-encoding").split(",")]
-        kept = ",".join(each for each in encodings if each and each.lower() != "aws-chunked")
+        kept = ", ".join(each for each in encodings if each and each.lower() != "aws-chunked")
         if kept:
             stored["content-encoding"] = kept
     storage_class = headers.get("x-amz-storage-class", "STANDARD")
@@ -65,15 +66,19 @@ def read_facts(headers: Mapping[str, str]) -> Facts:
     )
 
 
-def check_supported(headers: Mapping[str, str]) -> None:
+def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
     """Refuse headers that ask for what is not implemented.
+
+    `owner_id` is the account of the bucket, which may be granted the full control that it has.
 
     Raises:
         S3Error: NotImplemented, or AccessControlListNotSupported.
 
     """
     if headers.get("x-amz-acl", "private") not in _PRIVATE or any(
-        name.startswith("x-amz-grant-") for name in headers
+        name != _FULL_CONTROL or not _is_owner(value, owner_id)
+        for name, value in headers.items()
+        if name.startswith("x-amz-grant-")
     ):
         raise acl_refusal()
     if headers.get("x-amz-server-side-encryption", "AES256") != "AES256" or any(
@@ -82,8 +87,14 @@ def check_supported(headers: Mapping[str, str]) -> None:
         raise S3Error("NotImplemented", "A header you provided asks for what is not implemented.")
 
 
+def _is_owner(grantees: str, owner_id: str) -> bool:
+    """Return True if the value of a header of grants names the owner alone."""
+    name, _, value = grantees.partition("=")
+    return name.strip().lower() == "id" and value.strip().strip('"') == owner_id
+
+
 def acl_refusal() -> S3Error:
-    """Return the refusal of access lists that let anybody else in."""
+    """Return the refusal of access lists that let anybody else in, or the owner do less."""
     return S3Error(
         "AccessControlListNotSupported",
         "Buckets do not allow ACLs: policies say who may read them.",

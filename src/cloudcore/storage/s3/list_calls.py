@@ -19,6 +19,8 @@ from cloudcore.storage.s3.markup import tag, text
 MAX_KEYS: Final = 1000
 _MOST_ASKED: Final = 2**31 - 1
 _MOST_BUCKETS_ASKED: Final = 10_000
+_VERSION: Final = "null"
+_LATEST: Final = (text("VersionId", _VERSION), text("IsLatest", True))  # noqa: FBT003
 
 Encode = Callable[[str], str]
 
@@ -78,6 +80,30 @@ async def list_objects_v2(call: S3Call) -> Answer:
     return _answer(call, listing, limit, content, owner_id=owner_id)
 
 
+async def list_versions(call: S3Call) -> Answer:
+    """ListObjectVersions: each object has one version, which is ``null`` and the latest.
+
+    So it does for an unversioned bucket of AWS; programs that empty a bucket ask for this list.
+    """
+    fields = call.request.fields
+    limit, encode = _limit(call), encoding(call)
+    marker = fields.get("key-marker", "")
+    if fields.get("version-id-marker") and not marker:
+        raise S3Error(
+            "InvalidArgument", "A version-id marker cannot be specified without a key marker."
+        )
+    listing = await _page(call, marker, limit)
+    content = [
+        text("KeyMarker", encode(marker)),
+        text("VersionIdMarker", fields.get("version-id-marker", "")),
+    ]
+    if listing.next_after is not None:
+        content.append(text("NextKeyMarker", encode(listing.next_after)))
+        if listing.entries and listing.entries[-1].key == listing.next_after:
+            content.append(text("NextVersionIdMarker", _VERSION))
+    return _answer(call, listing, limit, content, owner_id=call.account_id, versions=True)
+
+
 def encoding(call: S3Call) -> Encode:
     """Return how keys are written in a document: as they are, or percent-encoded.
 
@@ -106,7 +132,13 @@ async def _page(call: S3Call, after: str, limit: int) -> Listing:
 
 
 def _answer(
-    call: S3Call, listing: Listing, limit: int, more: list[str], *, owner_id: str | None
+    call: S3Call,
+    listing: Listing,
+    limit: int,
+    more: list[str],
+    *,
+    owner_id: str | None,
+    versions: bool = False,
 ) -> Answer:
     fields, encode = call.request.fields, encoding(call)
     content = [
@@ -120,12 +152,14 @@ def _answer(
         content.append(text("Delimiter", encode(fields["delimiter"])))
     if "encoding-type" in fields:
         content.append(text("EncodingType", "url"))
-    content += [_contents(entry, encode, owner_id) for entry in listing.entries]
+    for entry in listing.entries:
+        shown = _shown(entry, encode, owner_id)
+        content.append(tag("Version", *_LATEST, *shown) if versions else tag("Contents", *shown))
     content += [tag("CommonPrefixes", text("Prefix", encode(each))) for each in listing.prefixes]
-    return xml("ListBucketResult", content)
+    return xml("ListVersionsResult" if versions else "ListBucketResult", content)
 
 
-def _contents(entry: Entry, encode: Encode, owner_id: str | None) -> str:
+def _shown(entry: Entry, encode: Encode, owner_id: str | None) -> list[str]:
     content = [
         text("Key", encode(entry.key)),
         text("LastModified", iso_time(entry.created_at)),
@@ -138,7 +172,7 @@ def _contents(entry: Entry, encode: Encode, owner_id: str | None) -> str:
         content.append(text("ChecksumType", entry.checksum.kind))
     if owner_id is not None:
         content.append(owner("Owner", owner_id))
-    return tag("Contents", *content)
+    return content
 
 
 def _limit(call: S3Call) -> int:

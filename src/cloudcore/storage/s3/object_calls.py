@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
-from cloudcore.storage import objects, reading, storing
+from cloudcore.storage import objects, piece_rows, reading, storing
+from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import KeyTooLong
-from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.piece_rows import ListedPiece
 from cloudcore.storage.ranges import parse_range
 from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.rules import MAX_PARTS, key_bytes, object_crn
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,
+    Fields,
     empty,
     is_streamed,
     iso_time,
@@ -27,8 +30,16 @@ from cloudcore.storage.s3.answers import (
     s3_error,
     xml,
 )
-from cloudcore.storage.s3.bodies import S3Body, check_acl, read_algorithm, read_document, read_large
+from cloudcore.storage.s3.bodies import (
+    S3Body,
+    check_acl,
+    read_algorithm,
+    read_document,
+    read_large,
+    refuse_checksum,
+)
 from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.encryption import check_read, sealed_fields, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import (
     check_supported,
@@ -45,6 +56,7 @@ from cloudcore.storage.storing import Terms
 
 _DELETION_STEPS: Final = 1_000_000_000
 """The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.Work`)."""
+MAX_LISTED: Final = 1000
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -53,12 +65,19 @@ _OVERRIDES: Final = (
     "content-type",
     "expires",
 )
+LOCKS: Final = (
+    "GetObjectLegalHold",
+    "GetObjectRetention",
+    "PutObjectLegalHold",
+    "PutObjectRetention",
+)
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e\xa0-\xff]*")
 
 
 async def get_object(call: S3Call) -> Answer:
     """GetObject and HeadObject: the bytes of an object, of a range, or of a part."""
     bucket = await call.find_bucket_of_key()
+    check_read(call)
     part_number = call.number("partNumber", 1, MAX_PARTS)
     range_header = call.header("range")
     if part_number is not None and range_header is not None:
@@ -74,7 +93,7 @@ async def get_object(call: S3Call) -> Answer:
     )
     if found.outcome == "not_modified":
         return Answer(304, named_fields(found.object))
-    fields = _fields(call, found)
+    fields = [*_fields(call, found), *await _encryption(call, bucket, found)]
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
@@ -82,6 +101,18 @@ async def get_object(call: S3Call) -> Answer:
     if is_streamed(call.scope, opened):
         await opened.begin()
     return Answer(status, fields, opened)
+
+
+async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
+    """Return the headers that say how an object is sealed; none if it is plain."""
+    if not call.needs.bytes.seals:
+        return []
+    if found.pieces:
+        are_sealed = all(piece.wrapped is not None for piece in found.pieces)
+    else:
+        of = found.object.account_id, found.object.id
+        are_sealed = await call.needs.database.read(piece_rows.are_sealed, *of)
+    return sealed_fields(bucket) if are_sealed else []
 
 
 def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
@@ -97,17 +128,20 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
     if found.is_range:
         size = found.object.size
         fields["content-range"] = f"bytes {found.start}-{found.stop - 1}/{size}"
-    elif (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
-        fields |= checksum_fields(found.object.checksum)
-    if "partNumber" in call.request.fields and found.part_count > 1:
-        fields["x-amz-mp-parts-count"] = str(found.part_count)
+    if (call.header("x-amz-checksum-mode") or "").upper() == "ENABLED":
+        if found.part is not None:
+            fields |= checksum_fields(found.part.checksum)
+        elif not found.is_range:
+            fields |= checksum_fields(found.object.checksum)
+    if found.part is not None and found.object.has_parts:
+        fields["x-amz-mp-parts-count"] = str(found.part.total)
     return list(fields.items())
 
 
 async def get_object_attributes(call: S3Call) -> Answer:
-    """GetObjectAttributes: what HeadObject tells, as a document."""
+    """GetObjectAttributes: what HeadObject tells, and the parts, as a document."""
     bucket = await call.find_bucket_of_key()
-    found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    found, pieces = await call.needs.database.read(reading.list_parts, bucket, call.request.key)
     asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
     content = {
         "ETag": text("ETag", found.etag),
@@ -118,15 +152,39 @@ async def get_object_attributes(call: S3Call) -> Answer:
     }
     if found.checksum is not None:
         kind = text("ChecksumType", found.checksum.kind)
-        value = text(f"Checksum{found.checksum.algorithm}", found.checksum.value)
-        content["Checksum"] = tag("Checksum", value, kind)
-    _, dash, count = found.etag.partition("-")
-    if dash:
-        content["ObjectParts"] = tag("ObjectParts", text("PartsCount", count))
+        content["Checksum"] = tag("Checksum", _checksum_text(found.checksum), kind)
+    if found.has_parts:
+        content["ObjectParts"] = _parts_text(call, found, pieces)
     if not asked or any(name not in content for name in asked):
         raise S3Error("InvalidArgument", "x-amz-object-attributes names no attribute.")
     answer = [content[name] for name in content if name in asked]
     return xml("GetObjectAttributesResponse", answer, named_fields(found)[1:])
+
+
+def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]) -> str:
+    """Return a page of the parts; they are counted from 1, as reads of parts count them."""
+    after = call.header_number("x-amz-part-number-marker") or 0
+    asked = call.header_number("x-amz-max-parts")
+    limit = MAX_LISTED if asked is None else min(asked, MAX_LISTED)
+    page = pieces[after : after + limit]
+    is_truncated = limit > 0 and after + limit < len(pieces)
+    described = [
+        text("PartsCount", len(pieces)),
+        text("PartNumberMarker", after),
+        text("MaxParts", limit),
+        text("IsTruncated", is_truncated),
+    ]
+    if is_truncated:
+        described.append(text("NextPartNumberMarker", after + limit))
+    for number, piece in enumerate(page, after + 1):
+        checksum = piece.checksum_of(found)
+        shown = "" if checksum is None else _checksum_text(checksum)
+        described.append(tag("Part", text("PartNumber", number), text("Size", piece.size), shown))
+    return tag("ObjectParts", *described)
+
+
+def _checksum_text(checksum: Checksum) -> str:
+    return text(f"Checksum{checksum.algorithm}", checksum.value)
 
 
 async def put_object(call: S3Call) -> Answer:
@@ -136,7 +194,8 @@ async def put_object(call: S3Call) -> Answer:
     conditions = read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    facts = read_facts(headers)
+    facts = read_facts(headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
     stored = await storing.store_object(
         call.needs,
         call.events,
@@ -147,7 +206,8 @@ async def put_object(call: S3Call) -> Answer:
         body.terms(),
         conditions,
     )
-    return empty(200, [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum)])
+    fields = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
+    return empty(200, fields)
 
 
 async def copy_object(call: S3Call) -> Answer:
@@ -156,7 +216,9 @@ async def copy_object(call: S3Call) -> Answer:
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket_of_key()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
-    check_supported(headers)
+    check_supported(headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
+    refuse_checksum(call)
     replaces = _directive(headers.get("x-amz-metadata-directive", "COPY"))
     replaces_tags = _directive(headers.get("x-amz-tagging-directive", "COPY"))
     same = (source.id, source_key) == (bucket.id, call.request.key)
@@ -173,7 +235,10 @@ async def copy_object(call: S3Call) -> Answer:
         read_conditions(headers, "x-amz-copy-source-"),
         is_copy=True,
     )
-    facts = _copied_facts(headers, found.object.facts, replaces=replaces)
+    given = read_facts(
+        {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
+    )
+    facts = _copied_facts(given, found.object.facts, replaces=replaces)
     if replaces_tags:
         facts = facts._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
     named = headers.get("x-amz-checksum-algorithm")
@@ -195,20 +260,19 @@ async def copy_object(call: S3Call) -> Answer:
         )
     finally:
         await opened.aclose()
-    return xml("CopyObjectResult", copied(made))
+    return xml("CopyObjectResult", copied(made), encryption)
 
 
 def copied(made: StoredObject) -> list[str]:
     """Return what a document says of a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     if made.checksum is not None:
-        content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
+        content.append(_checksum_text(made.checksum))
         content.append(text("ChecksumType", made.checksum.kind))
     return content
 
 
-def _copied_facts(headers: Mapping[str, str], before: Facts, *, replaces: bool) -> Facts:
-    given = read_facts({name: each for name, each in headers.items() if name != "x-amz-tagging"})
+def _copied_facts(given: Facts, before: Facts, *, replaces: bool) -> Facts:
     facts = given._replace(tags=before.tags) if replaces else before
     return facts._replace(storage_class=given.storage_class)
 
@@ -238,7 +302,7 @@ async def delete_objects(call: S3Call) -> Answer:
     The decisions share `_DELETION_STEPS`; what is left to decide beyond is refused.
     """
     bucket = await call.look_up_bucket()
-    asked = await read_large(call, documents.read_deletion)
+    asked = await read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
     assert call.ctx.caller is not None
@@ -262,9 +326,10 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        await call.needs.database.write(
-            objects.delete_objects, bucket, allowed, call.now, call.events
+        stayed = await call.needs.database.write(
+            objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )
+        refused |= {key: s3_error(error) for key, error in stayed.items()}
     content = [
         tag(
             "Error",
@@ -275,7 +340,7 @@ async def delete_objects(call: S3Call) -> Answer:
         for key, error in refused.items()
     ]
     if not asked.quiet:
-        content += [tag("Deleted", text("Key", key)) for key in allowed]
+        content += [tag("Deleted", text("Key", key)) for key in allowed if key not in refused]
     return xml("DeleteResult", content)
 
 
@@ -303,6 +368,13 @@ async def delete_object_tagging(call: S3Call) -> Answer:
     bucket = await call.find_bucket_of_key()
     await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
     return empty(204)
+
+
+async def refuse_lock(call: S3Call) -> Answer:
+    """GetObjectLegalHold, PutObjectRetention and their kin: no bucket locks its objects."""
+    bucket = await call.find_bucket_of_key()
+    await call.needs.database.read(objects.find_object, bucket, call.request.key)
+    raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
 async def get_object_acl(call: S3Call) -> Answer:

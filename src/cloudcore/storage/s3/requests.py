@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.forms import is_form
 from cloudcore.storage.s3.signature import Headers
 
 MAX_KEY_BYTES: Final = 1024
@@ -46,27 +47,59 @@ _SERVICE: Final = {"GET": {"": "ListBuckets"}}
 _BUCKET: Final[Mapping[str, Mapping[str, str]]] = {
     "GET": {
         "": "ListObjects",
-        "location": "GetBucketLocation",
-        "versioning": "GetBucketVersioning",
+        "accelerate": "GetBucketAccelerate",
         "acl": "GetBucketAcl",
+        "analytics": "GetBucketAnalytics",
         "cors": "GetBucketCors",
-        "uploads": "ListMultipartUploads",
-        "policy": "GetBucketPolicy",
-        "lifecycle": "GetBucketLifecycle",
-        "tagging": "GetBucketTagging",
         "encryption": "GetBucketEncryption",
-        "object-lock": "GetObjectLockConfiguration",
-        "requestPayment": "GetBucketRequestPayment",
-        "website": "GetBucketWebsite",
+        "intelligent-tiering": "GetBucketIntelligentTiering",
+        "inventory": "GetBucketInventory",
+        "lifecycle": "GetBucketLifecycle",
+        "location": "GetBucketLocation",
+        "logging": "GetBucketLogging",
+        "metrics": "GetBucketMetrics",
         "notification": "GetBucketNotification",
+        "object-lock": "GetObjectLockConfiguration",
+        "ownershipControls": "GetBucketOwnershipControls",
+        "policy": "GetBucketPolicy",
         "policyStatus": "GetBucketPolicyStatus",
         "publicAccessBlock": "GetPublicAccessBlock",
-        "ownershipControls": "GetBucketOwnershipControls",
+        "replication": "GetBucketReplication",
+        "requestPayment": "GetBucketRequestPayment",
+        "tagging": "GetBucketTagging",
+        "uploads": "ListMultipartUploads",
+        "versioning": "GetBucketVersioning",
+        "versions": "ListObjectVersions",
+        "website": "GetBucketWebsite",
     },
     "HEAD": {"": "HeadBucket"},
-    "PUT": {"": "CreateBucket", "cors": "PutBucketCors", "acl": "PutBucketAcl"},
-    "POST": {"delete": "DeleteObjects"},
-    "DELETE": {"": "DeleteBucket", "cors": "DeleteBucketCors"},
+    "PUT": {
+        "": "CreateBucket",
+        "accelerate": "PutBucketAccelerate",
+        "acl": "PutBucketAcl",
+        "cors": "PutBucketCors",
+        "encryption": "PutBucketEncryption",
+        "logging": "PutBucketLogging",
+        "notification": "PutBucketNotification",
+        "object-lock": "PutObjectLockConfiguration",
+        "ownershipControls": "PutBucketOwnershipControls",
+        "publicAccessBlock": "PutPublicAccessBlock",
+        "requestPayment": "PutBucketRequestPayment",
+        "tagging": "PutBucketTagging",
+        "versioning": "PutBucketVersioning",
+    },
+    "POST": {"": "PostObject", "delete": "DeleteObjects"},
+    "DELETE": {
+        "": "DeleteBucket",
+        "cors": "DeleteBucketCors",
+        "encryption": "DeleteBucketEncryption",
+        "lifecycle": "DeleteBucketLifecycle",
+        "policy": "DeleteBucketPolicy",
+        "publicAccessBlock": "DeletePublicAccessBlock",
+        "replication": "DeleteBucketReplication",
+        "tagging": "DeleteBucketTagging",
+        "website": "DeleteBucketWebsite",
+    },
 }
 _OBJECT: Final[Mapping[str, Mapping[str, str]]] = {
     "GET": {
@@ -74,6 +107,8 @@ _OBJECT: Final[Mapping[str, Mapping[str, str]]] = {
         "tagging": "GetObjectTagging",
         "acl": "GetObjectAcl",
         "attributes": "GetObjectAttributes",
+        "legal-hold": "GetObjectLegalHold",
+        "retention": "GetObjectRetention",
         "uploadId": "ListParts",
     },
     "HEAD": {"": "HeadObject"},
@@ -81,6 +116,8 @@ _OBJECT: Final[Mapping[str, Mapping[str, str]]] = {
         "": "PutObject",
         "tagging": "PutObjectTagging",
         "acl": "PutObjectAcl",
+        "legal-hold": "PutObjectLegalHold",
+        "retention": "PutObjectRetention",
         "uploadId": "UploadPart",
     },
     "POST": {"uploads": "CreateMultipartUpload", "uploadId": "CompleteMultipartUpload"},
@@ -170,6 +207,11 @@ def find_operation(request: S3Request) -> str:
         raise S3Error(
             "NotImplemented", "A parameter or header you provided asks for what is not implemented."
         )
+    if found == "PostObject" and not is_form(request.headers.get("content-type", "")):
+        raise S3Error(
+            "PreconditionFailed",
+            "Bucket POST must be of the enclosure-type multipart/form-data",
+        )
     if "x-amz-copy-source" in request.headers:
         found = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(found, found)
     if found == "ListObjects" and "list-type" in request.fields:
@@ -183,7 +225,9 @@ def _check(request: S3Request) -> None:
     """Refuse what no operation takes; and changes with a parameter that could mean another one."""
     fields = request.fields
     if fields.get("versionId", "null") != "null":
-        raise S3Error("NotImplemented", "Objects have no versions here.")
+        if request.method in ("PUT", "POST"):
+            raise S3Error("InvalidArgument", "This operation does not accept a version-id.")
+        raise no_version()
     if request.key and not request.bucket:
         raise S3Error("InvalidBucketName", "The path names no bucket.")
     if request.method in _READS:
@@ -204,7 +248,7 @@ def read_copy_source(value: str) -> tuple[str, str]:
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):
-        raise S3Error("NotImplemented", "Objects have no versions here.")
+        raise no_version()
     source = _decode(path.encode("latin-1"))
     if "\0" in source:
         raise S3Error("InvalidArgument", "Copy Source holds a null character.")
@@ -212,6 +256,11 @@ def read_copy_source(value: str) -> tuple[str, str]:
     if not bucket or not key:
         raise S3Error("InvalidArgument", "Copy Source must mention the source bucket and key")
     return bucket, key
+
+
+def no_version() -> S3Error:
+    """Return the refusal of a version that an object does not have."""
+    return S3Error("NoSuchVersion", "The specified version does not exist: all are 'null' here.")
 
 
 def _read_fields(query: bytes) -> dict[str, str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -41,6 +42,7 @@ _BLANKS: Final = re.compile(rb" +")
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9._~-]+")
 _UNRESERVED: Final = "-._~"
 _QUERY_MARKS: Final = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature")
+_FORM_NEEDS: Final = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signature")
 _QUERY_NEEDS: Final = (*_QUERY_MARKS, "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders")
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -98,7 +100,19 @@ def _time_of(timestamp: str) -> datetime:
     return datetime.fromisoformat(f"{date}T{time}+00:00")
 
 
-def read_claim(request: SignedRequest, region: str) -> Claim:
+class Regions(NamedTuple):
+    """The regions that a request may be signed for."""
+
+    own: str
+    others: frozenset[str] | None = frozenset()
+    """None: any."""
+
+    def take(self, region: str) -> bool:
+        """Return True if a signature for a region is taken."""
+        return region == self.own or self.others is None or region in self.others
+
+
+def read_claim(request: SignedRequest, regions: Regions) -> Claim:
     """Return the claim of a request.
 
     Raises:
@@ -113,10 +127,41 @@ def read_claim(request: SignedRequest, region: str) -> Claim:
     if len(authorizations) > 1:
         raise S3Error("InvalidArgument", "There is more than one Authorization header.")
     if in_query:
-        return _query_claim(request, fields, region)
+        return _query_claim(request, fields, regions)
     if authorizations:
-        return _header_claim(request, authorizations[0], region)
+        return _header_claim(request, authorizations[0], regions)
     raise S3Error("AccessDenied", "The request is not signed.")
+
+
+def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
+    """Return the claim of a form, by the fields of it: what is signed is its policy.
+
+    Raises:
+        S3Error: it has no policy, or its signature is malformed, of another version or scope.
+
+    """
+    if "awsaccesskeyid" in fields or "signature" in fields:
+        raise S3Error("InvalidRequest", f"Use {ALGORITHM} to sign forms.")
+    if "policy" not in fields:
+        raise S3Error("AccessDenied", "The form has no policy, so nobody has signed it.")
+    code = "InvalidArgument"
+    for name in _FORM_NEEDS:
+        if name not in fields:
+            raise S3Error(code, f"Bucket POST must contain a field named '{name}'.")
+    if fields["x-amz-algorithm"] != ALGORITHM:
+        raise S3Error(code, f'x-amz-algorithm only supports "{ALGORITHM}"')
+    timestamp = fields["x-amz-date"]
+    access_key_id, scope = _read_scope(fields["x-amz-credential"], timestamp, regions, code)
+    return Claim(
+        access_key_id,
+        scope,
+        timestamp,
+        (),
+        _read_signature(fields["x-amz-signature"], code),
+        UNSIGNED,
+        fields.get("x-amz-security-token"),
+        MAX_PRESIGNED_SECONDS,
+    )
 
 
 def check_time(claim: Claim, now: datetime) -> None:
@@ -152,10 +197,19 @@ def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
         S3Error: SignatureDoesNotMatch.
 
     """
+    canonical = canonical_request(request, claim.signed_headers, claim.payload)
+    return verify_text(string_to_sign(claim.timestamp, claim.scope, canonical), claim, secret)
+
+
+def verify_text(text: str, claim: Claim, secret: str) -> SigningKey:
+    """Return the key that has signed a text: of a form, that is its policy as it was sent.
+
+    Raises:
+        S3Error: SignatureDoesNotMatch.
+
+    """
     date, region, service, _ = claim.scope.split("/")
     key = signing_key(secret, date, region, service)
-    canonical = canonical_request(request, claim.signed_headers, claim.payload)
-    text = string_to_sign(claim.timestamp, claim.scope, canonical)
     expected = hmac.digest(key, text.encode(), "sha256").hex()
     if not hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace")):
         raise S3Error(
@@ -230,7 +284,7 @@ def _encoded(received: bytes, *, safe: str = "") -> bytes:
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
 
 
-def _header_claim(request: SignedRequest, authorization: bytes, region: str) -> Claim:
+def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions) -> Claim:
     code = "AuthorizationHeaderMalformed"
     found = _AUTHORIZATION.fullmatch(authorization.decode("latin-1").strip())
     if found is None:
@@ -238,13 +292,11 @@ def _header_claim(request: SignedRequest, authorization: bytes, region: str) -> 
             raise S3Error("InvalidRequest", f"Use {ALGORITHM} to sign requests.")
         raise S3Error(code, "The authorization header is malformed.")
     credential, signed, signature = found.groups()
-    timestamp = _only(request, b"x-amz-date")
-    if timestamp is None:
-        raise S3Error("AccessDenied", "AWS authentication requires a valid x-amz-date header.")
+    timestamp = _only(request, b"x-amz-date") or _read_date(request, signed)
     payload = _only(request, b"x-amz-content-sha256")
     if payload is None:
         raise S3Error("InvalidRequest", "Missing required header: x-amz-content-sha256")
-    access_key_id, scope = _read_scope(credential, timestamp, region, code)
+    access_key_id, scope = _read_scope(credential, timestamp, regions, code)
     return Claim(
         access_key_id,
         scope,
@@ -257,7 +309,30 @@ def _header_claim(request: SignedRequest, authorization: bytes, region: str) -> 
     )
 
 
-def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], region: str) -> Claim:
+def _read_date(request: SignedRequest, signed: str) -> str:
+    """Return the time of a ``Date`` that is signed, as ``x-amz-date`` has it.
+
+    Raises:
+        S3Error: AccessDenied.
+
+    """
+    date = _only(request, b"date") or ""
+    if _DATE_FORM.fullmatch(date):
+        timestamp = date
+    else:
+        try:
+            timestamp = parsedate_to_datetime(date).astimezone(UTC).strftime(_DATE)
+        except (ValueError, OverflowError):
+            timestamp = ""
+    if not timestamp or "date" not in signed.split(";"):
+        raise S3Error(
+            "AccessDenied",
+            "AWS authentication requires a valid Date or x-amz-date header, which is signed.",
+        )
+    return timestamp
+
+
+def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], regions: Regions) -> Claim:
     code = "AuthorizationQueryParametersError"
     found = {name: value for name, value in fields if name.lower().startswith("x-amz-")}
     names = [name.lower() for name, _ in fields if name.lower().startswith("x-amz-")]
@@ -272,7 +347,7 @@ def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], region: 
     if found["X-Amz-Algorithm"] != ALGORITHM:
         raise S3Error(code, f'X-Amz-Algorithm only supports "{ALGORITHM}"')
     timestamp = found["X-Amz-Date"]
-    access_key_id, scope = _read_scope(found["X-Amz-Credential"], timestamp, region, code)
+    access_key_id, scope = _read_scope(found["X-Amz-Credential"], timestamp, regions, code)
     payload = _only(request, b"x-amz-content-sha256") or found.get("X-Amz-Content-Sha256", UNSIGNED)
     if payload in CHUNKED:
         raise S3Error(code, "The body of a presigned request cannot be signed in chunks.")
@@ -298,7 +373,7 @@ def _only(request: SignedRequest, name: bytes) -> str | None:
     return values[0].decode("latin-1").strip() if values else None
 
 
-def _read_scope(credential: str, timestamp: str, region: str, code: str) -> tuple[str, str]:
+def _read_scope(credential: str, timestamp: str, regions: Regions, code: str) -> tuple[str, str]:
     """Return access key id and scope of a credential, checked against the time and region."""
     found = _CREDENTIAL.fullmatch(credential)
     if found is None or not credential.isascii():
@@ -306,12 +381,12 @@ def _read_scope(credential: str, timestamp: str, region: str, code: str) -> tupl
     access_key_id, date, of_region, service, end = found.groups()
     if end != "aws4_request" or service != "s3":
         raise S3Error(code, 'The credential is malformed; its service must be "s3".')
-    if of_region != region:
+    if not regions.take(of_region):
         raise S3Error(
             code,
-            f"The region '{of_region}' is wrong; expecting '{region}'",
-            details={"Region": region},
-            headers={"x-amz-bucket-region": region},
+            f"The region '{of_region}' is wrong; expecting '{regions.own}'",
+            details={"Region": regions.own},
+            headers={"x-amz-bucket-region": regions.own},
         )
     if not _is_date(timestamp):
         raise S3Error("AccessDenied", "AWS authentication requires a valid x-amz-date.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Final
 
@@ -10,14 +11,21 @@ from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.listing import span_of
-from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.multipart import Completion
 from cloudcore.storage.object_rows import Checksum
-from cloudcore.storage.ranges import MAX_DIGITS, parse_range
+from cloudcore.storage.ranges import MAX_DIGITS
 from cloudcore.storage.rules import MAX_PARTS, key_bytes
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted, xml
-from cloudcore.storage.s3.bodies import S3Body, read_algorithm, read_large
+from cloudcore.storage.s3.bodies import (
+    S3Body,
+    read_algorithm,
+    read_large,
+    read_whole_checksum,
+    refuse_checksum,
+)
 from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.encryption import written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.list_calls import encoding, owner
@@ -29,6 +37,7 @@ from cloudcore.uuids import parse_uuid
 
 MAX_LISTED: Final = 1000
 _MOST_ASKED: Final = 2**31 - 1
+_COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
     Algorithm.CRC32: "COMPOSITE",
     Algorithm.CRC32C: "COMPOSITE",
@@ -42,7 +51,8 @@ async def create_upload(call: S3Call) -> Answer:
     """CreateMultipartUpload."""
     bucket = await call.find_bucket_of_key()
     key_bytes(call.request.key)
-    facts = read_facts(call.request.headers)
+    facts = read_facts(call.request.headers, bucket.account_id)
+    encryption = written_fields(call, bucket)
     algorithm, kind = _checksum(call)
     upload = Upload(
         id=call.ctx.new_id(),
@@ -59,7 +69,7 @@ async def create_upload(call: S3Call) -> Answer:
     if algorithm is not None and kind is not None:
         fields = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)]
     content = [*_named(call), text("UploadId", upload.id)]
-    return xml("InitiateMultipartUploadResult", content, fields)
+    return xml("InitiateMultipartUploadResult", content, [*fields, *encryption])
 
 
 def _checksum(call: S3Call) -> tuple[str | None, ChecksumType | None]:
@@ -85,6 +95,7 @@ async def upload_part(call: S3Call) -> Answer:
     """UploadPart: store the body; it replaces a part of the same number."""
     bucket = await call.find_bucket_of_key()
     upload = await _find_upload(call, bucket)
+    encryption = written_fields(call, bucket)
     body = S3Body(call)
     promise = body.promise
     sent = promise.algorithm if promise.checksum or promise.trailer else None
@@ -97,15 +108,18 @@ async def upload_part(call: S3Call) -> Answer:
     piece = await storing.store_part(
         call.needs, bucket, upload.id, _part_number(call), body, body.terms()
     )
-    return empty(200, [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)])
+    fields = [("etag", quoted(piece.md5)), *_part_checksum(upload, piece.checksum)]
+    return empty(200, [*fields, *encryption])
 
 
 async def copy_part(call: S3Call) -> Answer:
     """UploadPartCopy: a part from the bytes of an object, or of a range of it."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
+    refuse_checksum(call)
     bucket = await call.find_bucket_of_key()
     source = await call.find_bucket_with(source_name, source_key, "storage:GetObject")
+    encryption = written_fields(call, bucket)
     upload = await _find_upload(call, bucket)
     number = _part_number(call)
     found = await reading.find_object(
@@ -131,18 +145,30 @@ async def copy_part(call: S3Call) -> Answer:
     content = [text("LastModified", iso_time(piece.created_at)), text("ETag", quoted(piece.md5))]
     if upload.checksum_algorithm is not None and piece.checksum is not None:
         content.append(text(f"Checksum{upload.checksum_algorithm}", piece.checksum))
-    return xml("CopyPartResult", content)
+    return xml("CopyPartResult", content, encryption)
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return the range to copy; unlike that of a download, it must be whole and well-formed."""
     if header is None:
         return None
-    found = parse_range(header, size)
-    first, _, last = header.lower().removeprefix("bytes=").partition("-")
-    if found is None or not first or not last or len(last) > MAX_DIGITS or int(last) >= size:
+    found = _COPIED_RANGE.fullmatch(header.strip().lower())
+    if found is None or len(found[1]) > MAX_DIGITS or len(found[2]) > MAX_DIGITS:
+        raise _bad_copied_range()
+    first, last = int(found[1]), int(found[2])
+    if first > last:
+        raise _bad_copied_range()
+    if last >= size:
         raise InvalidRange(size)
-    return found
+    return first, last + 1
+
+
+def _bad_copied_range() -> S3Error:
+    return S3Error(
+        "InvalidArgument",
+        "The x-amz-copy-source-range value must be of the form bytes=first-last where first and"
+        " last are the zero-based offsets of the first and last bytes to copy",
+    )
 
 
 async def list_parts(call: S3Call) -> Answer:
@@ -236,22 +262,24 @@ async def list_uploads(call: S3Call) -> Answer:
 async def complete_upload(call: S3Call) -> Answer:
     """CompleteMultipartUpload: one transaction, so the client need not be kept waiting."""
     bucket = await call.find_bucket_of_key()
-    listed = await read_large(call, documents.read_completion, checksum_of_object=True)
+    encryption = written_fields(call, bucket)
+    listed = await read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
         upload_rows.find_upload, bucket.account_id, bucket.id, _upload_id(call)
     )
     if upload is None or upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
-    name = upload.checksum_algorithm
     size = call.header("x-amz-mp-object-size")
     if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 18):
         raise S3Error("InvalidArgument", "x-amz-mp-object-size must be a number of bytes.")
+    kind = call.header("x-amz-checksum-type")
     asked = Completion(
         upload.id,
-        [GivenPart(each.number, each.etag, each.checksums.get(name or "")) for each in listed],
+        listed,
         call.ctx.new_id(),
         read_conditions(call.request.headers),
-        None if name is None else call.header(f"x-amz-checksum-{name.lower()}"),
+        read_whole_checksum(call),
+        None if kind is None else kind.upper(),
         None if size is None else int(size),
     )
     made = await call.change(
@@ -265,7 +293,7 @@ async def complete_upload(call: S3Call) -> Answer:
     if made.checksum is not None:
         content.append(text(f"Checksum{made.checksum.algorithm}", made.checksum.value))
         content.append(text("ChecksumType", made.checksum.kind))
-    return xml("CompleteMultipartUploadResult", content)
+    return xml("CompleteMultipartUploadResult", content, encryption)
 
 
 async def abort_upload(call: S3Call) -> Answer:

@@ -1,0 +1,226 @@
+"""Read a form of a web page that uploads a file (``multipart/form-data``, RFC 7578).
+
+The fields come first, and are read into memory; the file is passed on as it comes. What follows
+the file is ignored, as S3 does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from cloudcore.serving.body import Receive, Scope
+from cloudcore.serving.body_start import Begun, begun_again
+from cloudcore.storage.s3.errors import S3Error
+
+Sink = Callable[[memoryview], None]
+
+MAX_FORM_BYTES: Final = 32 * 1024
+"""Most bytes before the file: some kilobytes of policy and metadata, and a session token."""
+MAX_FIELDS: Final = 100
+_FILE: Final = "file"
+_END_OF_HEADERS: Final = b"\r\n\r\n"
+_BOUNDARY: Final = re.compile(
+    r"multipart/form-data\s*;(?:.*;)?\s*boundary=(?:\"([^\"\r\n]{1,70})\"|([^\s;\"]{1,70}))\s*(?:;.*)?",
+    re.IGNORECASE,
+)
+_DISPOSITION: Final = re.compile(r"content-disposition\s*:\s*form-data\s*((?:;.*)?)", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"([^"]*)"|([^\s;"]+))', re.IGNORECASE)
+
+
+class Form(NamedTuple):
+    """The fields of a form, and where its file begins."""
+
+    fields: Mapping[str, str]
+    """By names in lower case, without the file."""
+    filename: str
+    """Without a path; may be empty."""
+    file_at: int
+    """Offset of the file in the body."""
+    delimiter: bytes
+    """What ends a part."""
+
+
+def is_form(content_type: str) -> bool:
+    """Return True if a request's ``Content-Type`` is that of a form with a file."""
+    return content_type.partition(";")[0].strip().lower() == "multipart/form-data"
+
+
+async def read_form(
+    scope: Scope, receive: Receive, content_type: str
+) -> tuple[Form, Scope, Receive]:
+    """Return the fields of a form; the body begins anew in the scope and messages returned.
+
+    Raises:
+        S3Error: it is malformed, has no file, or too much before it.
+
+    """
+    reader = FormReader(_boundary(content_type))
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise S3Error("IncompleteBody", "The body did not arrive whole.")
+        is_complete = not message.get("more_body", False)
+        found = reader.feed(message.get("body", b""))
+        if found is not None:
+            begun = Begun(bytes(reader.read), is_complete)
+            return (found, *begun_again(scope, receive, begun))
+        if is_complete:
+            raise S3Error("InvalidArgument", "POST requires exactly one file upload per request.")
+
+
+class FormReader:
+    """Reads the fields of a form out of pieces of its body."""
+
+    def __init__(self, boundary: str) -> None:
+        """Expect parts between lines of `boundary`."""
+        self.read = bytearray()
+        """What came so far."""
+        self._delimiter = b"\r\n--" + boundary.encode("latin-1")
+        self._fields: dict[str, str] = {}
+        self._at = 0
+
+    def feed(self, data: bytes) -> Form | None:
+        """Take the next bytes; return the form once its file begins.
+
+        Raises:
+            S3Error: it is malformed, or too much comes before the file.
+
+        """
+        self.read += data
+        if self._at == 0 and not self._begin():
+            return None
+        while True:
+            end = self.read.find(_END_OF_HEADERS, self._at, MAX_FORM_BYTES)
+            if end < 0:
+                break
+            name, filename = _named(bytes(self.read[self._at : end]))
+            start = end + len(_END_OF_HEADERS)
+            if name == _FILE:
+                return Form(self._fields, filename, start, self._delimiter)
+            end = self.read.find(self._delimiter, end + 2, MAX_FORM_BYTES)
+            if end < 0:
+                break
+            self._keep(name, bytes(self.read[start:end]))
+            self._at = end + len(self._delimiter)
+            if self.read[self._at : self._at + 2] == b"--":
+                raise S3Error(
+                    "InvalidArgument", "POST requires exactly one file upload per request."
+                )
+        if len(self.read) >= MAX_FORM_BYTES:
+            raise S3Error(
+                "MaxPostPreDataLengthExceededError",
+                "Your POST request fields preceding the upload file were too large.",
+            )
+        return None
+
+    def _begin(self) -> bool:
+        """Go behind the first delimiter, which may lack the line break before it."""
+        first = self._delimiter.removeprefix(b"\r\n")
+        if len(self.read) < len(first):
+            return False
+        if not self.read.startswith(first):
+            raise _malformed()
+        self._at = len(first)
+        return True
+
+    def _keep(self, name: str, value: bytes) -> None:
+        if name in self._fields or len(self._fields) == MAX_FIELDS:
+            raise S3Error("InvalidArgument", "The form has too many fields, or one of them twice.")
+        try:
+            self._fields[name] = value.decode()
+        except UnicodeDecodeError:
+            raise S3Error("InvalidArgument", "A field of the form is not UTF-8.") from None
+
+
+class FileDecoder:
+    """Passes the file of a form to a sink; it takes the body in pieces of any size."""
+
+    def __init__(self, sink: Sink, form: Form) -> None:
+        """Pass on what is between the start of the form's file and the next delimiter."""
+        self._sink = sink
+        self._skip = form.file_at
+        self._delimiter = form.delimiter
+        self._held = b"\r\n"
+        """What may be the start of a delimiter; at first the line break before an empty file."""
+        self._before = len(self._held)
+        """Bytes of `_held` that are not of the file."""
+        self._behind: bytes | None = None
+        """The two bytes behind the delimiter, once it has come."""
+
+    def write(self, data: memoryview) -> None:
+        """Take the next bytes of the body."""
+        if self._skip:
+            skipped = min(self._skip, len(data))
+            self._skip -= skipped
+            data = data[skipped:]
+        if self._behind is not None:
+            self._behind += bytes(data[: 2 - len(self._behind)])
+            return
+        whole = self._held + bytes(data)
+        end = whole.find(self._delimiter)
+        if end >= 0:
+            self._behind = whole[end + len(self._delimiter) :][:2]
+            self._pass_on(whole, end)
+            return
+        kept = max(len(whole) - len(self._delimiter) + 1, 0)
+        self._pass_on(whole, kept)
+        self._held = whole[kept:]
+
+    def finish(self) -> None:
+        """End the body.
+
+        Raises:
+            S3Error: the file did not end, or another text than a delimiter begins like one.
+
+        """
+        if self._behind not in (b"--", b"\r\n"):
+            raise _malformed()
+
+    def _pass_on(self, whole: bytes, end: int) -> None:
+        start = min(self._before, end)
+        self._before -= start
+        if end > start:
+            self._sink(memoryview(whole)[start:end])
+
+
+def _boundary(content_type: str) -> str:
+    found = _BOUNDARY.fullmatch(content_type.strip())
+    if found is None:
+        raise _malformed()
+    return found[1] or found[2]
+
+
+def _named(headers: bytes) -> tuple[str, str]:
+    """Return the name of a part in lower case, and the name of its file without a path."""
+    try:
+        lines = headers.decode().split("\r\n")
+    except UnicodeDecodeError:
+        raise _malformed() from None
+    if lines[0].strip():  # behind the boundary
+        raise _malformed()
+    for line in lines:
+        found = _DISPOSITION.fullmatch(line)
+        if found is not None:
+            given = {each[1].lower(): each[2] or each[3] or "" for each in _each(found[1])}
+            if "name" in given:
+                filename = re.split(r"[/\\]", given.get("filename", ""))[-1]
+                return given["name"].lower(), _unescaped(filename)
+    raise _malformed()
+
+
+def _each(parameters: str) -> list[re.Match[str]]:
+    return list(_PARAMETER.finditer(parameters))
+
+
+def _unescaped(name: str) -> str:
+    """Return a name of a file without the escapes that browsers make of quotes and line breaks."""
+    return name.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+
+
+def _malformed() -> S3Error:
+    return S3Error(
+        "MalformedPOSTRequest",
+        "The body of your POST request is not well-formed multipart/form-data.",
+    )

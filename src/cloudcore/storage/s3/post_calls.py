@@ -1,0 +1,153 @@
+"""PostObject: a form of a web page stores its file, as its signed policy allows.
+
+The fields stand for the headers of a PutObject.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.serving.body import receive_into
+from cloudcore.storage import storing
+from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.s3 import documents
+from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, xml
+from cloudcore.storage.s3.bodies import header_checksum, read_algorithm
+from cloudcore.storage.s3.call import S3Call
+from cloudcore.storage.s3.encryption import written_fields
+from cloudcore.storage.s3.errors import S3Error
+from cloudcore.storage.s3.facts import checksum_fields, read_facts
+from cloudcore.storage.s3.forms import FileDecoder, Form
+from cloudcore.storage.s3.markup import text
+from cloudcore.storage.s3.post_policy import read_policy
+from cloudcore.storage.s3.requests import S3Request
+from cloudcore.storage.storing import Digests, Terms
+
+T = TypeVar("T")
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_REDIRECT: Final = re.compile(r"https?://[!-~]+")
+_OWN: Final = frozenset(("key", "policy", "bucket", "file", "success_action_status"))
+_RENAMED: Final = {"acl": "x-amz-acl"}
+_REDIRECTS: Final = ("success_action_redirect", "redirect")
+
+
+def form_request(request: S3Request, form: Form) -> S3Request:
+    """Return the request that a form stands for: its key and its headers are fields.
+
+    Raises:
+        S3Error: there is no key, or a field cannot be a header.
+
+    """
+    fields = form.fields
+    if not fields.get("key"):
+        raise S3Error("InvalidArgument", "Bucket POST must contain a field named 'key'.")
+    headers = {}
+    for name, value in fields.items():
+        if name in _OWN or name in _REDIRECTS or name == "tagging":
+            continue
+        if _CONTROL.search(name + value):
+            raise S3Error("InvalidArgument", f"The field {name[:64]} holds a control character.")
+        headers[_RENAMED.get(name, name)] = value.encode().decode("latin-1")
+    for name in ("origin", "host"):
+        headers.pop(name, None)
+    kept = {name: value for name, value in request.headers.items() if name in ("origin", "host")}
+    key = fields["key"].replace("${filename}", form.filename)
+    if "\0" in key:
+        raise S3Error("InvalidArgument", "A key cannot hold a null character.")
+    return request._replace(key=key, headers=headers | kept)
+
+
+async def post_object(call: S3Call) -> Answer:
+    """PostObject: store the file of a form whose policy is signed."""
+    form = call.form
+    assert form is not None
+    policy = read_policy(form.fields["policy"])
+    fields = dict(form.fields) | {"key": call.request.key}
+    if fields.setdefault("bucket", call.request.bucket) != call.request.bucket:
+        raise S3Error("InvalidArgument", "The field bucket is not the bucket of the request.")
+    policy.check(fields, datetime.fromtimestamp(call.now / MICROSECONDS, UTC))
+    bucket = await call.find_bucket_of_key()
+    facts = read_facts(call.request.headers, bucket.account_id)
+    if "tagging" in fields:
+        facts = facts._replace(tags=documents.read_tags(fields["tagging"].encode()))
+    encryption = written_fields(call, bucket)
+    algorithm, checksum = header_checksum(call)
+    named = call.header("x-amz-checksum-algorithm")
+    if algorithm is None and named is not None:
+        algorithm = read_algorithm(named)
+
+    def verify(digests: Digests) -> None:
+        policy.check_size(digests.size, is_whole=True)
+        if checksum is not None and checksum != digests.checksum:
+            raise S3Error(
+                "BadDigest", "The checksum you specified did not match the calculated checksum."
+            )
+
+    async def file(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
+        size = 0
+
+        def limited(view: memoryview) -> None:
+            nonlocal size
+            size += len(view)
+            policy.check_size(size, is_whole=False)
+            sink(view)
+
+        decoder = FileDecoder(limited, form)
+
+        def end(is_complete: bool) -> T:  # noqa: FBT001 - the signature of a body's end
+            if is_complete:
+                decoder.finish()
+            return finish(is_complete)
+
+        return await receive_into(call.scope, call.receive, decoder.write, end)
+
+    stored = await storing.store_object(
+        call.needs,
+        call.events,
+        bucket,
+        call.request.key,
+        facts,
+        file,
+        Terms(_fewest_bytes(call, form), algorithm, verify),
+    )
+    told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
+    return _answer(call, form.fields, stored, told)
+
+
+def _fewest_bytes(call: S3Call, form: Form) -> int | None:
+    """Return how many bytes the file has, by the length of the body, if nothing follows it."""
+    for name, value in call.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and len(value) <= 18:
+            ending = len(form.delimiter) + len(b"--\r\n")
+            return max(int(value) - form.file_at - ending, 0)
+    return None
+
+
+def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told: Fields) -> Answer:
+    bucket, key = call.request.bucket, stored.key
+    for name in _REDIRECTS:
+        target = fields.get(name, "")
+        if _REDIRECT.fullmatch(target):
+            query = urlencode({"bucket": bucket, "key": key, "etag": quoted(stored.etag)})
+            mark = "&" if "?" in target else "?"
+            return empty(303, [*told, ("location", f"{target}{mark}{query}")])
+    path = call.scope["raw_path"].decode("latin-1").rstrip("/")
+    host = call.header("host") or ""
+    location = f"{call.scope['scheme']}://{host}{path}/{quote(key)}"
+    status = fields.get("success_action_status")
+    if status == "201":
+        content = [
+            text("Location", location),
+            text("Bucket", bucket),
+            text("Key", key),
+            text("ETag", quoted(stored.etag)),
+        ]
+        fields_201 = [*told, ("location", location)]
+        return xml("PostResponse", content, fields_201, status=201, namespace=False)
+    return empty(200 if status == "200" else 204, [*told, ("location", location)])

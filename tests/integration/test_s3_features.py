@@ -1,0 +1,515 @@
+"""What programs of AWS look for: versions, regions, access lists, configurations, and forms."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import md5
+from pathlib import Path
+from typing import Any, Final
+from xml.etree.ElementTree import fromstring
+
+import httpx
+import pytest
+
+from cloudcore.storage import buckets
+from cloudcore.storage.rules import STORAGE_CLASSES
+from cloudcore.storage.s3.signature import SignedRequest
+from tests.databases import on_both_databases
+from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
+from tests.integration.served_world import open_served
+from tests.s3_forms import CONTENT_TYPE, form_body, signed_form
+from tests.s3_signing import signed
+
+ALL_TRUE: Final = (
+    b"<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls><IgnorePublicAcls>true"
+    b"</IgnorePublicAcls><BlockPublicPolicy>true</BlockPublicPolicy><RestrictPublicBuckets>true"
+    b"</RestrictPublicBuckets></PublicAccessBlockConfiguration>"
+)
+
+
+@pytest.fixture
+async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+    """Return a client whose account has a bucket ``bucket``."""
+    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
+        client = client_of(served, served.acme)
+        await client.done("PUT", "/bucket")
+        yield client
+
+
+@on_both_databases
+async def test_every_object_has_the_version_null(s3: S3Client) -> None:
+    for key in ("a", "b%2F1", "b%2F2", "c"):
+        await s3.done("PUT", f"/bucket/{key}", key.encode())
+    found = await s3.done("GET", "/bucket?versions")
+    assert found.tag.endswith("}ListVersionsResult")
+    assert texts(found, "Key") == ["a", "b/1", "b/2", "c"]
+    assert texts(found, "VersionId") == ["null"] * 4
+    assert texts(found, "IsLatest") == ["true"] * 4
+    assert texts(found, "ETag")[0] == f'"{md5(b"a").hexdigest()}"'
+    assert texts(found, "ID") == [s3.served.acme.account_id] * 4
+    seen: list[str] = []
+    target = "/bucket?versions&max-keys=1&delimiter=/"
+    markers = ""
+    while True:
+        page = await s3.done("GET", target + markers)
+        seen += texts(page, "Key") + [each for each in texts(page, "Prefix") if each]
+        if texts(page, "IsTruncated") == ["false"]:
+            break
+        (marker,) = texts(page, "NextKeyMarker")
+        versions = texts(page, "NextVersionIdMarker")
+        assert versions == ([] if marker.endswith("/") else ["null"])
+        markers = f"&key-marker={marker}" + "".join(f"&version-id-marker={v}" for v in versions)
+    assert seen == ["a", "b/", "c"]
+    assert await s3.code("GET", "/bucket?versions&version-id-marker=null") == "InvalidArgument"
+    assert (await s3.ask("GET", "/bucket/c?versionId=null")).content == b"c"
+    assert (await s3.ask("HEAD", "/bucket/c?versionId=null")).status_code == 200
+    assert await s3.code("GET", "/bucket/c?versionId=1") == "NoSuchVersion"
+    listed = "".join(
+        f"<Object><Key>{key}</Key><VersionId>null</VersionId></Object>" for key in ("a", "b/1")
+    )
+    await s3.done("POST", "/bucket?delete", f"<Delete>{listed}</Delete>".encode())
+    for key in ("b%2F2", "c"):
+        await s3.done("DELETE", f"/bucket/{key}?versionId=null")
+    assert texts(await s3.done("GET", "/bucket?versions"), "Key") == []
+    await s3.done("DELETE", "/bucket")
+
+
+def _elsewhere(s3: S3Client, method: str, target: str, body: bytes = b"", **more: Any) -> Any:  # noqa: ANN401
+    """Return a request that is signed for another region."""
+    date, scope = s3.now()
+    region = more.pop("region", "us-east-1")
+    return signed(
+        method,
+        target,
+        payload="UNSIGNED-PAYLOAD",
+        date=date,
+        scope=f"{scope[:8]}/{region}/s3/aws4_request",
+        key_id=s3.key_id,
+        secret=s3.secret,
+    )
+
+
+async def test_the_first_region_is_taken_for_what_finds_buckets(s3: S3Client) -> None:
+    """Clients ask in it where a bucket is, before they know."""
+    for method, target in (("GET", "/"), ("PUT", "/second"), ("GET", "/bucket?location")):
+        assert (await s3.send(_elsewhere(s3, method, target))).status_code == 200, target
+    other = _elsewhere(s3, "GET", "/bucket?location", region="eu-west-1")
+    assert code_of(await s3.send(other)) == "AuthorizationHeaderMalformed"
+    for method, target in (("GET", "/bucket"), ("DELETE", "/second"), ("PUT", "/bucket/key")):
+        answer = await s3.send(_elsewhere(s3, method, target))
+        assert code_of(answer) == "AuthorizationHeaderMalformed", target
+        assert answer.headers["x-amz-bucket-region"] == "local"
+        assert texts(fromstring(answer.content), "Region") == ["local"]
+
+
+async def test_a_setting_takes_every_region(tmp_path: Path, metadata_url: str) -> None:
+    options: dict[str, Any] = {"s3_host": HOST, "s3_any_region": "on"}
+    async with open_served(tmp_path / "data", metadata_url, **options) as served:
+        s3 = client_of(served, served.acme)
+        where = b"<CreateBucketConfiguration><LocationConstraint>eu-west-1</LocationConstraint>"
+        await s3.done("PUT", "/bucket", where + b"</CreateBucketConfiguration>")
+        put = _elsewhere(s3, "PUT", "/bucket/key", region="eu-west-1")
+        assert (await s3.send(put, b"bytes")).status_code == 200
+        got = await s3.send(_elsewhere(s3, "GET", "/bucket/key", region="x"))
+        assert got.content == b"bytes"
+        location = fromstring((await s3.ask("GET", "/bucket?location")).content)
+        assert location.text == "local"
+        forged = _elsewhere(s3, "GET", "/bucket/key")
+        forged = forged._replace(raw_path=b"/bucket/other")
+        assert code_of(await s3.send(forged)) == "SignatureDoesNotMatch"
+
+
+async def test_the_owners_full_control_is_taken_and_no_other_list(s3: S3Client) -> None:
+    own = s3.served.acme.account_id
+    await s3.done("PUT", "/bucket/key", b"x")
+    grant = (
+        "<AccessControlPolicy><Owner><ID>{0}</ID></Owner><AccessControlList><Grant><Grantee>"
+        "<ID>{1}</ID></Grantee><Permission>{2}</Permission></Grant></AccessControlList>"
+        "</AccessControlPolicy>"
+    )
+    taken: list[dict[str, str]] = [
+        {"x_amz_acl": "private"},
+        {"x_amz_acl": "bucket-owner-full-control"},
+        {"x_amz_grant_full_control": f"id={own}"},
+        {"x_amz_grant_full_control": f'id="{own}"'},
+    ]
+    refused: list[dict[str, str]] = [
+        {"x_amz_acl": "public-read"},
+        {"x_amz_acl": "bucket-owner-read"},
+        {"x_amz_grant_read": f"id={own}"},
+        {"x_amz_grant_full_control": "id=somebody"},
+        {"x_amz_grant_full_control": f"id={own},id=somebody"},
+        {"x_amz_grant_full_control": 'uri="http://acs.amazonaws.com/groups/global/AllUsers"'},
+    ]
+    code = "AccessControlListNotSupported"
+    for target in ("/bucket?acl", "/bucket/key?acl", "/bucket/other", "/bucket/parts?uploads"):
+        method = "POST" if target.endswith("uploads") else "PUT"
+        for headers in taken:
+            assert (await s3.ask(method, target, b"", **headers)).status_code == 200, headers
+        for headers in refused:
+            assert await s3.code(method, target, b"", **headers) == code, headers
+    for target in ("/bucket?acl", "/bucket/key?acl"):
+        await s3.done("PUT", target, grant.format(own, own, "FULL_CONTROL").encode())
+        for given in ((own, own, "READ"), (own, "x", "FULL_CONTROL"), ("x", "x", "FULL_CONTROL")):
+            assert await s3.code("PUT", target, grant.format(*given).encode()) == code, given
+    created = await s3.code("PUT", "/new", x_amz_object_ownership="ObjectWriter")
+    assert created == code
+    await s3.done("PUT", "/new", x_amz_object_ownership="BucketOwnerEnforced")
+
+
+@on_both_databases
+async def test_all_names_of_storage_classes_are_taken(s3: S3Client) -> None:
+    for name in STORAGE_CLASSES:
+        await s3.done("PUT", "/bucket/key", b"x", x_amz_storage_class=name)
+        assert texts(await s3.done("GET", "/bucket"), "StorageClass") == [name]
+        await s3.done("POST", "/bucket/parts?uploads", x_amz_storage_class=name)
+        await v1(
+            s3, "POST", "/v1/buckets/bucket/multipart-uploads", {"key": "a", "storage_class": name}
+        )
+    for name in ("COLD", "standard", ""):
+        assert await s3.code("PUT", "/bucket/key", b"x", x_amz_storage_class=name) == (
+            "InvalidStorageClass"
+        )
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("/bucket?lifecycle", "NoSuchLifecycleConfiguration"),
+        ("/bucket?object-lock", "ObjectLockConfigurationNotFoundError"),
+        ("/bucket?policy", "NoSuchBucketPolicy"),
+        ("/bucket?policyStatus", "NoSuchBucketPolicy"),
+        ("/bucket?replication", "ReplicationConfigurationNotFoundError"),
+        ("/bucket?tagging", "NoSuchTagSet"),
+        ("/bucket?website", "NoSuchWebsiteConfiguration"),
+        ("/bucket?inventory&id=a", "NoSuchConfiguration"),
+        ("/bucket?cors", "NoSuchCORSConfiguration"),
+        ("/bucket/key?legal-hold", "InvalidRequest"),
+        ("/bucket/key?retention", "InvalidRequest"),
+        ("/bucket/none?legal-hold", "NoSuchKey"),
+        ("/none?logging", "NoSuchBucket"),
+    ],
+)
+async def test_what_a_bucket_lacks_has_its_own_code(s3: S3Client, target: str, code: str) -> None:
+    await s3.done("PUT", "/bucket/key", b"x")
+    assert await s3.code("GET", target) == code
+
+
+async def test_what_every_bucket_has_is_told_and_taken_back(s3: S3Client) -> None:
+    roots = {}
+    for query in (
+        *("accelerate", "analytics", "intelligent-tiering", "inventory", "logging", "metrics"),
+        *("notification", "ownershipControls", "publicAccessBlock", "requestPayment"),
+        *("versioning", "encryption"),
+    ):
+        answer = await s3.ask("GET", f"/bucket?{query}")
+        assert answer.status_code == 200, answer.text
+        document = fromstring(answer.content)
+        roots[query] = document.tag.rpartition("}")[2]
+        if roots[query].startswith("List"):
+            assert texts(document, "IsTruncated") == ["false"]
+            continue
+        assert (await s3.ask("PUT", f"/bucket?{query}", answer.content)).status_code == 200, query
+        more = answer.content.replace(
+            b"</" + roots[query].encode(), b"<X>1</X></" + roots[query].encode()
+        )
+        assert await s3.code("PUT", f"/bucket?{query}", more) == "NotImplemented", query
+    assert roots["logging"] == "BucketLoggingStatus"
+    assert roots["accelerate"] == "AccelerateConfiguration"
+    shown = await s3.done("GET", "/bucket?publicAccessBlock")
+    assert {each.tag.rpartition("}")[2]: each.text for each in shown} == dict.fromkeys(
+        ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"),
+        "true",
+    )
+    await s3.done("PUT", "/bucket?publicAccessBlock", ALL_TRUE)
+    less = ALL_TRUE.replace(b"true", b"false", 1)
+    assert await s3.code("PUT", "/bucket?publicAccessBlock", less) == "NotImplemented"
+    code = await s3.code("DELETE", "/bucket?publicAccessBlock")
+    assert code == "NoSuchPublicAccessBlockConfiguration"
+    for query in ("lifecycle", "policy", "replication", "website"):
+        assert (await s3.ask("DELETE", f"/bucket?{query}")).status_code == 204
+    lock = b"<ObjectLockConfiguration/>"
+    assert await s3.code("PUT", "/bucket?object-lock", lock) == "InvalidBucketState"
+
+
+@on_both_databases
+async def test_tags_are_the_same_on_both_presentations(s3: S3Client) -> None:
+    tags = "<Tag><Key>a</Key><Value>b</Value></Tag><Tag><Key>c d</Key><Value/></Tag>"
+    body = f"<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>"
+    await s3.done("PUT", "/tagged", body.encode())
+    found = await s3.done("GET", "/tagged?tagging")
+    assert (texts(found, "Key"), texts(found, "Value")) == (["a", "c d"], ["b", ""])
+    shown = (await v1(s3, "GET", "/v1/buckets/tagged")).json()["bucket"]
+    assert shown["tags"] == {"a": "b", "c d": ""}
+    put = f"<Tagging><TagSet>{tags.replace('>b<', '>e<')}</TagSet></Tagging>"
+    assert (await s3.ask("PUT", "/tagged?tagging", put.encode())).status_code == 204
+    shown = (await v1(s3, "GET", "/v1/buckets/tagged")).json()["bucket"]
+    assert shown["tags"] == {"a": "e", "c d": ""}
+    many = "".join(f"<Tag><Key>{n}</Key><Value/></Tag>" for n in range(51))
+    put = f"<Tagging><TagSet>{many}</TagSet></Tagging>"
+    assert await s3.code("PUT", "/tagged?tagging", put.encode()) == "InvalidTag"
+    await v1(s3, "PATCH", "/v1/buckets/tagged", {"tags": {"x": "y"}})
+    assert texts(await s3.done("GET", "/tagged?tagging"), "Key") == ["x"]
+    assert (await s3.ask("DELETE", "/tagged?tagging")).status_code == 204
+    assert await s3.code("GET", "/tagged?tagging") == "NoSuchTagSet"
+    await s3.served.auditor.flush()
+    path = "/v1/audit-events?action=storage:UpdateBucket&outcome=succeeded"
+    assert len((await v1(s3, "GET", path)).json()["events"]) == 3
+    headers = {"x-amz-tagging": "a=b&c=d%20e", "x-amz-storage-class": "GLACIER_IR"}
+    path = "/v1/buckets/bucket/objects/key"
+    await v1(s3, "PUT", path, b"bytes", headers=headers)
+    found = await s3.done("GET", "/bucket/key?tagging")
+    assert (texts(found, "Key"), texts(found, "Value")) == (["a", "c"], ["b", "d e"])
+    assert (await s3.ask("HEAD", "/bucket/key")).headers["x-amz-storage-class"] == "GLACIER_IR"
+
+
+@on_both_databases
+async def test_sealing_is_told_as_it_is(s3: S3Client) -> None:
+    header, key_id = "x-amz-server-side-encryption", "x-amz-server-side-encryption-aws-kms-key-id"
+    asked = {"x_amz_server_side_encryption": "AES256"}
+    answers = [
+        await s3.ask("PUT", "/bucket/key", b"x" * 20_000, **asked),
+        await s3.ask("HEAD", "/bucket/key"),
+        await s3.ask("GET", "/bucket/key"),
+        await s3.ask("PUT", "/bucket/copy", b"", x_amz_copy_source="/bucket/key", **asked),
+        await s3.ask("POST", "/bucket/parts?uploads", b"", **asked),
+    ]
+    assert [each.headers.get(header) for each in answers] == ["AES256"] * 5
+    shown = await s3.done("GET", "/bucket?encryption")
+    assert (texts(shown, "SSEAlgorithm"), texts(shown, "KMSMasterKeyID")) == (["AES256"], [])
+    assert (await s3.ask("DELETE", "/bucket?encryption")).status_code == 204
+    assert await s3.code("GET", "/bucket/key", b"", **asked) == "InvalidArgument"
+    (upload,) = texts(fromstring(answers[-1].content), "UploadId")
+    part = f"/bucket/parts?uploadId={upload}&partNumber="
+    for number, more in (("1", {}), ("2", {"x_amz_copy_source": "/bucket/key"})):
+        answer = await s3.ask("PUT", part + number, b"", **more)
+        assert answer.headers.get(header) == "AES256", number
+    key = (await v1(s3, "POST", "/v1/keys", {"name": "photos"})).json()["key"]
+    await v1(s3, "PATCH", "/v1/buckets/bucket", {"kms_key": "photos"})
+    shown = await s3.done("GET", "/bucket?encryption")
+    assert (texts(shown, "SSEAlgorithm"), texts(shown, "KMSMasterKeyID")) == (
+        ["aws:kms"],
+        [key["crn"]],
+    )
+    assert await s3.code("DELETE", "/bucket?encryption") == "NotImplemented"
+    answer = await s3.ask("PUT", "/bucket/key", b"y")
+    assert (answer.headers[header], answer.headers[key_id]) == ("aws:kms", key["id"])
+
+
+async def test_nothing_is_said_to_be_sealed_where_it_is_not(
+    tmp_path: Path, metadata_url: str
+) -> None:
+    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST, sealing="off") as served:
+        s3 = client_of(served, served.acme)
+        await s3.done("PUT", "/bucket")
+        await s3.done("PUT", "/bucket/key", b"x")
+        for method in ("GET", "HEAD"):
+            answer = await s3.ask(method, "/bucket/key")
+            assert "x-amz-server-side-encryption" not in answer.headers
+        code = await s3.code("GET", "/bucket?encryption")
+        assert code == "ServerSideEncryptionConfigurationNotFoundError"
+        asked = {"x_amz_server_side_encryption": "AES256"}
+        assert await s3.code("PUT", "/bucket/key", b"x", **asked) == "NotImplemented"
+
+
+@on_both_databases
+@pytest.mark.parametrize("presentation", ["s3", "v1"])
+async def test_open_uploads_end_with_their_bucket(
+    s3: S3Client, presentation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "_ENDED_AT_ONCE", 2)
+    for number in range(5):
+        (upload,) = texts(await s3.done("POST", f"/bucket/{number}?uploads"), "UploadId")
+        part = f"/bucket/{number}?uploadId={upload}&partNumber=1"
+        await s3.done("PUT", part, b"x" * 20_000)
+    await s3.done("PUT", "/bucket/key", b"x")
+    assert await s3.code("DELETE", "/bucket") == "BucketNotEmpty"
+    assert len(texts(await s3.done("GET", "/bucket?uploads"), "UploadId")) == 5
+    await s3.done("DELETE", "/bucket/key")
+    if presentation == "s3":
+        await s3.done("DELETE", "/bucket")
+    else:
+        await v1(s3, "DELETE", "/v1/buckets/bucket")
+    assert await s3.code("GET", "/bucket") == "NoSuchBucket"
+    await s3.served.auditor.flush()
+    events = (await v1(s3, "GET", "/v1/audit-events?action=storage:DeleteBucket")).json()["events"]
+    assert len([each for each in events if each["outcome"] == "succeeded"]) == 1
+
+
+@on_both_databases
+async def test_keys_of_a_batch_may_be_conditional_on_etags(s3: S3Client) -> None:
+    etags = [(await s3.ask("PUT", f"/bucket/{key}", key.encode())).headers["etag"] for key in "abc"]
+    listed = "".join(
+        f"<Object><Key>{key}</Key><ETag>{etag}</ETag></Object>"
+        for key, etag in zip("abcd", (etags[0], '"other"', etags[2].strip('"'), "x"), strict=True)
+    )
+    done = await s3.done("POST", "/bucket?delete", f"<Delete>{listed}</Delete>".encode())
+    assert texts(done, "Key") == ["b", "d", "a", "c"]
+    assert texts(done, "Code") == ["PreconditionFailed", "NoSuchKey"]
+    assert texts(await s3.done("GET", "/bucket"), "Key") == ["b"]
+
+
+async def test_a_presigned_request_may_be_conditional_on_etags(s3: S3Client) -> None:
+    etag = (await s3.ask("PUT", "/bucket/key", b"x")).headers["etag"]
+
+    async def status(method: str, name: str, value: str) -> int:
+        presigned = s3.presign(method, "/bucket/key")
+        headers = [*presigned.headers, (name.encode(), value.encode())]
+        return (await s3.send(presigned._replace(headers=headers), b"y")).status_code
+
+    assert await status("GET", "if-none-match", etag) == 304
+    assert await status("PUT", "if-none-match", "*") == 412
+    assert await status("PUT", "if-match", '"other"') == 412
+    assert await status("DELETE", "if-match", '"other"') == 412
+    assert await status("PUT", "if-match", etag) == 200
+    assert await status("DELETE", "if-match", etag) == 412
+    assert await status("DELETE", "if-match", "*") == 204
+
+
+async def _post(
+    s3: S3Client,
+    fields: dict[str, str],
+    file: bytes = b"the file",
+    conditions: list[Any] | None = None,
+    **more: Any,  # noqa: ANN401
+) -> httpx.Response:
+    """Send a form; its conditions are by default its fields and the bucket."""
+    date, scope = s3.now()
+    named = [{"bucket": "bucket"}, *({name: value} for name, value in fields.items())]
+    form = signed_form(
+        fields,
+        named if conditions is None else conditions,
+        expiration=more.pop("expiration", "2099-01-01T00:00:00Z"),
+        key_id=s3.key_id,
+        secret=more.pop("secret", s3.secret),
+        date=more.pop("date", date),
+        scope=more.pop("scope", scope),
+        token=s3.token,
+    )
+    form |= more.pop("changed", {})
+    headers = [(b"host", s3.host.encode()), (b"content-type", CONTENT_TYPE.encode())]
+    headers += more.pop("headers", [])
+    request = SignedRequest("POST", more.pop("path", b"/bucket"), b"", headers)
+    return await s3.send(request, form_body(form, file, **more))
+
+
+@on_both_databases
+async def test_a_form_stores_its_file(s3: S3Client) -> None:
+    fields = {
+        "key": "user/${filename}",
+        "Content-Type": "text/x-own",
+        "x-amz-meta-colour": "blau, grün",
+        "x-amz-storage-class": "STANDARD_IA",
+        "acl": "private",
+        "tagging": "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>",
+    }
+    conditions = [
+        {"bucket": "bucket"},
+        ["starts-with", "$key", "user/"],
+        *({name: value} for name, value in fields.items() if name != "key"),
+        ["content-length-range", 1, 100],
+    ]
+    answer = await _post(s3, fields, b"\r\n--the file", conditions, filename="C:\\é.txt")
+    assert answer.status_code == 204, answer.text
+    assert answer.headers["location"] == "http://s3.example/bucket/user/%C3%A9.txt"
+    got = await s3.ask("GET", "/bucket/user%2F%C3%A9.txt")
+    assert got.content == b"\r\n--the file"
+    assert got.headers["etag"] == answer.headers["etag"]
+    assert got.headers["content-type"] == "text/x-own"
+    assert got.headers["x-amz-storage-class"] == "STANDARD_IA"
+    assert got.headers["x-amz-meta-colour"].startswith("=?utf-8?b?")
+    assert texts(await s3.done("GET", "/bucket/user%2F%C3%A9.txt?tagging"), "Key") == ["a"]
+    large = bytes(range(256)) * 5000
+    assert (await _post(s3, {"key": "large"}, large, after="submit")).status_code == 204
+    assert (await s3.ask("GET", "/bucket/large")).content == large
+    assert (await _post(s3, {"key": "empty"}, b"")).status_code == 204
+    assert (await s3.ask("GET", "/bucket/empty")).content == b""
+
+
+async def test_a_form_says_how_it_is_answered(s3: S3Client) -> None:
+    answer = await _post(s3, {"key": "a b", "success_action_status": "201"})
+    assert answer.status_code == 201
+    document = fromstring(answer.content)
+    assert (texts(document, "Bucket"), texts(document, "Key")) == (["bucket"], ["a b"])
+    assert texts(document, "ETag") == [answer.headers["etag"]]
+    assert texts(document, "Location") == ["http://s3.example/bucket/a%20b"]
+    answer = await _post(s3, {"key": "a", "success_action_status": "200"})
+    assert (answer.status_code, answer.content) == (200, b"")
+    answer = await _post(s3, {"key": "a", "success_action_status": "500"})
+    assert answer.status_code == 204
+    target = "https://a.example/done?x=1"
+    answer = await _post(s3, {"key": "a&b", "success_action_redirect": target})
+    etag = answer.headers["etag"].replace('"', "%22")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == f"{target}&bucket=bucket&key=a%26b&etag={etag}"
+    for bad in ("javascript:alert(1)", "https://a.example/\r\nx: y", ""):
+        answer = await _post(s3, {"key": "a", "success_action_redirect": bad})
+        assert answer.status_code == 204, bad
+
+
+async def test_a_form_that_is_not_as_its_policy_says_stores_nothing(s3: S3Client) -> None:
+    fields = {"key": "a"}
+    date, scope = s3.now()
+    own = [{"bucket": "bucket"}, {"key": "a"}]
+    old = str(int(date[:4]) - 1) + date[4:]
+    tried: list[tuple[str, dict[str, Any]]] = [
+        ("AccessDenied", {"conditions": [{"key": "a"}]}),
+        ("AccessDenied", {"conditions": [{"bucket": "bucket"}, {"key": "b"}]}),
+        ("AccessDenied", {"conditions": [{"bucket": "other"}, {"key": "a"}]}),
+        ("AccessDenied", {"changed": {"x-amz-meta-a": "b"}}),
+        ("AccessDenied", {"changed": {"success_action_redirect": "https://evil.example"}}),
+        ("AccessDenied", {"expiration": "2020-01-01T00:00:00Z"}),
+        ("AccessDenied", {"date": old, "scope": old[:8] + scope[8:]}),
+        ("InvalidArgument", {"changed": {"bucket": "other"}}),
+        ("InvalidArgument", {"changed": {"x-amz-algorithm": "AWS4-ECDSA-P256-SHA256"}}),
+        ("InvalidArgument", {"changed": {"x-amz-meta-a": "b\r\nc"}}),
+        ("InvalidArgument", {"scope": scope.replace("/local/", "/eu-west-1/")}),
+        ("SignatureDoesNotMatch", {"secret": "another"}),
+        ("SignatureDoesNotMatch", {"changed": {"policy": "e30="}}),
+        ("SignatureDoesNotMatch", {"changed": {"x-amz-signature": "0" * 64}}),
+        ("InvalidAccessKeyId", {"changed": {"x-amz-credential": f"AKNONE/{scope}"}}),
+        ("InvalidToken", {"changed": {"x-amz-security-token": "t"}}),
+        ("InvalidRequest", {"changed": {"AWSAccessKeyId": s3.key_id, "signature": "x"}}),
+        ("EntityTooLarge", {"conditions": [*own, ["content-length-range", 0, 7]]}),
+        ("EntityTooSmall", {"conditions": [*own, ["content-length-range", 9, 10]]}),
+        ("InvalidPolicyDocument", {"conditions": [*own, ["like", "$key", "a"]]}),
+    ]
+    for code, more in tried:
+        assert code_of(await _post(s3, fields, **more)) == code, more
+    assert code_of(await _post(s3, {"x-amz-meta-a": "b"})) == "InvalidArgument"
+    assert code_of(await _post(s3, {"key": "a", "acl": "public-read"})) == (
+        "AccessControlListNotSupported"
+    )
+    wrong = {"key": "a", "x-amz-checksum-crc32": "AAAAAA=="}
+    assert code_of(await _post(s3, wrong)) == "BadDigest"
+    assert code_of(await _post(s3, fields, path=b"/none")) == "AccessDenied"
+    unsigned = SignedRequest(
+        "POST",
+        b"/bucket",
+        b"",
+        [(b"host", b"s3.example"), (b"content-type", CONTENT_TYPE.encode())],
+    )
+    assert code_of(await s3.send(unsigned, form_body({"key": "a"}, b"x"))) == "AccessDenied"
+    assert texts(await s3.done("GET", "/bucket"), "Key") == []
+    right = {"key": "a", "x-amz-checksum-crc32": "sH33dQ=="}
+    answer = await _post(s3, {"key": "a", "x-amz-checksum-algorithm": "CRC32"})
+    right["x-amz-checksum-crc32"] = answer.headers["x-amz-checksum-crc32"]
+    assert (await _post(s3, right)).status_code == 204
+
+
+async def test_a_web_page_may_send_a_form_as_the_rules_of_cors_say(s3: S3Client) -> None:
+    rule = (
+        b"<CORSConfiguration><CORSRule><AllowedOrigin>https://a.example</AllowedOrigin>"
+        b"<AllowedMethod>POST</AllowedMethod><ExposeHeader>ETag</ExposeHeader></CORSRule>"
+        b"</CORSConfiguration>"
+    )
+    await s3.done("PUT", "/bucket?cors", rule)
+    for origin, allowed in ((b"https://a.example", "https://a.example"), (b"https://b", None)):
+        answer = await _post(s3, {"key": "a"}, headers=[(b"origin", origin)])
+        assert answer.status_code == 204
+        assert answer.headers.get("access-control-allow-origin") == allowed
+    refused = await _post(s3, {"key": "a"}, secret="x", headers=[(b"origin", b"https://a.example")])
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (
+        403,
+        "https://a.example",
+    )
