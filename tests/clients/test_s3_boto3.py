@@ -302,7 +302,7 @@ def test_attributes_of_an_object(boto: Boto) -> None:
 
 @pytest.mark.parametrize(
     ("count", "key", "code"),
-    [(1000, "&" * 1015, "EntityTooLarge"), (2000, "k" * 900, "MalformedXML")],
+    [(3000, "&" * 1015, "EntityTooLarge"), (2000, "k" * 900, "MalformedXML")],
 )
 def test_who_sends_too_large_a_document_is_told_so(
     s3: S3Site, boto: Boto, count: int, key: str, code: str

@@ -310,12 +310,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
 
 
 def _read_date(request: SignedRequest, signed: str) -> str:
-    """Return the time of a ``Date`` that is signed, as ``x-amz-date`` has it.
-
-    Raises:
-        S3Error: AccessDenied.
-
-    """
+    """Return the time of a signed ``Date``, as ``x-amz-date`` has it; raise S3Error if none is."""
     date = _only(request, b"date") or ""
     if _DATE_FORM.fullmatch(date):
         timestamp = date
