@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import requests
 from oras.client import OrasClient
-from oras.oci import Subject
+from oras.oci import NewLayer, Subject
 
+from registry.oci.media_types import OCI_INDEX
 from tests.clients.images import MIB, Store, noise
 from tests.clients.remote import Remote
 
@@ -61,6 +62,22 @@ def test_an_empty_file_goes_there_and_back(
     oras.push(f"{remote.reference}:1", files=["empty"], quiet=True)
     (pulled,) = oras.pull(f"{remote.reference}:1", outdir=str(workspace / "pulled"))
     assert Path(pulled).read_bytes() == b""
+
+
+def test_an_index_of_blobs_goes_there_and_back(
+    oras: OrasClient, remote: Remote, folder: Path
+) -> None:
+    """As BuildKit and containerd push caches and checkpoints, in an index of layers."""
+    target = oras.get_container(f"{remote.reference}:cache")
+    layer = NewLayer("noise.bin", media_type="application/vnd.oci.image.layer.v1.tar")
+    assert oras.upload_blob("noise.bin", target, layer).status_code == 201
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [layer]}
+    url = f"{oras.prefix}://{target.manifest_url()}"
+    answer = oras.do_request(url, "PUT", json=index, headers={"Content-Type": OCI_INDEX})
+    assert answer.status_code == 201, answer.text
+    found = oras.get_manifest(target, allowed_media_type=[OCI_INDEX])
+    assert found["manifests"] == [layer]
+    assert oras.get_blob(target, layer["digest"]).content == (folder / "noise.bin").read_bytes()
 
 
 def test_a_second_push_finds_its_blobs_there(
