@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import Id, Moment
 
-revision = "0046"
-down_revision = "0044"
+revision = "0044"
+down_revision = "0043"
 
 _KEY = "private_key"
 _BEFORE = "(certificate_pem IS NULL) = (private_key IS NULL)"

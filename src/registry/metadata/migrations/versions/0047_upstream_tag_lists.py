@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
-revision = "0050"
-down_revision = "0047"
+revision = "0047"
+down_revision = "0046"
 
 
 def upgrade() -> None:

@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 
-revision = "0045"
-down_revision = "0041"
+revision = "0043"
+down_revision = "0042"
 
 
 def upgrade() -> None:

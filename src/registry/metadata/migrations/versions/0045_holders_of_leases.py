@@ -7,8 +7,8 @@ from alembic import op
 
 from cloudcore.db.schema import Id
 
-revision = "0047"
-down_revision = "0046"
+revision = "0045"
+down_revision = "0044"
 
 
 def upgrade() -> None:

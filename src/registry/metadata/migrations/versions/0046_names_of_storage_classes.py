@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0049"
-down_revision = "0041"
+revision = "0046"
+down_revision = "0045"
 
 _TABLES = ("storage_objects", "storage_uploads")
 
