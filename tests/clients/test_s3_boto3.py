@@ -282,7 +282,10 @@ def test_what_clients_look_for_and_no_bucket_has(boto: Boto) -> None:
     refused(boto.get_bucket_policy, "NoSuchBucketPolicy", **name)
     refused(boto.get_bucket_lifecycle_configuration, "NoSuchLifecycleConfiguration", **name)
     refused(boto.get_object_lock_configuration, "ObjectLockConfigurationNotFoundError", **name)
-    refused(boto.list_object_versions, "NotImplemented", **name)
+    assert "LoggingEnabled" not in boto.get_bucket_logging(**name)
+    refused(boto.get_bucket_replication, "ReplicationConfigurationNotFoundError", **name)
+    enabled = {"Status": "Enabled"}
+    refused(boto.put_bucket_versioning, "NotImplemented", **name, VersioningConfiguration=enabled)
     refused(boto.create_bucket, "BucketAlreadyOwnedByYou", **name)
     refused(boto.delete_bucket, "BucketNotEmpty", **name)
     refused(boto.create_bucket, "InvalidBucketName", Bucket="UPPER.case")
