@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
 
+from cloudcore.threads import FairThread
+from cloudcore.web import app
 from cloudcore.web.app import INLINE_BYTES
 from cloudcore.web.strict_json import decode
-from tests.control_plane import Options, World, assert_envelope, count_rows, open_world
+from tests.control_plane import ACCOUNT, Options, World, assert_envelope, count_rows, open_world
+
+T = TypeVar("T")
 
 MIB = 1 << 20
 ABSENT = "01890000-0000-7000-8000-0000000000ff"
@@ -255,16 +257,16 @@ async def test_a_create_says_where_the_thing_is(plane: World) -> None:
     assert (gone.status_code, gone.content) == (204, b"")
 
 
-class NotingPool(ThreadPoolExecutor):
-    """Notes what is called in its threads."""
+class NotingThread(FairThread):
+    """Notes what is called in it, and for whom."""
 
     def __init__(self) -> None:
-        super().__init__(1)
-        self.calls: list[tuple[object, ...]] = []
+        super().__init__("noting")
+        self.calls: list[tuple[object, str]] = []
 
-    def submit(self, call: Callable[..., Any], /, *args: object, **kwargs: object) -> Future[Any]:
-        self.calls.append((call, *args))
-        return super().submit(call, *args, **kwargs)
+    async def run(self, account_id: str, call: Callable[..., T], /, *arguments: Any) -> T:
+        self.calls.append((call, account_id))
+        return await super().run(account_id, call, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -272,11 +274,16 @@ class NotingPool(ThreadPoolExecutor):
 )
 @pytest.mark.parametrize(("name", "status"), [(b'"a"', 201), (b"1", 400)])
 async def test_a_long_body_is_decoded_in_a_thread(
-    plane: World, size: int, is_here: bool, name: bytes, status: int
+    plane: World,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    is_here: bool,
+    name: bytes,
+    status: int,
 ) -> None:
-    pool = NotingPool()
-    asyncio.get_running_loop().set_default_executor(pool)
+    thread = NotingThread()
+    monkeypatch.setattr(app, "DOCUMENTS", thread)
     body = (b'{"name":%s}' % name).ljust(size)
     assert (await plane.ask("POST", "/v1/things", body)).status_code == status
-    in_threads = [call for call in pool.calls if decode in getattr(call[0], "args", ())]
-    assert (in_threads == []) == is_here
+    assert (thread.calls == []) == is_here
+    assert thread.calls in ([], [(decode, ACCOUNT)])
