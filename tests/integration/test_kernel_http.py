@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 from uuid import UUID
 
 import pytest
@@ -16,6 +16,7 @@ from cloudcore.web.strict_json import decode
 from tests.control_plane import ACCOUNT, Options, World, assert_envelope, count_rows, open_world
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 MIB = 1 << 20
 ABSENT = "01890000-0000-7000-8000-0000000000ff"
@@ -264,7 +265,7 @@ class NotingThread(FairThread):
         super().__init__("noting")
         self.calls: list[tuple[object, str]] = []
 
-    async def run(self, account_id: str, call: Callable[..., T], /, *arguments: Any) -> T:
+    async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
         self.calls.append((call, account_id))
         return await super().run(account_id, call, *arguments)
 
