@@ -193,7 +193,7 @@ def test_a_revocation_list_holds_for_clients_whose_clocks_are_a_little_behind(
     [
         ((3, 5), "not the key of"),
         ((2**2203 - 1, 2**2281 - 1), "not the key of"),
-        (None, "no private"),
+        (None, "no sound key"),
     ],
 )
 def test_c5_what_an_upload_says_is_its_key_is_checked_only_if_it_is_small(
