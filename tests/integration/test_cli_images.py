@@ -341,6 +341,18 @@ def test_a_child_is_refused_with_the_index_that_needs_it(world: World, app: str)
     assert ended.lines[1].endswith(f"(in: {index.digest})")
 
 
+def test_a_child_goes_by_force_and_the_index_is_told(world: World, app: str) -> None:
+    registry, name = world.registry, f"acme/{app}"
+    child, other = registry.push_image(name, "arm"), registry.push_image(name)
+    index = registry.push_manifest(name, image_index([child, other]), "v1")
+    ended = world.done("images", "delete", app, child.digest, "--force", "--full-digests")
+    assert ended.lines[1] == (
+        f"{child.digest} deleted with its tags: arm; lacking now in {index.digest} (v1)"
+    )
+    world.done("images", "restore", f"{app}@{child.digest}")
+    assert world.run("images", "delete", app, child.digest).status == 1
+
+
 def test_items_are_named_by_what_lists_print(world: World, app: str) -> None:
     first, second, third = (world.push(app, tag) for tag in ("v1", None, None))
     names = world.done("images", "list", app, "--untagged", "-q").lines
@@ -383,6 +395,10 @@ def test_more_items_than_a_request_takes(world: World, app: str) -> None:
     assert len(restored["restored"]) == 102
     assert world.read("images", "list", app, "--all", "--limit", "201")[0]["digest"]
     assert len(world.read("tags", "delete", app, *tagged)["deleted"]) == 101
+    # By force too, no child is taken from an index that goes a request later.
+    outcome = world.read("images", "delete", app, *digests, "--force")
+    assert len(outcome["deleted"]) == 102
+    assert not any("incomplete_indexes" in each for each in outcome["deleted"])
 
 
 def test_what_is_no_image_is_told_before_anything_is_asked(world: World) -> None:

@@ -212,7 +212,7 @@ class ControlMachine(ComparingMachine):
         }
         deleted, failures = self.delete_all(repository, digests, tags, force=force)
         for each in reply.body["deleted"]:
-            indexes = [index["digest"] for index in each["incomplete_indexes"]]
+            indexes = [index["digest"] for index in each.get("incomplete_indexes", ())]
             assert indexes in ([], lacking.get(each["digest"]))
             assert indexes or not lacking.get(each["digest"]) or each["digest"] not in digests
         told = [(each["digest"], sorted(each["tags"])) for each in reply.body["deleted"]]

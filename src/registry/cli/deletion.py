@@ -97,7 +97,7 @@ class _Deletion:
 def _image_line(image: Record) -> Line:
     tags = ", ".join(image["tags"])
     detail = f"with its tags: {tags}" if tags else "it had no tag"
-    indexes = ", ".join(map(_index_name, image["incomplete_indexes"]))
+    indexes = ", ".join(map(_index_name, image.get("incomplete_indexes", ())))
     return line(
         image["digest"], "deleted", f"{detail}; lacking now in {indexes}" if indexes else detail
     )

@@ -102,9 +102,9 @@ class DeletedImage(ResponseBody):
 
     digest: str
     tags: Sequence[str]
-    incomplete_indexes: Sequence[IncompleteIndex] = ()
+    incomplete_indexes: Sequence[IncompleteIndex] | UnsetType = UNSET
     """Indexes that stay and lack the image now, by digest; the first 20. Restoring the image, or
-    pushing it again, makes them whole."""
+    pushing it again, makes them whole. Absent if there are none."""
 
 
 class OneDeletedImage(ResponseBody):
@@ -219,7 +219,8 @@ def _deleted_answer(item: DeletedItem) -> DeletedImage:
         tags=item.tags,
         incomplete_indexes=[
             IncompleteIndex(digest=each.digest, tags=each.tags) for each in item.incomplete
-        ],
+        ]
+        or UNSET,
     )
 
 

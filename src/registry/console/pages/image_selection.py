@@ -92,7 +92,7 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     here = path_of(page)
     undo = here.tab("images/restore")
     deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
-    is_lacking = any(each["incomplete_indexes"] for each in outcome["deleted"])
+    is_lacking = any("incomplete_indexes" in each for each in outcome["deleted"])
     if not outcome["failures"] and not is_lacking:
         return page.go(here.base, "images-deleted", undo, deleted, "RestoreImage")
     return page.show(
