@@ -84,5 +84,5 @@ def found_account(world: World, browser: Browser) -> None:
         window.page.get_by_role("button", name="Create the account").click()
         window.page.get_by_text("The account was created").wait_for()
         window.check()
-        window.page.get_by_role("button", name="Work in second as admin").click()
+        window.page.get_by_role("button", name="Work in it as admin: second").click()
         window.page.locator(".account summary").get_by_text("second").wait_for()

@@ -81,7 +81,7 @@ async def test_an_account_is_founded_and_worked_in(shop: Shop) -> None:
     form = {"handle": "second", "organization": acme.organization_id}
     made = await told(shop, ACCOUNTS, once=hidden(page, "once"), **form)
     assert "The account was created." in made
-    role = re.search(r'value="([^"]+)" aria-label="Work in second as admin"', made)
+    role = re.search(r'value="([^"]+)" aria-label="Work in it as admin: second"', made)
     assert role
     moved = await send(shop, ROLES, role=role[1])
     assert moved.status_code == 303
