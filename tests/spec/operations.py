@@ -105,7 +105,7 @@ POST   /v1/authorization-token                      GetAuthorizationToken     20
 IAM: Final = """
 POST   /v1/oauth/token                              -                         200 public
 POST   /v1/oauth/revoke                             -                         200 public
-GET    /v1/oauth/authorize                          -                         200 public
+GET    /v1/oauth/authorize                          -                     200,303 public
 POST   /v1/oauth/authorize                          -                     200,303 public
 GET    /v1/oauth/authorize/provider                 -                         303 public
 GET    /v1/oauth/authorize/callback/{provider_id}   -                     200,303 public
