@@ -64,6 +64,7 @@ _OUTSIDE: Final = "waits for a machine outside, and computes nothing; the thread
 _ELSEWHERE: Final = "bodies of megabytes in memory, or under a server that is not ours"
 _FILES: Final = "waits for the disk, a file at a time, in threads of the store's own"
 _MOVES: Final = "bytes on their way; measured beside others by `python -m benchmarks`"
+_ONCE: Final = "made once in a process, for all who ask"
 _ONE_THREAD: Final = "the only one of its kind in a process: transactions, lines of a log"
 
 PLACES: Final[Mapping[str, Place]] = {
@@ -72,7 +73,10 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/certificate/routes.py:upload_certificate": Place(
         ("hostile keys", "keys of other kinds", "uploads")
     ),
-    "cloudcore/certificate/work.py:_issue": Place(("slow certificates",)),
+    "cloudcore/certificate/routes.py:create_certificate": Place(
+        why="one signature of at most 8,192 bits is verified, in the turns of accounts"
+    ),
+    "cloudcore/certificate/work.py:_request": Place(("slow certificates",)),
     "cloudcore/db/postgresql.py:__init__": Place(why=_ONE_THREAD),
     "cloudcore/db/postgresql.py:close": Place(why=_STARTS, uses=3),
     "cloudcore/db/postgresql_watch.py:_wake": Place(why=_ONE_THREAD),
@@ -97,7 +101,6 @@ PLACES: Final[Mapping[str, Place]] = {
     "cloudcore/serving/server.py:_end_process_after": Place(why=_STARTS),
     "cloudcore/serving/supervisor.py:_be_worker": Place(why=_STARTS),
     "cloudcore/serving/supervisor.py:_fork": Place(why=_STARTS),
-    "cloudcore/storage/s3/bodies.py:read_large": Place(("deletions",)),
     "cloudcore/storage/storing.py:": Place(why=_MAKES),
     "cloudcore/storage/storing.py:_in_thread": Place(why=_MOVES, uses=2),
     "cloudcore/threads.py:": Place(why=_MAKES, uses=3),
@@ -107,6 +110,8 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/blobstore/filesystem.py:__init__": Place(why=_MAKES),
     "registry/blobstore/opening.py:_opened": Place(why=_STARTS),
     "registry/blobstore/threads.py:__call__": Place(why=_FILES, uses=2),
+    "registry/console/pages/client.py:send_client": Place(why=_ONCE),
+    "registry/console/pages/my_account.py:_show": Place(why=_ONCE),
     "registry/gauges.py:measure": Place(why=_STARTS, uses=4),
     "registry/gc/pace.py:": Place(why=_MAKES),
     "registry/gc/pace.py:in_thread": Place(why=_MOVES),
@@ -130,6 +135,10 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/services/pull_through/fill_staging.py:commit": Place(why=_MOVES),
     "registry/services/pull_through/fill_staging.py:note": Place(why=_MOVES),
 }
+
+
+ON_THE_LOOP: Final = frozenset({"deletions"})
+"""Loads of work that is done on the event loop, a portion at a time: documents of S3 clients."""
 
 
 def places(sources: Path) -> Counter[str]:

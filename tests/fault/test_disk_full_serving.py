@@ -15,7 +15,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.fault.collected import CONFIG, DELETED, KEPT, document
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
-from tests.fault.test_uploads_worker_kill import kill, wait_for, workers_of
+from tests.fault.workers import kill, wait_for, workers_of
 from tests.live import LiveRegistry, start_registry
 from tests.live_signed_in import SignedIn, Tenant, serving
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.fault.test_uploads_worker_kill import kill, owner_of, workers_of
+from tests.fault.workers import kill, owner_of, workers_of
 from tests.live_signed_in import SignedIn, serving
 from tests.webhook_receiver import OK, Answer, Received, Receiver, webhook_receiver
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Final
@@ -17,13 +14,13 @@ import pytest
 
 from cloudcore.serving.worker_locks import WorkerLocks
 from registry.oci.digest import digest_of
+from tests.fault.workers import kill, owner_of, wait_for, workers_of
 from tests.live import LiveRegistry, start_registry
 
 FIRST: Final = os.urandom(300_000)
 SECOND: Final = os.urandom(4_500_000)
 WHOLE: Final = FIRST + SECOND
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
-PATIENCE_SECONDS: Final = 15
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,52 +40,6 @@ def ask(
         return answer, answer.read()
     finally:
         connection.close()
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Look until a condition holds."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up_at, what
-        time.sleep(0.01)
-
-
-def workers_of(pid: int) -> list[int]:
-    """Return the process ids of a supervisor's workers."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def files_of(pid: int) -> Iterator[str]:
-    """Yield what the descriptors of a process refer to; it closes some meanwhile."""
-    for each in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            yield str(each.readlink())
-
-
-def owner_of(remote_port: int, local_port: int, pids: list[int]) -> int:
-    """Return the process that has a connection between two ports of this machine."""
-    remote = f":{remote_port:04X} "
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[1].endswith(f":{local_port:04X}") and f"{fields[2]} ".endswith(remote):
-            link = f"socket:[{fields[9]}]"
-            for pid in pids:
-                if link in files_of(pid):
-                    return pid
-    raise AssertionError("no worker has the connection")
-
-
-def kill(pids: Sequence[int]) -> None:
-    """Kill processes and wait until their last threads have ended; their files are closed then."""
-    processes = [os.pidfd_open(pid) for pid in pids]
-    try:
-        for process in processes:
-            signal.pidfd_send_signal(process, signal.SIGKILL)
-        for process in processes:
-            assert select.select([process], [], [], PATIENCE_SECONDS)[0], "a process lives on"
-    finally:
-        for process in processes:
-            os.close(process)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import pytest
 
 from registry.oci.media_types import OCI_INDEX
 from tests.databases import on_both_databases
+from tests.integration.counted_images import check, collect_at_once, size_of
 from tests.integration.pushing import Descriptor, World, refused
-from tests.integration.test_index_blobs import check, collect_at_once, size_of
 
 pytestmark = on_both_databases
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from registry.gc import fsck
 from registry.oci.digest import digest_of
 from registry.oci.media_types import DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
-from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
+from tests.integration.counted_images import check, collect_at_once, size_of
 from tests.integration.mirror_world import open_cached
-from tests.integration.pushing import CONFIG_TYPE, LAYER_TYPE, Descriptor, World, refused
-from tests.recount import check_counters, querying
+from tests.integration.pushing import CONFIG_TYPE, LAYER_TYPE, World, refused
 
 pytestmark = on_both_databases
 
@@ -22,31 +19,9 @@ CACHE_CONFIG = "application/vnd.buildkit.cacheconfig.v0"
 SHARED = "layer of image and index"
 
 
-async def size_of(world: World, image: Descriptor) -> int:
-    """Return the size of an image as the control plane tells it."""
-    return int((await world.get(f"/images/{image['digest']}"))["image"]["size_bytes"])
-
-
 async def get_blob(world: World, digest: str) -> int:
     """Ask for a blob and return the status."""
     return (await world.docker.get(f"/v2/{world.name}/blobs/{digest}")).status_code
-
-
-async def check(world: World, url: str) -> None:
-    """Check all counters, and that fsck finds nothing wrong."""
-    with querying(url) as query:
-        check_counters(query, world.account.handle)
-    ctx = world.install.ctx
-    store: Any = ctx.writer
-    report = await fsck.check(ctx.database, store, lambda _: None, clock=ctx.clock)
-    assert report.violations == []
-
-
-async def collect_at_once(world: World) -> None:
-    """Run the collector with no delay at all."""
-    ctx = at_once(world.install.ctx)
-    store: Any = ctx.writer
-    await collect(ctx, store, world.account.id)
 
 
 @pytest.mark.parametrize("index_type", [OCI_INDEX, DOCKER_MANIFEST_LIST])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -17,8 +18,8 @@ from registry.oci.reference import Name
 from registry.services.bearers import BearerSigner
 from registry.services.tokens import BearerTokens, PolicySource
 from tests.unit.identity_forgeries import ISSUER, NOW, PULL_HOST, FixedKeys
-from tests.unit.test_identity_tokens import ALPHABET
 
+ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 SUBJECT = "crn:iam::acme:service-account/ci"
 
 

@@ -25,7 +25,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["role_id", "user_id"],
             ["role_assignments.role_id", "role_assignments.user_id"],
-            name=op.f("fk_container_passwords_role_id_role_assignments"),
+            name=op.f("fk_container_passwords_role_id_user_id"),
             ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_container_passwords")),
