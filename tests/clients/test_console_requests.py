@@ -168,9 +168,6 @@ def test_the_sign_in_leads_back(visitor: Visitor) -> None:
         {"redirect_uri": "https://evil.example/console/signed-in"},
         {"redirect_uri": "urn:ietf:wg:oauth:2.0:oob"},
         {"redirect_uri": "//evil.example"},
-        {"state": "x" * 513},
-        {"state": "a b"},
-        {"code_challenge_method": "plain"},
         {"client_id": "Console"},
     ],
 )
@@ -182,6 +179,22 @@ def test_an_authorization_request_is_ours_or_a_page(
     answer = visitor.http.get(begun.copy_merge_params(change))
     assert answer.status_code == 400
     assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "change", [{"state": "x" * 513}, {"state": "a b"}, {"code_challenge_method": "plain"}]
+)
+def test_an_authorization_request_with_a_bad_parameter_leads_back_with_an_error(
+    site: Site, visitor: Visitor, change: dict[str, str]
+) -> None:
+    begun = httpx.URL(visitor.http.get("/console/sign-in").headers["location"])
+    answer = visitor.http.get(begun.copy_merge_params(change))
+    assert answer.status_code == 303
+    back = httpx.URL(answer.headers["location"])
+    assert str(back.copy_with(query=None)) == f"{site.url}/console/signed-in"
+    assert back.params["error"] == "invalid_request"
+    shown = visitor.http.get(back)
+    assert shown.status_code < 500
 
 
 def test_a_code_is_for_the_browser_that_asked(site: Site, visitor: Visitor) -> None:

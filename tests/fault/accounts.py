@@ -37,6 +37,7 @@ def store(connection: Connection, handle: str) -> None:
         tag_mutability="mutable",
         immutable_tag_exclusions="[]",
         source="user",
+        is_sparse=False,
         image_count=0,
         tag_count=0,
         tagged_image_count=0,

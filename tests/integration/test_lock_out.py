@@ -26,7 +26,7 @@ UNCHECKED: Final = {
         (
             *("iam:UpdateOrganization", "iam:DeleteOrganization", "iam:RevokeInvitation"),
             *("iam:UpdateMember", "iam:RemoveMember", "iam:ChangePassword"),
-            *("iam:UpdateUser", "iam:DeleteUser"),
+            *("iam:UpdateUser", "iam:DeleteUser", "iam:DeleteContainerPassword"),
             *("iam:UpdateIdentityProvider", "iam:DeleteIdentityProvider"),
         ),
         "a person does it, who has no right in an account without a role",

@@ -86,7 +86,9 @@ class Turns(RuleBasedStateMachine):
     def lease(self, names: set[str]) -> None:
         token = uuid7()
         until = self.now + LEASE
-        leased = self.write(turns.lease, sorted(names), token, until, self.now)
+        leased = self.write(
+            turns.lease, sorted(names), turns.LeaseTerms(token, until, "worker"), self.now
+        )
         due = {name for name in names & self.model.keys() if self.model[name].due_at <= self.now}
         assert set(leased) == due
         for name in leased:
