@@ -20,6 +20,7 @@ from registry.services.pull_through.turns import (
     MOST_OF_ACCOUNT_THERE,
     MOST_OF_UPSTREAM,
     MOST_UNLISTED,
+    MOST_WAITING,
     NoTurn,
     Turns,
 )
@@ -125,6 +126,22 @@ async def test_who_gets_no_turn_in_time_leaves_no_wish_behind() -> None:
     for _ in range(MOST_AT_ONCE):
         async with turns.turn("one", "slow"):
             pass
+
+
+async def test_of_one_account_only_so_many_wait_for_a_turn() -> None:
+    running = Running()
+    many = MOST_OF_ACCOUNT_THERE + MOST_WAITING
+    feeds = [running.join(source("one", number)) for number in range(many)]
+    refused = [running.join(source("one", many + number)) for number in range(100)]
+    for feed in refused:
+        with pytest.raises(NoTurn):
+            await feed.opened()
+        running.feeds.remove(feed)
+    running.join(source("one", 0, at="another"))
+    running.join(source("two", 0))
+    await running.until(lambda: running.of.total() == MOST_OF_ACCOUNT_THERE + 2)
+    assert not any(feed.has_ended for feed in feeds)
+    await running.end()
 
 
 async def test_a_fill_that_is_broken_off_before_its_turn_tells_its_readers() -> None:

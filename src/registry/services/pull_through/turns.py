@@ -3,6 +3,9 @@
 An account gets one more turn only while it has fewer than half as many as are left. So the first
 has at most a third of all, and some are left for whoever has none. What one account asks of one
 upstream, and what all ask of one, have bounds too: an upstream that is slow holds few.
+
+Those who wait are looked at whenever a turn ends or somebody comes, and they wait also when their
+clients have left. So of each account only so many do.
 """
 
 from __future__ import annotations
@@ -24,9 +27,12 @@ MOST_OF_ACCOUNT_THERE: Final = 16
 MOST_UNLISTED: Final = 4
 """For one account, of blobs that no manifest here lists: anybody can ask for any digest."""
 
+MOST_WAITING: Final = 256
+"""For one account; more are refused at once."""
+
 
 class NoTurn(Unavailable):
-    """Too much is being fetched for long."""
+    """Too much is being fetched for long, or too much waits for it."""
 
 
 class _Wish(NamedTuple):
@@ -56,7 +62,7 @@ class Turns:
         """Wait for a turn of an account at an upstream, and keep it in the block.
 
         Raises:
-            NoTurn: none came in time.
+            NoTurn: none came in time, or `MOST_WAITING` of the account wait.
 
         """
         bounds: dict[tuple[str, ...], int] = {
@@ -69,11 +75,13 @@ class Turns:
         self._waiting.append(wish)
         self._give()
         try:
+            if sum(each.account == account for each in self._waiting) > MOST_WAITING:
+                raise _no_turn()
             try:
                 async with asyncio.timeout(self._wait_seconds):
                     await wish.given
             except TimeoutError:
-                raise NoTurn("too much is being fetched from upstreams", retry_after=5) from None
+                raise _no_turn() from None
             yield
         finally:
             self._end(wish)
@@ -101,3 +109,7 @@ class Turns:
         self._of.subtract([(wish.account,), *wish.bounds])
         self._of = +self._of
         self._give()
+
+
+def _no_turn() -> NoTurn:
+    return NoTurn("too much is being fetched from upstreams", retry_after=5)
