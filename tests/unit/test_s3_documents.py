@@ -19,7 +19,13 @@ from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3 import documents, markup
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.requests import S3Request, read_copy_source, read_request
-from cloudcore.storage.s3.xml_reading import MAX_DEPTH, MAX_NAMES, MAX_TOKEN_BYTES, Incoming
+from cloudcore.storage.s3.xml_reading import (
+    ELEMENTS_OF_ENTRY,
+    MAX_DEPTH,
+    MAX_NAMES,
+    MAX_TOKEN_BYTES,
+    Incoming,
+)
 
 T = TypeVar("T")
 
@@ -111,7 +117,7 @@ _KEY = b"<Object><Key>a</Key></Object>"
     [
         b"<a>" * MAX_DEPTH,
         b"".join(b"<a%d/>" % number for number in range(MAX_NAMES + 1)),
-        b"<Object>" + b"<b/>" * 20_000,
+        b"<Object>" + b"<b/>" * ELEMENTS_OF_ENTRY,
         b"<!--" + b"x" * 2 * MAX_TOKEN_BYTES,
         b"<a " + b"".join(b'b%d="" ' % number for number in range(MAX_TOKEN_BYTES // 4)),
         b"<" + b"a" * 2 * MAX_TOKEN_BYTES,
@@ -151,10 +157,11 @@ _PART = (
             read_completion,
             b"<CompleteMultipartUpload>" + _PART * 10_000 + b"</CompleteMultipartUpload>",
         ),
+        (read_completion, b"<CompleteMultipartUpload><Part>" + b"<a>text</a>" * 150_000),
         (documents.read_tags, b"<Tagging>" + b"<a/>" * 15_000 + b"</Tagging>"),
         (documents.read_cors, b"<CORSConfiguration>" + b"<a/>" * 15_000 + b"</CORSConfiguration>"),
     ],
-    ids=["children", "grandchildren", "objects", "text", "parts", "tags", "rules"],
+    ids=["children", "grandchildren", "objects", "text", "parts", "one part", "tags", "rules"],
 )
 def test_no_document_grows_in_memory(read: Callable[[bytes], object], body: bytes) -> None:
     """As trees, such documents took a hundred times their bytes."""

@@ -8,7 +8,13 @@ from xml.etree.ElementTree import Element
 
 from cloudcore.storage.multipart import GivenPart
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.xml_reading import Incoming, XmlReader, read_xml, refuse
+from cloudcore.storage.s3.xml_reading import (
+    ELEMENTS_OF_ENTRY,
+    Incoming,
+    XmlReader,
+    read_xml,
+    refuse,
+)
 
 MAX_DELETED: Final = 1000
 MAX_PARTS: Final = 10_000
@@ -16,8 +22,6 @@ MAX_RULES: Final = 100
 _DELETED_IF: Final = ("LastModifiedTime", "Size")
 _MAX_ELEMENTS: Final = 4000
 """Maximum elements of a short document."""
-_ELEMENTS_OF_ENTRY: Final = 10
-"""More than an entry of `Delete` or `CompleteMultipartUpload` has."""
 
 
 class Deletion(NamedTuple):
@@ -68,7 +72,7 @@ def expect_deletion() -> Incoming[Deletion]:
             refuse()
         return Deletion(keys, quiet == ["true"], etags)
 
-    reader = XmlReader("Delete", MAX_DELETED * _ELEMENTS_OF_ENTRY, take)
+    reader = XmlReader("Delete", MAX_DELETED * ELEMENTS_OF_ENTRY, take)
     return Incoming(reader, finish)
 
 
@@ -101,7 +105,7 @@ def expect_completion() -> Incoming[list[GivenPart]]:
             refuse()
         return parts
 
-    reader = XmlReader("CompleteMultipartUpload", MAX_PARTS * _ELEMENTS_OF_ENTRY, take)
+    reader = XmlReader("CompleteMultipartUpload", MAX_PARTS * ELEMENTS_OF_ENTRY, take)
     return Incoming(reader, finish)
 
 

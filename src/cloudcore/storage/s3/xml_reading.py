@@ -18,6 +18,8 @@ T = TypeVar("T")
 MAX_DEPTH: Final = 8
 MAX_NAMES: Final = 64
 """Maximum different names of elements, attributes and namespaces."""
+ELEMENTS_OF_ENTRY: Final = 16
+"""More than an entry of a document has that is read entry by entry; the entry counts too."""
 MAX_TOKEN_BYTES: Final = 64 * 1024
 """Maximum length of a tag, a comment or an instruction; expat keeps one until it ends."""
 PORTION: Final = 16 * 1024
@@ -29,7 +31,8 @@ class XmlReader:
     """Reads one document, portion by portion.
 
     Elements have their names without namespaces. Without `take`, `finish` returns the document;
-    with it, each child of the root is passed to `take` once it is complete, and not kept.
+    with it, each child of the root is passed to `take` once it is complete, and not kept; it has at
+    most `ELEMENTS_OF_ENTRY`.
     """
 
     def __init__(self, name: str, most: int, take: Callable[[Element], None] | None = None) -> None:
@@ -37,7 +40,7 @@ class XmlReader:
         self._name = name
         self._most = most
         self._take = take
-        self._count = 0
+        self._count = self._of_entry = 0
         self._open: list[Element] = []
         self._root: Element | None = None
         self._fed = 0
@@ -90,6 +93,9 @@ class XmlReader:
         self._count += 1
         depth = len(self._open)
         if self._count > self._most or depth == MAX_DEPTH or len(self._names) > MAX_NAMES:
+            refuse()
+        self._of_entry = 1 if depth == 1 else self._of_entry + 1
+        if self._take is not None and self._of_entry > ELEMENTS_OF_ENTRY:
             refuse()
         name = tag.rpartition(_NAMESPACE_END)[2]
         element = Element(name)
