@@ -21,10 +21,7 @@ MAX_FORM_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 100
 _FILE: Final = "file"
 _END_OF_HEADERS: Final = b"\r\n\r\n"
-_BOUNDARY: Final = re.compile(
-    r"multipart/form-data\s*;(?:.*;)?\s*boundary=(?:\"([^\"\r\n]{1,70})\"|([^\s;\"]{1,70}))\s*(?:;.*)?",
-    re.IGNORECASE,
-)
+_BOUNDARY: Final = re.compile(r"\"([^\"\r\n]{1,70})\"|([^\s;\"]{1,70})")
 _DISPOSITION: Final = re.compile(r"content-disposition\s*:\s*form-data\s*((?:;.*)?)", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"([^"]*)"|([^\s;"]+))', re.IGNORECASE)
 
@@ -186,10 +183,12 @@ class FileDecoder:
 
 
 def _boundary(content_type: str) -> str:
-    found = _BOUNDARY.fullmatch(content_type.strip())
-    if found is None:
-        raise _malformed()
-    return found[1] or found[2]
+    """Return the boundary that a ``Content-Type`` says; it has no semicolon (RFC 2046 §5.1.1)."""
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "boundary" and (found := _BOUNDARY.fullmatch(value)):
+            return found[1] or found[2]
+    raise _malformed()
 
 
 def _named(headers: bytes) -> tuple[str, str]:
@@ -205,7 +204,7 @@ def _named(headers: bytes) -> tuple[str, str]:
         if found is not None:
             given = {each[1].lower(): each[2] or each[3] or "" for each in _each(found[1])}
             if "name" in given:
-                filename = re.split(r"[/\\]", given.get("filename", ""))[-1]
+                filename = given.get("filename", "").replace("\\", "/").rpartition("/")[2]
                 return given["name"].lower(), _unescaped(filename)
     raise _malformed()
 
