@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,7 @@ SECOND: Final = MICROSECONDS
 MINUTE: Final = 60 * SECOND
 DAY: Final = 24 * HOUR
 ROLE: Final = "developer"
+CONTENT: Final = b"a layer"
 
 
 class Developer(NamedTuple):
@@ -56,8 +58,8 @@ async def renew_sign_in(served: Served, token: str) -> str:
     return sid
 
 
-async def add_developer(served: Served) -> Developer:
-    """Add a person who may pull and log container clients in, by a role of acme."""
+async def add_developer(served: Served, *actions: str) -> Developer:
+    """Add a person who may pull, log container clients in and do `actions`, by a role of acme."""
     acme = served.acme
     user, token = await served.add_person("dev")
     await served.join(acme.organization_id, user.email, token, by=acme.person_token)
@@ -66,7 +68,7 @@ async def add_developer(served: Served) -> Developer:
     role = await served.make(
         "/v1/roles", {"name": ROLE, "trust_policy": trust(crn)}, token=acme.program_token
     )
-    allowed = ["registry:GetAuthorizationToken", "registry:PullImage"]
+    allowed = ["registry:GetAuthorizationToken", "registry:PullImage", *actions]
     policy = await served.make(
         "/v1/policies", {"name": ROLE, "document": document(*allowed)}, token=acme.program_token
     )
@@ -151,6 +153,39 @@ async def test_a_password_has_the_rights_of_the_role_and_not_more(served: Served
     one = await served.ask("GET", f"{PATH}/{made['id']}", token=developer.token)
     assert one.json() == {"container_password": shown}
     assert (await exchange(served, made["password"], "AKAAAAAAAAAAAAAAAAAA")).status_code == 401
+
+
+@on_both_databases
+async def test_what_is_decided_at_a_request_is_decided_for_the_password_while_it_is_in_force(
+    served: Served,
+) -> None:
+    """The first push of a name, a mount, and the list of names."""
+    acts = ("registry:PushImage", "registry:CreateRepository", "registry:DescribeRepositories")
+    developer = await add_developer(served, *acts)
+    made = await make(served, developer)
+    password = made["password"]
+    scopes = ("acme/app:pull", "acme/first:pull,push", "acme/second:pull,push")
+    asked = "&".join(f"scope=repository:{each}" for each in scopes)
+    answer = await served.ask(
+        "GET",
+        f"/v2/token?{asked}&scope=registry:catalog:*",
+        headers={"Authorization": httpx.BasicAuth("token", password)._auth_header},
+    )
+    bearer = answer.json()["token"]
+    begun = await served.ask("POST", "/v2/acme/first/blobs/uploads/", token=bearer)
+    assert begun.status_code == 202, begun.text
+    digest = f"sha256:{sha256(CONTENT).hexdigest()}"
+    whole = f"{begun.headers['location']}?digest={digest}"
+    put = await served.ask("PUT", whole, CONTENT, token=bearer)
+    assert put.status_code == 201, put.text
+    mount = f"/v2/acme/second/blobs/uploads/?mount={digest}&from=acme/first"
+    mounted = await served.ask("POST", mount, token=bearer)
+    assert mounted.status_code == 201, mounted.text
+    names = await served.ask("GET", "/v2/_catalog", token=bearer)
+    assert names.json() == {"repositories": ["acme/app", "acme/first", "acme/second"]}
+
+    await revoke(served, developer)
+    assert (await served.ask("GET", "/v2/_catalog", token=bearer)).status_code == 401
 
 
 async def revoke(served: Served, developer: Developer) -> None:

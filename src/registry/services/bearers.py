@@ -37,6 +37,8 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     """The login credential it was exchanged for."""
     akid: str | None = None
     """The access key it was exchanged for, if not a login."""
+    cpid: str | None = None
+    """The container password it was exchanged for, if neither."""
     acc: str | None = None
     src: tuple[str, str, str | None] | None = None
     """Who is behind the principal (`Source`)."""
