@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.acme.conversing import Directory
@@ -206,3 +207,41 @@ async def test_a_directory_out_of_reach_is_asked_again_later(tmp_path: Path) -> 
             issuer = AcmeIssuer(Directory(url, "SETTING"), account_key(keyring, url))
             with pytest.raises(Unreachable, match=words):
                 await issuer.revoke(b"0", None)
+
+
+def owner_request(common: str, *names: str, extensions: Sequence[x509.ExtensionType] = ()) -> str:
+    """Return the signing request of an owner, in PEM."""
+    subject = [x509.NameAttribute(x509.NameOID.COMMON_NAME, common)] if common else []
+    builder = x509.CertificateSigningRequestBuilder(x509.Name(subject))
+    spelled = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+    for each in (spelled, *extensions):
+        builder = builder.add_extension(each, critical=False)
+    made = builder.sign(new_private_key("ecdsa-p256"), hashes.SHA256())
+    return made.public_bytes(Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize(
+    ("common", "names"),
+    [
+        ("", ("b.cust.example", "a.cust.example")),
+        ("a.cust.example", ("b.cust.example", "a.cust.example")),
+        ("A.Cust.Example", ("a.cust.example",)),
+        ("", ("B.Cust.Example", "a.CUST.example", "*.Cust.example")),
+        ("A.cust.example", ("a.CUST.example", "a.cust.example")),
+    ],
+)
+async def test_the_request_of_an_owner_is_issued_whatever_the_case_and_order_of_its_names(
+    world: AcmeWorld, common: str, names: tuple[str, ...]
+) -> None:
+    must_staple = x509.TLSFeature([x509.TLSFeatureType.status_request])
+    text = owner_request(common, *names, extensions=[must_staple])
+    asked = await world.ask("POST", "", {"name": "own", "csr_pem": text})
+    assert asked.status_code == 202, asked.text
+    made = asked.json()["certificate"]
+    for each in made["challenges"]:
+        world.names.cnames[each["cname_record_name"]] = each["expected_cname"]
+    await world.work()
+    found = await world.show(made)
+    assert found["status"] == "active", found
+    assert found["domains"] == list(dict.fromkeys(name.lower() for name in names))
+    assert found["key_source"] == "owner"

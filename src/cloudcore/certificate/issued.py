@@ -10,6 +10,7 @@ from cryptography import x509
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
 from cloudcore.certificate.keys import public_der
+from cloudcore.certificate.unreadable import UNREADABLE
 
 
 class Issued(NamedTuple):
@@ -38,7 +39,7 @@ def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int)
         certificate = x509.load_der_x509_certificate(chain.certificate)
         issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (ValueError, x509.ExtensionNotFound):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         raise Refused(CA_REFUSED, "what the authority issued is no certificate") from None
     found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
     if found != set(domains):

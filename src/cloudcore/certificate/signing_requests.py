@@ -6,23 +6,16 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, is_light
+from cloudcore.certificate.unreadable import UNREADABLE
 from cloudcore.errors import InvalidInput
 
 MOST_REQUEST_PEM: Final = 48 * 1024
 """Characters of a request; 100 of the longest domains take 36,000."""
-_UNREADABLE: Final = (
-    ValueError,
-    UnsupportedAlgorithm,
-    x509.DuplicateExtension,
-    x509.InvalidVersion,
-)
-"""Raised by parts of requests that are read only when they are looked at."""
 _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
@@ -56,7 +49,7 @@ def check_signing_request(
         digest = request.signature_hash_algorithm
         named = _names(request)
         is_own = algorithm is not None and request.is_signature_valid
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refused("is no certificate signing request in PEM") from None
     if algorithm is None:
         raise _refused("has a key that is neither P-256, P-384, RSA 2048 or 4096")
@@ -86,7 +79,8 @@ def _names(request: x509.CertificateSigningRequest) -> list[str]:
     """Return the names of a request.
 
     Raises:
-        InvalidInput: one is not of DNS, or the common name is not among the others.
+        InvalidInput: one is not of DNS or ends in a dot, the common name is not among the others,
+            or there are several and no others.
 
     """
     common = [
@@ -97,11 +91,15 @@ def _names(request: x509.CertificateSigningRequest) -> list[str]:
     try:
         extension = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
+        if len(common) > 1:
+            raise _refused("has several common names; put them into subjectAltName") from None
         return common
     names = list(extension.value)
     if not all(isinstance(each, x509.DNSName) for each in names):
         raise _refused("names something else than domains in subjectAltName")
     found = [str(each.value) for each in names]
+    if any(each.endswith(".") for each in found):
+        raise _refused("has a name that ends in a dot, which authorities refuse (RFC 5280 4.2.1.6)")
     if not {each.lower() for each in common} <= {each.lower() for each in found}:
         raise _refused("has a common name that is not in its subjectAltName too")
     return found

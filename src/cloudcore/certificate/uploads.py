@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -21,6 +21,7 @@ from cloudcore.certificate.keys import (
     load_private_key,
     public_der,
 )
+from cloudcore.certificate.unreadable import UNREADABLE
 from cloudcore.errors import InvalidInput
 
 MOST_PEM: Final = 64 * 1024
@@ -29,9 +30,6 @@ MOST_KEY_PEM: Final = 4 * 1024
 """Characters of a key; one of RSA 4096 has 3,300."""
 MOST_ISSUERS: Final = 10
 """Certificates of a chain; each costs the verification of a signature."""
-
-_UNREADABLE: Final = (ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
-"""Raised by parts of certificates that are read only when they are looked at."""
 
 
 class Checked(NamedTuple):
@@ -74,7 +72,7 @@ def check_upload(
     certificate = certificates[0]
     try:
         algorithm = algorithm_of(certificate.public_key())
-    except _UNREADABLE:
+    except UNREADABLE:
         algorithm = None
     if algorithm is None:
         raise _refused(
@@ -116,7 +114,7 @@ def _certificates(text: str, field: str) -> list[x509.Certificate]:
         raise _refused(field, f"is longer than {MOST_PEM} characters")
     try:
         return x509.load_pem_x509_certificates(text.encode())
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refused(field, "is no certificate in PEM") from None
 
 
@@ -145,7 +143,7 @@ def _check_order(certificates: list[x509.Certificate]) -> None:
         _check_issuer_key(issuer, number)
         try:
             each.verify_directly_issued_by(issuer)
-        except (*_UNREADABLE, TypeError, InvalidSignature):
+        except (*UNREADABLE, TypeError, InvalidSignature):
             before = "certificate_pem" if number == 1 else f"number {number - 1} of it"
             raise _refused(
                 "chain_pem", f"is out of order: its number {number} did not issue {before}"
@@ -155,7 +153,7 @@ def _check_order(certificates: list[x509.Certificate]) -> None:
 def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
     try:
         is_usual = is_light(issuer.public_key())
-    except _UNREADABLE:
+    except UNREADABLE:
         is_usual = False
     if not is_usual:
         raise _refused("chain_pem", f"has an issuer (number {number}) with a key of unusual size")
@@ -172,7 +170,7 @@ def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
     try:
         found = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
         is_authority = found.value.ca
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_UNREADABLE):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         is_authority = False
     if not is_authority:
         raise _refused("chain_pem", f"has an issuer (number {number}) that is no authority")
@@ -181,7 +179,7 @@ def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
 def _check_signature(certificate: x509.Certificate, field: str, what: str) -> None:
     try:
         digest = certificate.signature_hash_algorithm
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refused(field, "has a signature of an unknown kind") from None
     if isinstance(digest, (hashes.SHA1, hashes.MD5)):
         raise InvalidInput(
@@ -194,14 +192,14 @@ def _check_signature(certificate: x509.Certificate, field: str, what: str) -> No
 def _is_root(certificate: x509.Certificate) -> bool:
     try:
         return certificate.subject == certificate.issuer
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refused("chain_pem", "has a certificate whose names cannot be read") from None
 
 
 def _domains(certificate: x509.Certificate) -> tuple[str, ...]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_UNREADABLE):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         raise _refused("certificate_pem", "names no domain (subjectAltName)") from None
     return check_domains(names.value.get_values_for_type(x509.DNSName))
 
