@@ -62,6 +62,14 @@ def test_extensions_that_cannot_be_read_are_the_senders_fault(
         check_upload(text, "", private_pem(key).decode(), moment_of(NOW))
 
 
+def test_a_common_name_of_bits_is_the_senders_fault(key: ec.EllipticCurvePrivateKey) -> None:
+    request = x509.load_pem_x509_csr(request_of("abc", key=key).encode())
+    spelled = request.public_bytes(Encoding.DER).replace(b"\x0c\x03abc", b"\x03\x03\x00bc")
+    text = x509.load_der_x509_csr(spelled).public_bytes(Encoding.PEM).decode()
+    with pytest.raises(InvalidInput, match="csr_pem"):
+        check_signing_request(text, None, None)
+
+
 def test_names_that_authorities_refuse_are_refused_at_once(key: ec.EllipticCurvePrivateKey) -> None:
     dotted = x509.SubjectAlternativeName([x509.DNSName("a.corp.example.")])
     with pytest.raises(InvalidInput, match="ends in a dot"):

@@ -9,6 +9,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 UNREADABLE: Final = (
     ValueError,
+    TypeError,  # a name with a bit string
     KeyError,  # a TLS feature (RFC 7633) that the library does not know
     UnsupportedAlgorithm,
     x509.DuplicateExtension,

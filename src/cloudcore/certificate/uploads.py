@@ -143,7 +143,7 @@ def _check_order(certificates: list[x509.Certificate]) -> None:
         _check_issuer_key(issuer, number)
         try:
             each.verify_directly_issued_by(issuer)
-        except (*UNREADABLE, TypeError, InvalidSignature):
+        except (*UNREADABLE, InvalidSignature):
             before = "certificate_pem" if number == 1 else f"number {number - 1} of it"
             raise _refused(
                 "chain_pem", f"is out of order: its number {number} did not issue {before}"
