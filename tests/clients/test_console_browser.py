@@ -329,6 +329,21 @@ def test_the_header_is_one_row_and_the_audit_filters_align(
         assert who.evaluate("each => getComputedStyle(each).overflowWrap") == "break-word"
 
 
+def test_the_audit_log_fits_on_a_tablet(world: World, browser: Browser) -> None:
+    world.pusher.call("PATCH", "/v1/certificate-settings", {"private_key_export": True})
+    with watched(browser, world, viewport={"width": 1280, "height": 900}) as window:
+        window.sign_in("/console/audit")
+        window.page.get_by_text("certificate:UpdateCertificateSettings").first.wait_for()
+        # As it is in an hour.
+        window.page.evaluate(
+            "document.querySelectorAll('time')"
+            ".forEach((each) => { each.textContent = '59 minutes ago' })"
+        )
+        for width in (700, 720, 768, 800, 820):
+            window.page.set_viewport_size({"width": width, "height": 900})
+            window.check()
+
+
 def test_a_keyboard_is_enough(world: World, browser: Browser) -> None:
     with watched(browser, world, **DESKTOP) as window:
         page, keyboard = window.page, window.page.keyboard
