@@ -115,6 +115,26 @@ async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> No
     assert (event["times"], event["resources"]) == (2, [f"{crn}/c"])
 
 
+async def test_a_batch_tells_who_may_not_delete_nothing_of_the_bucket(s3: S3Client) -> None:
+    """Whether or not there is one: who may is told that it is missing."""
+    crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket"
+    other = await program(
+        s3,
+        {
+            "effect": "allow",
+            "actions": ["storage:DeleteObject"],
+            "resources": [f"{crn}/elsewhere/*", f"{crn}/missing/mine/*"],
+        },
+    )
+    body = b"<Delete><Object><Key>a</Key></Object></Delete>"
+    for bucket in ("bucket", "missing"):
+        done = await other.done("POST", f"/{bucket}?delete", body)
+        assert texts(done, "Code") == ["AccessDenied"], bucket
+    allowed = b"<Delete><Object><Key>mine/a</Key></Object></Delete>"
+    assert await other.code("POST", "/missing?delete", allowed) == "NoSuchBucket"
+    assert await other.code("POST", "/No_Name?delete", body) == "NoSuchBucket"
+
+
 async def test_decisions_about_a_batch_of_keys_share_a_budget(
     s3: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,8 +123,17 @@ class S3Call:
         self.ctx.authorize(object_crn(self._crn_of(name), key), action=action)
         return await self._find(name)
 
+    def named_bucket_crn(self) -> str:
+        """Return the CRN of the request's bucket, whether or not there is one.
+
+        Raises:
+            NoSuchBucket: no bucket can be called so.
+
+        """
+        return self._crn_of(self.request.bucket)
+
     async def look_up_bucket(self) -> Bucket:
-        """Return the request's bucket, with nothing authorized; for what decides by key."""
+        """Return the request's bucket, with nothing authorized; for what has decided by key."""
         return await self._find(self.request.bucket)
 
     def _crn_of(self, name: str) -> str:

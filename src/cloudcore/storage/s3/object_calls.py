@@ -299,9 +299,10 @@ async def delete_object(call: S3Call) -> Answer:
 async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys; each is authorized, and its refusal counted, by itself.
 
-    The decisions share `_DELETION_STEPS`; what is left to decide beyond is refused.
+    Who may delete none of them is not told whether there is a bucket. The decisions share
+    `_DELETION_STEPS`; what is left to decide beyond is refused.
     """
-    bucket = await call.look_up_bucket()
+    crn = call.named_bucket_crn()
     asked = await read_large(call, documents.expect_deletion())
     refused: dict[str, S3Error] = {}
     allowed: list[str] = []
@@ -312,7 +313,7 @@ async def delete_objects(call: S3Call) -> Answer:
         work = Work(most)
         steps -= most
         try:
-            call.ctx.authorize(object_crn(bucket.crn, key), work=work)
+            call.ctx.authorize(object_crn(crn, key), work=work)
             key_bytes(key)
         except AccessDenied as error:
             call.ctx.note_refusal_of(call.ctx.caller)
@@ -326,17 +327,13 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
+        bucket = await call.look_up_bucket()
         stayed = await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )
         refused |= {key: s3_error(error) for key, error in stayed.items()}
     content = [
-        tag(
-            "Error",
-            text("Key", key),
-            text("Code", error.code),
-            text("Message", error.message),
-        )
+        tag("Error", text("Key", key), text("Code", error.code), text("Message", error.message))
         for key, error in refused.items()
     ]
     if not asked.quiet:
