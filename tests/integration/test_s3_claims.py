@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from cloudcore.storage.checksums import Algorithm, Part, combine, composite, encode, new_checksum
+from cloudcore.storage.s3.signature import UNSIGNED_CHUNKS_TRAILER
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
 from tests.integration.served_world import open_served
@@ -220,3 +221,15 @@ async def test_a_checksum_that_cannot_be_compared_is_refused(s3: S3Client) -> No
     (upload,) = texts(await s3.done("POST", "/bucket/copy?uploads"), "UploadId")
     path = f"/bucket/copy?uploadId={upload}&partNumber=1"
     assert await s3.code("PUT", path, b"", **copy) == "InvalidRequest"
+
+
+async def test_what_is_claimed_of_an_empty_document_is_compared(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/key", b"body")
+    wrong = {"content_md5": "AAAAAAAAAAAAAAAAAAAAAA=="}, {"x_amz_checksum_crc32": "AAAAAQ=="}
+    for target in ("/bucket?acl", "/bucket/key?acl", "/another"):
+        for claim in wrong:
+            assert await s3.code("PUT", target, b"", **claim) == "BadDigest", (target, claim)
+    right = {"content_md5": "1B2M2Y8AsgTpgAmY7PhCfg==", "x_amz_checksum_crc32": "AAAAAA=="}
+    await s3.done("PUT", "/bucket/key?acl", b"", **right)
+    framing = {"payload": UNSIGNED_CHUNKS_TRAILER, "x_amz_decoded_content_length": "0"}
+    await s3.done("PUT", "/bucket/key?acl", b"0\r\n\r\n", **framing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from hashlib import md5
 from pathlib import Path
@@ -495,6 +496,28 @@ async def test_a_form_that_is_not_as_its_policy_says_stores_nothing(s3: S3Client
     answer = await _post(s3, {"key": "a", "x-amz-checksum-algorithm": "CRC32"})
     right["x-amz-checksum-crc32"] = answer.headers["x-amz-checksum-crc32"]
     assert (await _post(s3, right)).status_code == 204
+
+
+async def test_a_form_is_bound_by_what_binds_a_put(s3: S3Client) -> None:
+    """Its fields are headers: tags, digests and conditions are not less for coming in a form."""
+    await s3.done("PUT", "/bucket/a", b"before")
+    tags = "".join(f"<Tag><Key>{n}</Key><Value>v</Value></Tag>" for n in range(11))
+    long = f"<Tag><Key>{'k' * 129}</Key><Value>v</Value></Tag>"
+    odd = "<Tag><Key>k</Key><Value>a&lt;b</Value></Tag>"
+    for each in (tags, long, odd):
+        tagging = {"key": "a", "tagging": f"<Tagging><TagSet>{each}</TagSet></Tagging>"}
+        assert code_of(await _post(s3, tagging)) == "InvalidTag", each
+    for value, code in (("AAAAAAAAAAAAAAAAAAAAAA==", "BadDigest"), ("AAAA", "InvalidDigest")):
+        assert code_of(await _post(s3, {"key": "a", "Content-MD5": value})) == code
+    for name, value in (("If-None-Match", "*"), ("If-Match", '"other"')):
+        refused = await _post(s3, {"key": "a", name: value})
+        assert code_of(refused) == "PreconditionFailed", name
+    sha1 = {"x-amz-checksum-algorithm": "SHA1", "x-amz-checksum-crc32": "AAAAAA=="}
+    assert code_of(await _post(s3, {"key": "a"} | sha1)) == "BadDigest"
+    assert (await s3.ask("GET", "/bucket/a")).content == b"before"
+    right = b64encode(md5(b"the file").digest()).decode()
+    fields = {"key": "b", "Content-MD5": right, "If-None-Match": "*"}
+    assert (await _post(s3, fields)).status_code == 204
 
 
 async def test_a_web_page_may_send_a_form_as_the_rules_of_cors_say(s3: S3Client) -> None:

@@ -42,7 +42,8 @@ _MD5_BYTES: Final = 16
 class Promise(NamedTuple):
     """What a request says of the bytes that it sends."""
 
-    length: int
+    length: int | None
+    """In bytes, or None of the file of a form, which ends where it says."""
     sha256: str | None
     """In hex, or None if the bytes are signed in chunks or unsigned."""
     md5: str | None
@@ -59,7 +60,7 @@ class Promise(NamedTuple):
             S3Error: their size, their SHA-256, their MD5 or their checksum is another.
 
         """
-        if digests.size != self.length:
+        if self.length is not None and digests.size != self.length:
             raise S3Error("IncompleteBody", "The body is not of the length that was declared.")
         if self.sha256 is not None and digests.sha256 != self.sha256:
             raise S3Error(
@@ -145,7 +146,7 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
     return Promise(
         _length(call),
         _sha256_of(call),
-        _content_md5(call.header("content-md5")),
+        content_md5(call.header("content-md5")),
         trailer or algorithm,
         checksum,
         trailer,
@@ -222,17 +223,18 @@ class _Received:
     def __init__(
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
     ) -> None:
-        if call.header("content-length") == "0":
-            self._promise = Promise(0, _sha256_of(call), None, None, None, None)
-        else:
-            self._promise = read_promise(call, of_object=of_object)
+        self._promise = (
+            _promise_of_nothing(call, of_object=of_object)
+            if call.header("content-length") == "0"
+            else read_promise(call, of_object=of_object)
+        )
         algorithm = self._promise.algorithm
         self._checksum = None if algorithm is None else checksums.new_checksum(algorithm)
         self._md5, self._sha256 = md5(usedforsecurity=False), sha256()
         self._size = 0
         self._pass_on = take
         self._decoder: ChunkDecoder | None = None
-        if self._promise.length and call.claim.payload in CHUNKED:
+        if call.header("content-length") != "0" and call.claim.payload in CHUNKED:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
@@ -261,6 +263,13 @@ class _Received:
         self._pass_on(content)
 
 
+def _promise_of_nothing(call: S3Call, *, of_object: bool) -> Promise:
+    """Return what the headers of a request without a body say of it; framing is nothing either."""
+    algorithm, checksum = (None, None) if of_object else header_checksum(call)
+    digest = content_md5(call.header("content-md5"))
+    return Promise(0, _sha256_of(call), digest, algorithm, checksum, None)
+
+
 async def check_acl(call: S3Call) -> None:
     """Refuse an access list, in headers or a document, that is not the owner's full control.
 
@@ -281,6 +290,7 @@ def _sha256_of(call: S3Call) -> str | None:
 
 def _decoder(call: S3Call, promise: Promise, sink: Callable[[memoryview], None]) -> ChunkDecoder:
     trailers = frozenset() if promise.trailer is None else frozenset((promise.trailer.header,))
+    assert promise.length is not None, "the file of a form is not framed"
     is_unsigned = call.claim.payload == UNSIGNED_CHUNKS_TRAILER
     key = None if is_unsigned else call.key
     return ChunkDecoder(sink, promise.length, key=key, trailers=trailers)
@@ -298,7 +308,8 @@ def _length(call: S3Call) -> int:
     return int(length)
 
 
-def _content_md5(header: str | None) -> str | None:
+def content_md5(header: str | None) -> str | None:
+    """Return in hex the MD5 that a ``Content-MD5`` gives; raise S3Error if it is none."""
     if header is None:
         return None
     try:

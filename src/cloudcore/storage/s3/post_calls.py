@@ -15,13 +15,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.body import receive_into
 from cloudcore.storage import storing
 from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.rules import check_tags
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, xml
-from cloudcore.storage.s3.bodies import header_checksum, read_algorithm
+from cloudcore.storage.s3.bodies import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.encryption import written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.facts import checksum_fields, read_facts
+from cloudcore.storage.s3.facts import checksum_fields, read_conditions, read_facts
 from cloudcore.storage.s3.forms import FileDecoder, Form
 from cloudcore.storage.s3.markup import text
 from cloudcore.storage.s3.post_policy import read_policy
@@ -76,18 +77,13 @@ async def post_object(call: S3Call) -> Answer:
     facts = read_facts(call.request.headers, bucket.account_id)
     if "tagging" in fields:
         facts = facts._replace(tags=documents.read_tags(fields["tagging"].encode()))
+        check_tags(facts.tags)
     encryption = written_fields(call, bucket)
-    algorithm, checksum = header_checksum(call)
-    named = call.header("x-amz-checksum-algorithm")
-    if algorithm is None and named is not None:
-        algorithm = read_algorithm(named)
+    promise = _read_promise(call)
 
     def verify(digests: Digests) -> None:
         policy.check_size(digests.size, is_whole=True)
-        if checksum is not None and checksum != digests.checksum:
-            raise S3Error(
-                "BadDigest", "The checksum you specified did not match the calculated checksum."
-            )
+        promise.check(digests, {})
 
     async def file(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
         size = 0
@@ -114,10 +110,29 @@ async def post_object(call: S3Call) -> Answer:
         call.request.key,
         facts,
         file,
-        Terms(_fewest_bytes(call, form), algorithm, verify),
+        Terms(_fewest_bytes(call, form), promise.algorithm, verify),
+        read_conditions(call.request.headers),
     )
     told = [("etag", quoted(stored.etag)), *checksum_fields(stored.checksum), *encryption]
     return _answer(call, form.fields, stored, told)
+
+
+def _read_promise(call: S3Call) -> Promise:
+    """Return what the fields of a form say of its file.
+
+    Raises:
+        S3Error: they contradict each other, or are malformed.
+
+    """
+    algorithm, checksum = header_checksum(call)
+    named = call.header("x-amz-checksum-algorithm")
+    if named is not None:
+        wanted = read_algorithm(named)
+        if (algorithm or wanted) is not wanted:
+            raise S3Error("BadDigest", "x-amz-checksum-algorithm names another algorithm.")
+        algorithm = wanted
+    digest = content_md5(call.header("content-md5"))
+    return Promise(None, None, digest, algorithm, checksum, None)
 
 
 def _fewest_bytes(call: S3Call, form: Form) -> int | None:
