@@ -93,6 +93,11 @@ def test_persistence(head: bytes, keep_alive: bool) -> None:
     assert one(head).traits.keep_alive is keep_alive
 
 
+def test_an_empty_list_of_expectations_expects_nothing() -> None:
+    head = b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: \r\nContent-Length: 2\r\n\r\n"
+    assert one(head).traits.expects_continue is False
+
+
 def test_expectations_are_ignored_in_http_1_0() -> None:
     head = b"PUT / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
     assert one(head).traits.expects_continue is False

@@ -241,6 +241,8 @@ def _take_encoding(traits: Traits, value: bytes) -> None:
 
 
 def _take_expectation(traits: Traits, value: bytes) -> None:
+    if not value:  # an empty list, which RFC 9110 §5.6.1 lets a recipient ignore
+        return
     if value.lower() != b"100-continue":
         raise HeadError(417, "unknown expectation")
     traits.expects_continue = traits.http_version == "1.1"
