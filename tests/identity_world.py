@@ -26,6 +26,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.needs import LoginPermission
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.routes import HANDLERS
 from cloudcore.identity.rows import organizations, policies, service_accounts
@@ -35,7 +36,6 @@ from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
-from cloudcore.identity.services.container_passwords import LoginPermission
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person

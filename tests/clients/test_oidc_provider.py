@@ -32,6 +32,7 @@ from tests.integration.provider_world import (
     add_provider,
     complaint,
     query_of,
+    trust_provider,
 )
 from tests.integration.served_world import URL, open_served
 from tests.postgresql import free_port
@@ -102,6 +103,7 @@ async def test_people_of_a_certified_provider_sign_in(library: Path, tmp_path: P
         with serving(library, tmp_path, url, row["redirect_uri"]) as provider:
             world = ProviderWorld(served, cast("Any", provider), row)
             await world.assign_group("devs")
+            await trust_provider(world, served.acme.ids["/v1/roles/{}"])
             zoe = {"email": "zoe@example.org", "email_verified": True, "groups": ["devs"]}
             provider.know(zoe=zoe, eve={**zoe, "email_verified": False})
 

@@ -28,7 +28,7 @@ from cloudcore.identity import authorize_routes, oauth_routes
 from cloudcore.identity.authentication import BearerAuthenticator
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.needs import IdentityNeeds
+from cloudcore.identity.needs import IdentityNeeds, LoginPermission
 from cloudcore.identity.oidc.discovery import Discovery
 from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
@@ -40,7 +40,6 @@ from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.access_keys import new_access_key
 from cloudcore.identity.services.accounts import no_addition
-from cloudcore.identity.services.container_passwords import LoginPermission
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens

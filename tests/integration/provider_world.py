@@ -176,3 +176,14 @@ async def open_provider_world(
 def query_of(url: str) -> dict[str, str]:
     """Return the parameters of a URL."""
     return dict(httpx.QueryParams(urlsplit(url).query))
+
+
+async def trust_provider(world: ProviderWorld, role_id: str, *more: dict[str, object]) -> None:
+    """Let a role trust the persons of the provider; `more` are further statements."""
+    trusted = {"effect": "allow", "principals": [world.row["crn"]]}
+    trust = {"version": "1", "statements": [trusted, *more]}
+    token = world.served.acme.program_token
+    changed = await world.served.ask(
+        "PATCH", f"/v1/roles/{role_id}", {"trust_policy": trust}, token=token
+    )
+    assert changed.status_code == 200, changed.text

@@ -236,15 +236,23 @@ def test_several_roles_are_listed_and_one_that_refuses_is_explained(
             "version": "1",
             "statements": [{"effect": "deny", "principals": [user["crn"]]}],
         }
-        made = http.post("/v1/roles", json={"name": "closed", "trust_policy": trust})
-        role = made.raise_for_status().json()["role"]
-        assign = {"user": user["id"]}
-        http.post(f"/v1/roles/{role['id']}/assignments", json=assign).raise_for_status()
+        open_to = {"effect": "allow", "principals": [user["crn"]]}
+        made = {
+            "closed": trust,
+            "open": {"version": "1", "statements": [open_to]},
+        }
+        roles = []
+        for name, document in made.items():
+            answer = http.post("/v1/roles", json={"name": name, "trust_policy": document})
+            roles.append(answer.raise_for_status().json()["role"]["id"])
+            assign = {"user": user["id"]}
+            http.post(f"/v1/roles/{roles[-1]}/assignments", json=assign).raise_for_status()
         try:
             listed = install.sign_in_by_page(home)
             assert listed.returncode == 0, listed.stderr
-            for name in ("admin", "closed"):
+            for name in ("admin", "open"):
                 assert f"\n  entrepot login {install.url} --role {name}\n" in listed.stdout
+            assert "--role closed" not in listed.stdout  # it lets nobody in
             assert "role" not in home.stored()[install.url]
             number = str(listed_at(listed.stdout))
             picked: list[tuple[str, Answer]] = [("Code: ", code_of_the_page), ("[1-2] ", number)]
@@ -257,7 +265,8 @@ def test_several_roles_are_listed_and_one_that_refuses_is_explained(
             assert "You are signed in, but not in the role closed: " in refused.stderr
             assert "role" not in home.stored()[install.url]
         finally:
-            http.delete(f"/v1/roles/{role['id']}").raise_for_status()
+            for role_id in roles:
+                http.delete(f"/v1/roles/{role_id}").raise_for_status()
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ async def test_blobs_under_an_index_are_counted_before_they_are_added_up(
     await trees.index(few, few)
     await trees.index(few, many)  # with their configs these are ten
     other = await trees.image("one")
-    assert "10 layers and configs" in await trees.refused(few, many, other)
+    assert "at most 10 blobs" in await trees.refused(few, many, other)
     texts = [statement.sqlite for statement in trees.database.seen]
     assert not any("sum(" in text for text in texts)
 

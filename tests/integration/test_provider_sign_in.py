@@ -16,6 +16,7 @@ from tests.integration.provider_world import (
     complaint,
     open_provider_world,
     query_of,
+    trust_provider,
 )
 from tests.integration.served_world import HOUR, URL
 
@@ -120,17 +121,6 @@ async def test_groups_give_roles_and_take_them(world: ProviderWorld) -> None:
     gone = f"/v1/roles/{role_id}/group-assignments/{assigned['id']}"
     assert (await served.ask("DELETE", gone, token=acme.program_token)).status_code == 204
     assert (await served.ask("DELETE", gone, token=acme.program_token)).status_code == 404
-
-
-async def trust_provider(world: ProviderWorld, role_id: str, *more: dict[str, object]) -> None:
-    """Let a role trust the persons of the provider; `more` are further statements."""
-    trusted = {"effect": "allow", "principals": [world.row["crn"]]}
-    trust = {"version": "1", "statements": [trusted, *more]}
-    token = world.served.acme.program_token
-    changed = await world.served.ask(
-        "PATCH", f"/v1/roles/{role_id}", {"trust_policy": trust}, token=token
-    )
-    assert changed.status_code == 200, changed.text
 
 
 async def test_trust_in_a_provider_is_trust_in_its_persons(world: ProviderWorld) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,9 +12,16 @@ if TYPE_CHECKING:
     from cloudcore.identity.oidc.discovery import Discovery
     from cloudcore.identity.oidc.provider_client import ProviderClient
     from cloudcore.identity.services.accounts import PrepareAddition
-    from cloudcore.identity.services.container_passwords import LoginPermission
     from cloudcore.identity.signing_keys import SigningKeys
     from cloudcore.identity.tokens import AccessTokens
+
+
+class LoginPermission(NamedTuple):
+    """What a role must be allowed, to log container clients in."""
+
+    action: str
+    resource: str
+    """CRN, of the role's account."""
 
 
 @dataclass(frozen=True, slots=True)

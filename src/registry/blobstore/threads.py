@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, Protocol, TypeVar, TypeVarTuple, Unpack
+from weakref import WeakSet
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +46,7 @@ class Threads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._pool: ThreadPoolExecutor | None = None
+        _every.add(self)
 
     async def __call__(
         self,
@@ -68,11 +71,26 @@ class Threads:
                 undo(running.result())
             raise
 
+    def forget(self) -> None:
+        """Have other threads started by the next call: after a fork, those there were are gone."""
+        self._pool = None
+
     def close(self) -> None:
         """Wait for the calls under way, and end the threads. Blocks."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
+
+
+_every: Final[WeakSet[Threads]] = WeakSet()
+
+
+def _forget_all() -> None:
+    for each in _every:
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 async def at_once(

@@ -33,7 +33,6 @@ from registry.services.login_attempts import (
     wrong_login,
 )
 
-PREFIX: Final = "ecp_"
 _DUMMY: Final = sha256(b"").hexdigest()
 _NOBODY: Final = "00000000-0000-0000-0000-000000000000"
 

@@ -22,6 +22,8 @@ ADDRESS_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
 CREDENTIAL_BUDGET: Final = Budget(limit=10, window_seconds=300, is_extended=False)
 """Failures per client address and credential."""
 
+NAMED_LOGIN: Final = "ecp_"
+"""What passwords begin with that persons make for container clients."""
 _ENDPOINT: Final = "access-key-login"
 
 

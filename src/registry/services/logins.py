@@ -11,9 +11,9 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
+from cloudcore.identity.needs import LoginPermission
 from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
-from cloudcore.identity.services.container_passwords import LoginPermission
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 

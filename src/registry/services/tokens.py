@@ -41,12 +41,7 @@ from registry.services.access_key_logins import (
     log_in_with_key,
 )
 from registry.services.bearers import BEARER_SECONDS
-from registry.services.container_password_logins import (
-    PREFIX,
-    find_password_login,
-    log_in_with_password,
-)
-from registry.services.login_attempts import RefusedLogin, wrong_login
+from registry.services.login_attempts import NAMED_LOGIN, RefusedLogin, wrong_login
 from registry.services.logins import (
     USERNAME,
     ClientCredential,
@@ -272,6 +267,11 @@ class BearerTokens:
         elif bearer.access_key_id is not None:
             login = await self.database.read(find_key_login, bearer.access_key_id, self.clock())
         elif bearer.container_password_id is not None:
+            # Late, because `dev` has no sign-in.
+            from registry.services.container_password_logins import (  # noqa: PLC0415
+                find_password_login,
+            )
+
             login = await self.database.read(
                 find_password_login, bearer.container_password_id, source_ip, self.clock()
             )
@@ -306,7 +306,11 @@ class BearerTokens:
             )
         if username != USERNAME:
             raise wrong_login()
-        if password.startswith(PREFIX):
+        if password.startswith(NAMED_LOGIN):
+            from registry.services.container_password_logins import (  # noqa: PLC0415 - as above
+                log_in_with_password,
+            )
+
             return await log_in_with_password(
                 self.database, self.clock, password, source_ip, note_refusal
             )

@@ -32,7 +32,7 @@ NAMED: Final = f"{JSON}::test_the_first_field_that_is_wrong_is_named"
 NUMBER: Final = f"{QUERY}::test_a_number_has_one_spelling"
 KNOWN: Final = f"{QUERY}::test_what_is_known_is_checked"
 SPENT: Final = f"{CODES}::test_a_wrong_attempt_spends_the_code"
-ASKED: Final = f"{PAGE}::test_what_is_asked_for_is_checked_and_never_redirected"
+ASKED: Final = f"{PAGE}::test_what_is_asked_for_is_checked_and_not_redirected"
 ACROSS: Final = f"{ASSUME}::test_across_accounts_it_takes_permission_and_trust"
 REFUSALS: Final = f"{TOKEN}::test_every_refusal_has_the_shape_of_oauth"
 

@@ -20,6 +20,7 @@ from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.assume_role import assumable_role
 from cloudcore.identity.names import iam_crn, missing, person_crn
+from cloudcore.identity.needs import LoginPermission
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.role_trust import admits
 from cloudcore.identity.rows import container_passwords as rows
@@ -49,14 +50,6 @@ class Wanted(NamedTuple):
     """Id, CRN or name of the role."""
     seconds: int | None
     """Its life; None for the longest."""
-
-
-class LoginPermission(NamedTuple):
-    """What a role must be allowed, to log container clients in."""
-
-    action: str
-    resource: str
-    """CRN, of the role's account."""
 
 
 def new_text(password_id: str) -> str:

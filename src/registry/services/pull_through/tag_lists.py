@@ -106,6 +106,9 @@ async def _ask(ctx: ServiceContext, way: Way, name: Name, kept: KeptTags | None)
         NotUpstream: it has none, which is noted; but what was told stays if it is hidden now.
 
     """
+    known = await ctx.database.read(_find, name, ctx.clock())
+    if known.kept is not None and ctx.clock() < known.kept.fresh_until:
+        return known.kept  # somebody was told it since the caller looked
     try:
         told = await way.upstream.list_tags(way.remote)
     except NotUpstream as missing:
