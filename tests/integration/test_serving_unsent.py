@@ -10,6 +10,7 @@ from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.kept_answer import EXTENSION as KEEP
 from cloudcore.serving.kept_answer import Keep
 from cloudcore.serving.limits import MIB, ServerLimits
+from cloudcore.serving.protocol import HttpProtocol
 from cloudcore.serving.unsent import CUT, Unsent
 from tests.integration.serving_app import (
     Client,
@@ -99,3 +100,24 @@ def test_an_answer_too_large_to_be_kept_is_not_copied(server: RunningServer) -> 
         client.send(REQUEST.replace(b"/large", b"/kept"))
         wait_until(lambda: server.worker.unsent.used == len(ANSWER))
         assert server.cycle.rendered is None
+
+
+@pytest.mark.parametrize("path", [b"/large", b"/kept"])
+def test_a_large_answer_is_written_in_bursts_with_turns_for_others(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    sizes: list[int] = []
+    write = HttpProtocol.write
+
+    def noted(protocol: HttpProtocol, data: bytes) -> None:
+        sizes.append(len(data))
+        write(protocol, data)
+
+    monkeypatch.setattr(HttpProtocol, "write", noted)
+    with server.connect() as client:
+        client.send(REQUEST.replace(b"/large", path))
+        assert client.response()[1] == ANSWER
+    wait_until(lambda: bool(server.records))
+    assert server.records[0].sent == len(ANSWER)
+    assert sum(sizes) > len(ANSWER)
+    assert max(sizes) <= server.worker.limits.burst_bytes

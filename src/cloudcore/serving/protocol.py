@@ -180,7 +180,7 @@ class HttpProtocol(asyncio.Protocol):
 
     # What request cycles and bodies call
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write to the client; do nothing if it has disconnected."""
         if data and not self.transport.is_closing():
             self.transport.write(data)

@@ -74,6 +74,7 @@ class RequestCycle:
     _opened = False
     _on_lost: Callable[[], None] | None = None
     _pace: Pace | None = None
+    _rest = memoryview(b"")  # of a large piece of the body, not written yet
 
     def __init__(self, connection: HttpProtocol, head: RequestHead, raw: bytes) -> None:
         """Create the cycle; `raw` are bytes of a body that came with the head."""
@@ -217,7 +218,7 @@ class RequestCycle:
             raise ResponseError(f"unknown message {kind}")
         if (
             connection.write_paused
-            or self.sent - self._burst > connection.worker.limits.burst_bytes
+            or self.sent - self._burst >= connection.worker.limits.burst_bytes
         ):
             await self._give_way(len(message.get("body", b"")))
         if not more and not self.disconnected:
@@ -254,17 +255,26 @@ class RequestCycle:
             self.connection.write(head)
             return
         self._promise(size)
-        self.sent += size
         if not self._chunked:
             if size > LARGE_BYTES:
                 self.connection.write(head)  # separately: joining would copy the body
-                self.connection.write(body)
+                self._rest = memoryview(body)
+                self._write_burst()
             else:
+                self.sent += size
                 self.connection.write(b"".join((head, body)) if head else body)
             return
+        self.sent += size
         end = b"" if more else b"0\r\n\r\n"
         chunk = (b"%x\r\n" % size, body, b"\r\n") if size else ()
         self.connection.write(b"".join((head, *chunk, end)))
+
+    def _write_burst(self) -> None:
+        """Write the next part of a large piece: the kernel takes a millisecond for a megabyte."""
+        part = self._rest[: self.connection.worker.limits.burst_bytes]
+        self._rest = self._rest[len(part) :]
+        self.sent += len(part)
+        self.connection.write(part)
 
     def _note_rendered(self, head: bytes, body: bytes) -> None:
         """Note an answer that may be given again: its status line, and all but the common lines."""
@@ -328,12 +338,19 @@ class RequestCycle:
         return is_delivered
 
     async def _give_way(self, kept: int) -> None:
-        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let others run."""
-        self._burst = self.sent
-        if self.connection.write_paused:
-            await self.connection.drained(kept)
-        else:
-            await asyncio.sleep(0)
+        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let others run.
+
+        And so after each part of a large piece, until all of it is written.
+        """
+        while True:
+            self._burst = self.sent
+            if self.connection.write_paused:
+                await self.connection.drained(kept)
+            else:
+                await asyncio.sleep(0)
+            if not self._rest or self.disconnected:
+                return
+            self._write_burst()
 
     def _open(self, size: int | None) -> bytes:
         """Return the head of the response; `size` is the length of the whole body, if known."""
