@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import threading
 from typing import Any, Final
 
 import pytest
 
+from cloudcore.db.base import Row
+from cloudcore.db.sqlite_connection import SqliteConnection
+from cloudcore.db.statement import Statement
 from cloudcore.serving.body import Message, Scope
 from registry.blobstore.memory import MemoryStore
 from registry.errors import ManifestBlobUnknown
+from registry.metadata.images.manifests import SMALL_BYTES
 from registry.oci.digest import digest_of
 from registry.oci.manifest import MAX_DESCRIPTORS
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.inprocess import Registry, open_registry
 from tests.integration.counting import open_counting
+from tests.integration.pushing import World
 
 APP: Final = "/v2/dev/app"
 BLOBS: Final = [b"%d" % number for number in range(25)]
@@ -133,3 +139,36 @@ async def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database
         assert await scenario() == []
     finally:
         gc.enable()
+
+
+async def test_the_bytes_of_a_large_manifest_are_not_read_on_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    annotations = {"padding": "x" * 200_000}
+    image = await world.push_image("a layer", "v1", annotations=annotations)
+    index = await world.push_index([image | {"annotations": annotations}], "all")
+    read_here: list[Statement] = []
+    row, here = SqliteConnection.row, threading.current_thread()
+
+    def noted(
+        connection: SqliteConnection, statement: Statement, /, **parameters: object
+    ) -> Row | None:
+        found = row(connection, statement, **parameters)
+        sizes = [len(each) for each in found or () if isinstance(each, bytes)]
+        if max(sizes, default=0) > SMALL_BYTES and threading.current_thread() is here:
+            read_here.append(statement)
+        return found
+
+    monkeypatch.setattr(SqliteConnection, "row", noted)
+    for reference in ("v1", image["digest"], "all"):
+        answer = await world.docker.get(f"/v2/{world.name}/manifests/{reference}")
+        assert answer.status_code == 200
+        assert len(answer.content) > 200_000
+    for path in (
+        f"{image['digest']}/manifest",
+        f"{image['digest']}/attachment?layer=0",
+        f"{index['digest']}/manifest",
+    ):
+        assert (await world.control.get(f"{world.images}/{path}")).status_code == 200
+    await world.get("/images", include="platforms")
+    assert read_here == []

@@ -9,7 +9,7 @@ beginning. So it must have no effect except on the database; the result is that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -67,6 +67,23 @@ class OutcomeUnknown(Unavailable):
     """
 
 
+class Large(Generic[P, T]):
+    """A query for what may be megabytes, which takes milliseconds, mostly for new memory.
+
+    Where `Database.read` runs queries on the event loop, it runs this one in a thread, one at a
+    time, in the turns of accounts.
+    """
+
+    def __init__(self, account_id: str, query: Callable[Concatenate[Connection, P], T]) -> None:
+        """Let `query` be made for an account."""
+        self.account_id = account_id
+        self._query = query
+
+    def __call__(self, tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of the query."""
+        return self._query(tx, *args, **kwargs)
+
+
 class Database(Protocol):
     """The metadata database of one process."""
 
@@ -76,7 +93,8 @@ class Database(Protocol):
         """Run `query` on committed data and return its result.
 
         Each statement sees all changes that returned before it began. Several statements do not
-        share a snapshot: read what must be consistent in one statement.
+        share a snapshot: read what must be consistent in one statement. What may be megabytes is a
+        `Large` query.
         """
         ...
 

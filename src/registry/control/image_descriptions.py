@@ -9,6 +9,7 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from cloudcore.db.base import Large
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import UuidPage
@@ -123,7 +124,8 @@ async def get_image_manifest(
 ) -> Response[bytes]:
     """Return the bytes of an image's manifest, in the type they were pushed with."""
     found = await authorized_visible_repository(ctx, repository_id)
-    document = await ctx.database.read(images.get_document, found, digest)
+    read = Large(found.repository.account_id, images.get_document)
+    document = await ctx.database.read(read, found, digest)
     name = Name(found.handle, found.repository.name)
     await needs.manifest_damage.check(document.body, document.digest, name, needs.on_damage)
     return Response(document.body, media_type=document.media_type)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, literal_column, or_, select
+from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -26,6 +26,8 @@ from registry.metadata.tables import (
 _m = manifests.c
 _b = manifest_bodies.c
 _MAX_PARENTS: Final = 20
+SMALL_BYTES: Final = 64 * 1024
+"""The largest manifest whose bytes are read together with what else a pull needs."""
 
 
 class StoredManifest(NamedTuple):
@@ -36,6 +38,7 @@ class StoredManifest(NamedTuple):
     digest: str
     media_type: str
     body: bytes
+    """Empty if they are more than `SMALL_BYTES`: read them alone (`details.find_document`)."""
     pushed_digest: str
     """Found by tag: the digest, of any algorithm, that the tag was pushed with; else the sha256."""
     fresh_until: int | None = None
@@ -130,7 +133,8 @@ def _served() -> Select[Any]:
 
 def _with_body(found: Select[Any]) -> Select[Any]:
     is_body = and_(_b.account_id == _m.account_id, _b.digest == _m.digest)
-    return found.add_columns(_b.body).join(manifest_bodies, is_body)
+    is_small = _m.manifest_size_bytes <= literal_column(str(SMALL_BYTES))
+    return found.add_columns(case((is_small, _b.body))).join(manifest_bodies, is_body)
 
 
 _TAGGED_ONE: Final = (
@@ -272,13 +276,13 @@ def find_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManif
     row = tx.row(_BY_TAG, handle=handle, name=name, tag=tag)
     if row is None:
         return None
-    return StoredManifest(row[0], row[1], row[2], row[3], row[7], row[4], row[5], row[6])
+    return StoredManifest(row[0], row[1], row[2], row[3], row[7] or b"", row[4], row[5], row[6])
 
 
 def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
     """Return the manifest with this sha256 in a repository, or None."""
     row = tx.row(_BY_DIGEST, handle=handle, name=name, digest=digest)
-    return StoredManifest(row[0], row[1], row[2], row[3], row[4], row[2]) if row else None
+    return StoredManifest(row[0], row[1], row[2], row[3], row[4] or b"", row[2]) if row else None
 
 
 def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> SeenManifest | None:

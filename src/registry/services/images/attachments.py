@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Final
 
+from cloudcore.db.base import Large
 from cloudcore.errors import NotFound
 from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
@@ -30,9 +31,11 @@ async def read_attachment(
         BlobUnknown: the layer is missing or damaged.
 
     """
-    document = await ctx.database.read(images.find_document, found.repository.id, image.id)
+    account_id = found.repository.account_id
+    read = Large(account_id, images.find_document)
+    document = await ctx.database.read(read, found.repository.id, image.id)
     body = b"" if document is None else document.body  # deleted meanwhile
-    manifest = await DOCUMENTS.run(found.repository.account_id, parse_contents, body)
+    manifest = await DOCUMENTS.run(account_id, parse_contents, body)
     layers = (manifest.layers if manifest else None) or []
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))

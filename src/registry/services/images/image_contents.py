@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+from cloudcore.db.base import Large
 from cloudcore.errors import PlatformError
 from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
@@ -61,8 +62,10 @@ async def read_platforms(
 async def _platforms_of_index(
     ctx: ServiceContext, found: VisibleRepository, image: ImageRow
 ) -> list[str]:
-    document = await ctx.database.read(images.find_document, found.repository.id, image.id)
+    account_id = found.repository.account_id
+    read = Large(account_id, images.find_document)
+    document = await ctx.database.read(read, found.repository.id, image.id)
     if document is None:
         return []  # deleted meanwhile
-    manifest = await DOCUMENTS.run(found.repository.account_id, parse_contents, document.body)
+    manifest = await DOCUMENTS.run(account_id, parse_contents, document.body)
     return [] if manifest is None else manifest.platforms

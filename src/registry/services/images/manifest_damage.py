@@ -7,21 +7,20 @@ and every push compares the stored bytes with its own (`keep_body`). So damage n
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Final
 
+from cloudcore.threads import FairThread
 from registry.errors import ManifestUnknown
+from registry.metadata.images.manifests import SMALL_BYTES
 from registry.oci.reference import Name
 
-INLINE_BYTES: Final = 64 * 1024
-"""The largest manifest that is hashed on the event loop; takes about 0.1 ms."""
 _MOST_LOGGED: Final = 1000
-_HASHING: Final = ThreadPoolExecutor(2, "manifests")
-"""Threads of their own: a hash of megabytes lets the interpreter go, and takes milliseconds."""
+_HASHING: Final = FairThread("manifests", niceness=10)
+"""Hashes large ones: takes milliseconds, and lets the interpreter go, so that it can yield the core
+to whoever answers requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class ManifestDamage:
             ManifestUnknown: it does not; a push of the manifest replaces it.
 
         """
-        if await _is_whole(body, digest):
+        if await _is_whole(body, digest, name):
             return
         if digest not in self._logged:
             if len(self._logged) >= _MOST_LOGGED:
@@ -68,16 +67,15 @@ class ManifestDamage:
 
 
 def is_small_and_whole(body: bytes, digest: str) -> bool:
-    """Return True if `body` is at most `INLINE_BYTES` long and hashes to `digest`."""
-    return len(body) <= INLINE_BYTES and _hashes_to(body, digest)
+    """Return True if `body` hashes to `digest`, and is at most `SMALL_BYTES`: 0.1 ms."""
+    return len(body) <= SMALL_BYTES and _hashes_to(body, digest)
 
 
-async def _is_whole(body: bytes, digest: str) -> bool:
+async def _is_whole(body: bytes, digest: str, name: Name) -> bool:
     """Return True if `body` hashes to `digest`; a large one is hashed in a thread."""
-    if len(body) <= INLINE_BYTES:
+    if len(body) <= SMALL_BYTES:
         return _hashes_to(body, digest)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_HASHING, _hashes_to, body, digest)
+    return await _HASHING.run(name.handle, _hashes_to, body, digest)
 
 
 def _hashes_to(body: bytes, digest: str) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Large
 from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
+from registry.metadata.images.details import find_document
 from registry.metadata.images.manifests import (
     KeptBody,
     ManifestRow,
@@ -82,7 +83,8 @@ async def get_whole_manifest(
 ) -> StoredManifest:
     """Return a manifest by tag or digest.
 
-    The bytes are hashed before the answer, large ones in a thread: no transaction waits for that.
+    The bytes are hashed before the answer, large ones read and hashed in threads, in the turns of
+    accounts: neither the event loop nor a transaction waits for that.
 
     Raises:
         ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
@@ -92,6 +94,12 @@ async def get_whole_manifest(
     """
     found = await ctx.database.read(_get, name, reference)
     if not is_small_and_whole(found.body, found.digest):
+        if not found.body:
+            read = Large(name.handle, find_document)
+            document = await ctx.database.read(read, found.repository_id, found.id)
+            if document is None:  # deleted meanwhile
+                raise _unknown(name, reference)
+            found = found._replace(body=document.body)
         await ctx.manifest_damage.check(found.body, found.digest, name, ctx.on_damage)
     return found
 
