@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sqlite3
 import threading
 from typing import Any, Final
 
@@ -141,25 +142,32 @@ async def test_nothing_of_a_refused_manifest_is_kept_until_a_collection(database
         gc.enable()
 
 
-async def test_the_bytes_of_a_large_manifest_are_not_read_on_the_event_loop(
+async def test_neither_a_large_manifest_nor_what_lies_behind_it_is_read_on_the_event_loop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """SQLite walks through all of a row's annotations to the columns behind them."""
     annotations = {"padding": "x" * 200_000}
     image = await world.push_image("a layer", "v1", annotations=annotations)
     index = await world.push_index([image | {"annotations": annotations}], "all")
-    read_here: list[Statement] = []
-    row, here = SqliteConnection.row, threading.current_thread()
+    read_here: list[str] = []
+    run, here = SqliteConnection._run, threading.current_thread()
 
     def noted(
-        connection: SqliteConnection, statement: Statement, /, **parameters: object
-    ) -> Row | None:
-        found = row(connection, statement, **parameters)
-        sizes = [len(each) for each in found or () if isinstance(each, bytes)]
-        if max(sizes, default=0) > SMALL_BYTES and threading.current_thread() is here:
-            read_here.append(statement)
-        return found
+        connection: SqliteConnection, statement: Statement, parameters: dict[str, object]
+    ) -> sqlite3.Cursor:
+        cursor = run(connection, statement, parameters)
+        if threading.current_thread() is here:
+            cursor.row_factory = lambda _, row: kept(statement.sqlite, row)
+            if "manifests.pushed_at" in statement.sqlite:
+                read_here.append(statement.sqlite)
+        return cursor
 
-    monkeypatch.setattr(SqliteConnection, "row", noted)
+    def kept(sql: str, row: Row) -> Row:
+        if any(isinstance(each, bytes) and len(each) > SMALL_BYTES for each in row):
+            read_here.append(sql)
+        return row
+
+    monkeypatch.setattr(SqliteConnection, "_run", noted)
     for reference in ("v1", image["digest"], "all"):
         answer = await world.docker.get(f"/v2/{world.name}/manifests/{reference}")
         assert answer.status_code == 200
@@ -170,5 +178,7 @@ async def test_the_bytes_of_a_large_manifest_are_not_read_on_the_event_loop(
         f"{index['digest']}/manifest",
     ):
         assert (await world.control.get(f"{world.images}/{path}")).status_code == 200
+    await world.get(f"/images/{image['digest']}")
+    await world.get(f"/images/{image['digest']}/referrers")
     await world.get("/images", include="platforms")
     assert read_here == []

@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Meta
 
+from cloudcore.db.base import Large
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from registry.control.images import IMAGE
@@ -45,7 +46,8 @@ async def get_image_attachment(
     It is what a pull of the layer returns, for pages that show it; larger ones are only pulled.
     """
     found = await authorized_visible_repository(ctx, repository_id)
-    row = await ctx.database.read(images.get_image, found, digest)
+    read = Large(found.repository.account_id, images.get_image)
+    row = await ctx.database.read(read, found, digest)
     layer = ctx.query(AttachmentQuery).layer
     content = await read_attachment(needs, found, row, layer)
     return Response(content, media_type="application/octet-stream")

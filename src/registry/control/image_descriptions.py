@@ -64,7 +64,7 @@ async def list_images(
     pager = ctx.pager(query)
     (before,) = pager.position or (NEWEST,)
     rows, total = await ctx.database.read(
-        images.list_images,
+        Large(found.repository.account_id, images.list_images),
         found,
         TagStatus(query.tag_status),
         query.tag_prefix,
@@ -96,7 +96,8 @@ async def get_image(
     """
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ImageQuery)
-    row = await ctx.database.read(images.get_image, found, digest)
+    read = Large(found.repository.account_id, images.get_image)
+    row = await ctx.database.read(read, found, digest)
     answer = image_answer(row)
     if query.include is None:
         return OneImage(image=answer)

@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
+from cloudcore.db.base import Large
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
@@ -160,7 +161,12 @@ async def list_image_referrers(
     pager = ctx.pager(query)
     (before,) = pager.position or (NEWEST,)
     rows, total = await ctx.database.read(
-        images.list_referring_images, found, digest, query.artifact_type, before, pager.wanted
+        Large(found.repository.account_id, images.list_referring_images),
+        found,
+        digest,
+        query.artifact_type,
+        before,
+        pager.wanted,
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     return ManyImages(images=[image_answer(row) for row in cut], meta=meta)

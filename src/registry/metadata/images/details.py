@@ -34,7 +34,11 @@ class TagStatus(Enum):
 
 
 class ImageRow(NamedTuple):
-    """An image: a manifest of one repository."""
+    """An image: a manifest of one repository.
+
+    Annotations, which may be megabytes, lie before `pushed_at` in a row, and SQLite walks through
+    them: read images by a `Large` query.
+    """
 
     id: str
     digest: str

@@ -12,7 +12,7 @@ from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.oci.digest import Digest
-from registry.oci.image_contents import parse_contents
+from registry.oci.image_contents import parse_layers
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.context import ServiceContext
@@ -35,12 +35,11 @@ async def read_attachment(
     read = Large(account_id, images.find_document)
     document = await ctx.database.read(read, found.repository.id, image.id)
     body = b"" if document is None else document.body  # deleted meanwhile
-    manifest = await DOCUMENTS.run(account_id, parse_contents, body)
-    layers = (manifest.layers if manifest else None) or []
+    layers = await DOCUMENTS.run(account_id, parse_layers, body)
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))
     name = Name(found.handle, found.repository.name)
-    blob = await stat_blob(ctx, name, Digest.parse(layers[layer].digest))
+    blob = await stat_blob(ctx, name, Digest.parse(layers[layer]))
     size = blob.link.size
     if size > MAX_BYTES:
         raise NotFound(
