@@ -46,6 +46,11 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Delete certificates whose keys their owners have."""
+    for child in ("certificate_issues", "certificate_texts", "certificate_users"):
+        op.execute(
+            f"DELETE FROM {child} WHERE certificate_id IN"  # noqa: S608 - no input
+            " (SELECT id FROM certificates WHERE csr IS NOT NULL)"
+        )
     op.execute("DELETE FROM certificates WHERE csr IS NOT NULL")
     op.drop_table("certificate_settings")
     with op.batch_alter_table("certificates", schema=None) as batch_op:
