@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from registry.oci.media_types import OCI_INDEX
+from registry.services.images.tree_size import TREE_BOUNDS
+from registry.services.pull_through import references
 from tests.databases import on_both_databases
 from tests.integration.counted_images import check, collect_at_once, size_of
 from tests.integration.pushing import Descriptor, World, refused
@@ -138,3 +140,56 @@ async def test_force_without_an_index_answers_as_ever(world: World) -> None:
     refused(await world.control.delete(path), 409, "CONFLICT")
     answer = await world.control.delete(path, params={"force": "true"})
     assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_what_cannot_be_restored_whole_is_not_restored_at_all(
+    world: World, database_url: str
+) -> None:
+    lower = await world.push_image("at the bottom")
+    for _ in range(TREE_BOUNDS.depth // 2):
+        lower = await world.push_index([lower])
+    upper = await world.push_index([lower, await world.push_image("beside")])
+    await force(world, lower)
+    for _ in range(TREE_BOUNDS.depth // 2):
+        upper = await world.push_index([upper])
+    other = await world.push_image("other")
+    await world.control.delete(f"{world.images}/{other['digest']}")
+    both = {"digests": [other["digest"], lower["digest"]]}
+    answer = await world.control.post(f"{world.images}/restore", json=both)
+    assert not await world.pulls(lower["digest"])
+    assert not await world.pulls(other["digest"])
+    refused(answer, 400, "INVALID_INPUT")  # too deep, with what was pushed meanwhile
+    await check(world, database_url)
+    await world.control.delete(f"{world.images}/{upper['digest']}")
+    assert set(await restore(world, lower)) == {lower["digest"]}
+    await check(world, database_url)
+
+
+async def test_so_many_indexes_that_to_measure_them_takes_long_keep_their_child(
+    world: World, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, beside = await world.push_image("child"), await world.push_image("beside")
+    first = await world.push_index([child, beside])
+    second = await world.push_index([child, first])
+    path = f"{world.images}/{child['digest']}"
+    # Two indexes: of 2 children with 4 blobs; of those again, with the index itself.
+    monkeypatch.setattr(references, "MOST_ROWS", 2 * references.INDEX_ROWS + 16)
+    refused(await world.control.delete(path, params={"force": "true"}), 409, "CONFLICT")
+    digests = {"digests": [beside["digest"], child["digest"]]}
+    batch = f"{world.images}/batch-delete"
+    refused(
+        await world.control.post(batch, json=digests, params={"force": "true"}), 409, "CONFLICT"
+    )
+    assert await world.pulls(child["digest"])
+    await check(world, database_url)
+    await world.control.delete(f"{world.images}/{second['digest']}")
+    await force(world, child)
+    await restore(world, child)
+    await check(world, database_url)
+
+
+async def test_an_incomplete_index_is_told_with_a_few_of_its_tags(world: World) -> None:
+    child = await world.push_image("child")
+    await world.push_index([child], *(f"v{number:02}" for number in range(25)))
+    (told,) = (await force(world, child))["incomplete_indexes"]
+    assert told["tags"] == [f"v{number:02}" for number in range(20)]

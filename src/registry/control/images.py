@@ -96,6 +96,7 @@ class IncompleteIndex(ResponseBody):
 
     digest: str
     tags: Sequence[str]
+    """The first 20."""
 
 
 class DeletedImage(ResponseBody):

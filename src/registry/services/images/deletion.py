@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from registry.errors import ManifestReferenced
+from cloudcore.errors import Conflict
+from registry.errors import ManifestInvalid, ManifestReferenced
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests, tombstones
@@ -32,6 +33,7 @@ from registry.services.pull_through import references
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
 _MOST_INDEXES: Final = 20
+_MOST_TAGS: Final = 20
 
 
 def drop_image(
@@ -63,6 +65,7 @@ class IncompleteIndex(NamedTuple):
 
     digest: str
     tags: Sequence[str]
+    """The first 20."""
 
 
 def detach_listed(
@@ -72,19 +75,30 @@ def detach_listed(
 
     Return the indexes by manifest, the first 20 of each by digest. The caller holds the
     repository's lock.
+
+    Raises:
+        Conflict: so many indexes list them that these cannot be measured anew at once.
+
     """
     edges = parent_edges(tx, repository.id, list(ids))
     kept = [(parent, child) for parent, child in edges if parent not in ids]
     if not kept:
         return {}
     parents = sorted({parent for parent, _ in kept})
+    try:
+        references.measure_indexes(tx, parents)  # what it will cost when they are restored
+    except ManifestInvalid:
+        raise Conflict(
+            "so many indexes list it, directly or through others, that they cannot all lack it; "
+            "delete some of them first"
+        ) from None
     rows = {row.id: row for row in find_images(tx, repository.id, parents)}
     detach_children(tx, repository.id, sorted({child for _, child in kept}), parents)
     repositories.set_sparse(tx, repository.id)
     references.measure_indexes(tx, parents)
     found: defaultdict[str, list[IncompleteIndex]] = defaultdict(list)
     for parent, child in kept:
-        found[child].append(IncompleteIndex(rows[parent].digest, rows[parent].tags))
+        found[child].append(IncompleteIndex(rows[parent].digest, rows[parent].tags[:_MOST_TAGS]))
     return {child: sorted(indexes)[:_MOST_INDEXES] for child, indexes in found.items()}
 
 

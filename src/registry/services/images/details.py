@@ -204,7 +204,7 @@ def delete_image(
 
     Raises:
         ManifestReferenced: an index here lists it, and `force` is not given.
-        Conflict: it is pinned, and `force` is not given.
+        Conflict: it is pinned, and `force` is not given; or too many indexes list it for `force`.
         ManifestUnknown.
 
     """
@@ -233,6 +233,10 @@ def delete_batch(
 
     With `force`, pins hold no image, and indexes that list one and stay lack it. Items fail one by
     one. Children may come before their index. A tag that was deleted with its image is skipped.
+
+    Raises:
+        Conflict: too many indexes list images of the batch for `force`; nothing is deleted.
+
     """
     repository = lock_visible_repository(tx, found)
     outcome = BatchOutcome([], [])

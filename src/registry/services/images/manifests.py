@@ -38,7 +38,7 @@ from registry.services.context import ServiceContext
 from registry.services.events import IMAGE_CACHED, IMAGE_PUSHED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
 from registry.services.images.manifest_damage import is_small_and_whole
-from registry.services.images.tree_size import size_of_tree
+from registry.services.images.tree_size import measured_tree
 from registry.services.pull_through import references
 from registry.services.repositories.locks import lock_known_repository, lock_named_repository
 from registry.services.repositories.names import (
@@ -322,7 +322,7 @@ def _store(
     # What an index and its images share counts once: then it is measured with its edges.
     is_measured_last = bool(children) and (repository.is_cached or size > 0)
     if children and not is_measured_last:
-        size = size_of_tree(tx, manifest_id, [child.id for child in children.values()])
+        size = measured_tree(tx, manifest_id, [child.id for child in children.values()]).size
     new = NewManifest(
         id=manifest_id,
         repository_id=repository.id,

@@ -80,6 +80,7 @@ def restore_images(
 
     Raises:
         NotFound: the repository was deleted meanwhile.
+        ManifestInvalid: nothing is to be restored, see `restore_image`.
 
     """
     repository = lock_existing_repository(tx, record.id)
@@ -92,7 +93,7 @@ def restore_images(
         try:
             most = MAX_RESTORED - len(batch.restored)
             images, image_events = restore_image(tx, repository, digest, change, most)
-        except PlatformError as error:
+        except (Conflict, NotFound) as error:  # before anything was written
             batch.failures.append(RestorationFailure(requested, error))
             continue
         batch.restored.extend(images)
@@ -113,6 +114,8 @@ def restore_image(
         NotFound: the repository has no restorable image with this digest.
         Conflict: the image exists, a child of it cannot be restored, or together they are more than
             `most`.
+        ManifestInvalid: indexes that lack it exceed their bounds with it. What was written must be
+            undone; the other errors come before that.
 
     """
     if manifests.find_manifest(tx, repository.id, digest):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from registry.errors import ManifestInvalid
@@ -15,8 +15,17 @@ children. In the transaction that stores the index, each level costs a statement
 row."""
 
 
-def size_of_tree(tx: Connection, index_id: str, children: Sequence[str]) -> int:
-    """Return the total size of the distinct blobs that an index and all under it list.
+class MeasuredTree(NamedTuple):
+    """What an index and all under it list."""
+
+    size: int
+    """Of the distinct blobs."""
+    rows: int
+    """Edges to manifests and blobs: what the walk has read."""
+
+
+def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
+    """Return the size of an index and all under it.
 
     `children` are the ids of those that it lists; its own row need not exist yet.
 
@@ -35,4 +44,4 @@ def size_of_tree(tx: Connection, index_id: str, children: Sequence[str]) -> int:
         raise ManifestInvalid(
             f"an index and the images under it have at most {TREE_BOUNDS.blobs} blobs"
         )
-    return found.size_bytes
+    return MeasuredTree(found.size_bytes, found.edges + found.blobs)

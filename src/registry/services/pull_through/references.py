@@ -12,16 +12,23 @@ The size of an image counts a blob that it lacks with the size that its manifest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from cloudcore.db.base import Connection
+from registry.errors import ManifestInvalid
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.pull_through import missing
 from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Counts, Repository
-from registry.services.images.tree_size import size_of_tree
+from registry.services.images.tree_size import MeasuredTree, measured_tree
 
-_MOST_LEVELS = 32
+MOST_ROWS: Final = 100_000
+"""Most rows that are read to measure indexes anew in one transaction, while other writers wait:
+some tenths of a second."""
+INDEX_ROWS: Final = 100
+"""What an index costs besides those of its tree, in rows."""
+_MOST_LEVELS: Final = 32
 
 
 def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | None:
@@ -61,7 +68,7 @@ def complete_child(
     The caller holds the repository's lock.
 
     Raises:
-        ManifestInvalid: the tree under an index exceeds `TREE_BOUNDS`.
+        ManifestInvalid: see `measure_indexes`.
 
     """
     if not missing.add_found_child(tx, repository_id, digests, manifest_id):
@@ -73,13 +80,16 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
     """Measure these indexes again, and those that list them.
 
     Raises:
-        ManifestInvalid: the tree under one exceeds `TREE_BOUNDS`.
+        ManifestInvalid: the tree under one exceeds `TREE_BOUNDS`; or they are so many that they
+            exceed `MOST_ROWS`.
 
     """
-    level = ids
+    level, rows = ids, 0
     for _ in range(_MOST_LEVELS):
         for each in level:
-            measure_index(tx, each)
+            rows += INDEX_ROWS + _measure(tx, each).rows
+            if rows > MOST_ROWS:
+                raise ManifestInvalid("too many indexes list it, directly or through others")
         level = missing.parents_of(tx, level)
         if not level:
             return
@@ -105,10 +115,14 @@ def measure_index(tx: Connection, index_id: str) -> int:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
 
     """
-    size = size_of_tree(tx, index_id, missing.present_children(tx, index_id))
-    size += missing.missing_size_under(tx, index_id)
+    return _measure(tx, index_id).size
+
+
+def _measure(tx: Connection, index_id: str) -> MeasuredTree:
+    found = measured_tree(tx, index_id, missing.present_children(tx, index_id))
+    size = found.size + missing.missing_size_under(tx, index_id)
     missing.set_image_size(tx, index_id, size)
-    return size
+    return found._replace(size=size)
 
 
 def restore_references(
