@@ -262,7 +262,7 @@ class S3Endpoint:
         )
 
     def _other_regions(self, name: str) -> frozenset[str] | None:
-        """Return the regions beside its own that an operation may be signed for; None: any."""
+        """Return the further regions that an operation may be signed for, or None for any."""
         if self._needs.any_region:
             return None
         return _GLOBAL_REGION if name in _GLOBAL else frozenset()
