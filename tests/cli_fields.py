@@ -17,10 +17,11 @@ from cloudcore.web.openapi import document
 from registry.cli.rights.whoami import Identity
 from registry.families import FAMILIES
 from registry.served import _routes
+from tests import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "cli-fields.md"
 
-NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+_BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "repositories": {
         "list, show, create, update, restore": "RepositoryAnswer",
         "deleted": "DeletedRepositoryAnswer",
@@ -118,6 +119,14 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},
+}
+NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{
+        noun: {"list, show, create, update": answer}
+        for noun, answer in described.answers().items()
+        if noun not in _BY_HAND and noun != "queues"
+    },
+    **_BY_HAND,
 }
 """The schemas of what the commands of each noun print, by command."""
 

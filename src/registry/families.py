@@ -17,7 +17,7 @@ from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.notifications.family import NOTIFICATIONS
-from cloudcore.queue.family import QUEUE
+from cloudcore.queue.family import QUEUES
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
@@ -31,7 +31,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     KMS.given(lambda process: process.kms),
     NOTIFICATIONS.given(lambda process: process.notifications),
     REGISTRY,
-    QUEUE.given(lambda process: process.queue),
+    QUEUES.given(lambda process: process.queue),
     CERTIFICATE.given(lambda process: process.certificates),
     STORAGE.given(lambda process: process.storage),
     CATALOG.given(
