@@ -12,6 +12,7 @@ from cloudcore.audit.family import AUDIT
 from cloudcore.catalog.family import CATALOG
 from cloudcore.catalog.needs import CatalogNeeds
 from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
@@ -33,6 +34,7 @@ FAMILIES: Final[tuple[Family[ServingProcess], ...]] = (
     REGISTRY,
     QUEUES.given(lambda process: process.queue),
     CERTIFICATE.given(lambda process: process.certificates),
+    EMAIL.given(lambda process: process.settings),
     STORAGE.given(lambda process: process.storage),
     CATALOG.given(
         lambda process: CatalogNeeds(

@@ -221,7 +221,8 @@ class Methods(Generic[R]):
         account_id, region = account_of(ctx), ctx.settings.region
         query = ctx.query(self.bodies.query)
         ctx.authorize(self.of.crn(region, account_id, "*"))
-        asked = tuple(each.read(getattr(query, each.name) or "") for each in self.of.filters)
+        given = ((each, getattr(query, each.name)) for each in self.of.filters)
+        asked = tuple(each.read(value) if value else "" for each, value in given)
         rows, count = self.rows.list, self.rows.count
         found, meta = await read_page(
             ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
