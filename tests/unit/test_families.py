@@ -17,7 +17,9 @@ from cloudcore.family import Family, vocabulary
 from cloudcore.kms.deletion import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
-from registry.families import DEV_FAMILIES, FAMILIES
+from registry.families import FAMILIES
+from registry.main import DEV
+from registry.ports import CROSSING
 from registry.services.access import PERMISSIONS
 from registry.services.event_rules import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
@@ -100,22 +102,12 @@ def test_commands_are_there() -> None:
 
 
 def test_dev_runs_some_of_the_families() -> None:
-    assert {family.name for family in DEV_FAMILIES} < {family.name for family in FAMILIES}
+    assert {family.name for family in DEV.families} < {family.name for family in FAMILIES}
 
 
-def test_needs_are_filled_when_they_are_asked_for() -> None:
-    asked: list[int] = []
-
-    def provided(number: int) -> str:
-        asked.append(number)
-        return f"for {number}"
-
-    held: Family[str] = Family[int](name="test", provided=provided).given(len)
-    assert asked == []
-    assert held.provided("four") == "for 4"
-    assert held.job_kinds("four") == ()
-    assert held.schedule("four") == ()
-    assert asked == [4]
+def test_every_port_is_filled_by_one() -> None:
+    offers = [*CROSSING, *(each for family in FAMILIES for each in family.offers())]
+    assert max(Counter(each.port.name for each in offers).values()) == 1
 
 
 def test_the_rules_of_a_familys_resources_are_known() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import QUEUE
 
 if TYPE_CHECKING:
@@ -14,6 +13,20 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
 
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Offer, Opening
+    from cloudcore.queue.needs import QueueNeeds
+
+
+async def _open(opening: Opening) -> QueueNeeds:
+    from cloudcore.queue import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.queue import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -46,6 +59,8 @@ def _tables() -> Sequence[Table]:
 
 QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     schedule=_schedule,
     tables=_tables,

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.resource_names import check_tags
@@ -19,7 +20,7 @@ from cloudcore.resources.bodies import Bodies, values_of
 from cloudcore.resources.composite import Composite
 from cloudcore.resources.record import Record, Reference
 from cloudcore.resources.resource import Resource, Verb
-from cloudcore.resources.rows import Rows, hold_adding
+from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
@@ -103,7 +104,7 @@ class Methods(Generic[R]):
             QuotaExceeded: the account has as many as it may have.
 
         """
-        hold_adding(tx, new.account_id)
+        lock_account(tx, new.account_id)
         self.rows.check_room(tx, new.account_id, new.region)
         self._hold_targets(tx, new)
         return self.rows.add(tx, self._before_save(tx, new, None))
@@ -111,7 +112,7 @@ class Methods(Generic[R]):
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
         """Change fields of one; raise `NotFound` if it was deleted meanwhile."""
         if not self._one_at_a_time.isdisjoint(changes):
-            hold_adding(tx, found.account_id)
+            lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
         if not changes:
             return old

@@ -24,17 +24,16 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     bindparam,
-    column,
     func,
     literal_column,
     select,
-    table,
 )
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
+from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
@@ -47,23 +46,6 @@ from cloudcore.resources.resource import Resource
 R = TypeVar("R", bound=Record)
 IS_LIVE: Final = sql("deleted_at IS NULL")
 IS_DELETED: Final = sql("deleted_at IS NOT NULL")
-_accounts = table("accounts", column("id"), column("handle"))
-"""The table that resources refer to; it is identity's."""
-_LOCK_ACCOUNT: Final = Statement(
-    select(_accounts.c.id)
-    .where(_accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
-
-
-_HANDLE: Final = Statement(
-    select(_accounts.c.handle).where(_accounts.c.id == bindparam("account_id"))
-)
-
-
-def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's resources until `tx` ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 class Rows(Generic[R]):
@@ -191,8 +173,8 @@ class Rows(Generic[R]):
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
         `cloudcore.resource_names.resolve` for what it raises.
         """
-        handle = tx.row(_HANDLE, account_id=account_id) if value.startswith("crn:") else None
-        scope = Scope(account_id, handle[0] if handle else "", region)
+        handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
+        scope = Scope(account_id, handle, region)
         found: R = resolve(tx, scope, self.kind, field, value, authorize)
         return found
 

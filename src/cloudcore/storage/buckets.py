@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import remove_runs
 from cloudcore.storage import bucket_rows as rows
@@ -47,7 +48,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         TooManyBuckets: the account has `MAX_BUCKETS`.
 
     """
-    rows.hold_adding(tx, bucket.account_id)
+    lock_account(tx, bucket.account_id)
     used = rows.count_buckets(tx, bucket.account_id, bucket.region, "")
     if not rows.add_bucket(tx, bucket):
         own = rows.find_bucket(tx, bucket.account_id, bucket.region, bucket.name)

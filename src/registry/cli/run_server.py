@@ -6,7 +6,6 @@ import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.room import is_read_only
@@ -39,7 +38,7 @@ def check_disk(settings: Settings) -> None:
         )
 
 
-def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:
+def load_before_fork(settings: Settings, edition: Edition) -> None:
     """Load what the workers need into this process, so that they share it if there are several."""
     if settings.workers > 1:
         asyncio.run(Registry(settings, edition).rehearse())
