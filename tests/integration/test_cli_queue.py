@@ -46,7 +46,10 @@ def test_a_queue_is_made_listed_changed_and_deleted(world: World) -> None:
     status, words = world.told("queue", "update", "jobs")
     assert (status, words) == (
         2,
-        "say what is to change; 'entrepot queue update --help' shows the options",
+        (
+            "say what is to change: --description, --retention-seconds, --lease-seconds, "
+            "--delay-seconds, --dead-letter-queue, --max-leases or --tag"
+        ),
     )
     status, words = world.told(
         "queue", "update", "jobs", "--no-redrive-policy", "--max-leases", "3"

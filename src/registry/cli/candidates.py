@@ -14,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from cloudcore.command_line import Noun
 from cloudcore.errors import PlatformError
 from registry.cli.api import ApiClient, Query
 from registry.cli.command_table import CommandTable
 from registry.cli.credentials import credentials_path
 from registry.cli.failure import CommandFailure, Missing
+from registry.cli.invocation import words_of
 from registry.cli.options import Verbs
 from registry.cli.references import repository_path
 from registry.cli.rights.lookup import KEY, POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
@@ -78,10 +80,15 @@ def kinds_of(commands: Verbs) -> list[Kind]:
     """Return the kinds of resources of the described nouns, but of those that have a parent."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
     return [
-        Kind(each.noun, each.one, each.path, each.one, each.many, each.name)
+        Kind(kind_of(each), each.one, each.path, each.one, each.many, each.name)
         for each in nouns
         if each.parent is None
     ]
+
+
+def kind_of(noun: Noun) -> str:
+    """Return what the names of a described noun are asked for as."""
+    return words_of(noun).replace(" ", "-")
 
 
 def _print(described: Mapping[str, Kind], options: argparse.Namespace) -> int:

@@ -71,7 +71,7 @@ def _print(options: argparse.Namespace) -> int:
     parser = make_parser()
     (commands,) = (each for each in parser._actions if isinstance(each, CommandTable))
     kinds = candidates.KINDS | {
-        metavar_of(each): each.noun for each in commands.described if not each.parent
+        metavar_of(each): candidates.kind_of(each) for each in commands.described if not each.parent
     }
     for action in _arguments(parser):
         if action.metavar in _FILES:

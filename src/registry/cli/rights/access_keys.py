@@ -14,10 +14,10 @@ from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, printable, time_text
 from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, path_of
-from registry.cli.rights.people import StoredSignIn
-from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
-from registry.cli.rights.token_claims import claims_of
+from registry.cli.secret_text import KEY_LABELS, add_quiet_secret, show_secret
 from registry.cli.spans import span, time_after
+from registry.cli.stored_sign_in import StoredSignIn
+from registry.cli.token_claims import claims_of
 from registry.cli.transport import RequestRefused
 
 _GRACE: Final = timedelta(days=1)

@@ -12,11 +12,11 @@ from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import Column, column, echo, printable, time_text, write_record
 from registry.cli.rights.people import (
-    StoredSignIn,
     add_organization,
     find_organization,
     open_person,
 )
+from registry.cli.stored_sign_in import StoredSignIn
 
 PATH: Final = "/v1/accounts"
 _COLUMNS: Final = (

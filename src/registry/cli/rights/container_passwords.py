@@ -13,9 +13,10 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.listing import add_quiet, show_list
 from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import Column, column, echo, printable, time_text
-from registry.cli.rights.people import StoredSignIn, open_person
-from registry.cli.rights.secret_text import add_quiet_secret, show_secret
+from registry.cli.rights.people import open_person
+from registry.cli.secret_text import add_quiet_secret, show_secret
 from registry.cli.spans import span
+from registry.cli.stored_sign_in import StoredSignIn
 
 PATH: Final = "/v1/users/me/container-passwords"
 _COLUMNS: Final = (

@@ -18,7 +18,7 @@ from registry.cli.rights.people import (
     open_person,
     providers_of,
 )
-from registry.cli.rights.secret_text import read_secret
+from registry.cli.secret_text import read_secret
 
 _COLUMNS: Final = (
     column("NAME", "name"),

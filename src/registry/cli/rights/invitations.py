@@ -16,7 +16,7 @@ from registry.cli.rights.people import (
     find_organization,
     open_person,
 )
-from registry.cli.rights.secret_text import add_quiet_secret, show_secret
+from registry.cli.secret_text import add_quiet_secret, show_secret
 
 MEMBER_ROLES: Final = ("member", "owner", "billing")
 _COLUMNS: Final = (

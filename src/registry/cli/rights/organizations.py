@@ -19,7 +19,7 @@ from registry.cli.rights.people import (
     members_path,
     open_person,
 )
-from registry.cli.rights.secret_text import read_secret
+from registry.cli.secret_text import read_secret
 
 _COLUMNS: Final = (
     column("NAME", "name"),

@@ -10,7 +10,7 @@ from registry.cli.options import Verbs, add_verb
 from registry.cli.output import echo
 from registry.cli.rights.lookup import USER, add_named, find
 from registry.cli.rights.people import add_organization, open_people, open_person
-from registry.cli.rights.secret_text import (
+from registry.cli.secret_text import (
     PASSWORD_LABELS,
     add_quiet_secret,
     read_new_password,

@@ -7,66 +7,17 @@ use the token of the person, also while other commands act in a role.
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Final
 
 from cloudcore.uuids import parse_uuid
-from registry.cli.api import ApiClient, ApiTokens, Record
-from registry.cli.credentials import Credential, credentials_path, load
-from registry.cli.environment_key import KeyTokens, find_key
+from registry.cli.api import ApiClient, Record
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import printable
 from registry.cli.rights.lookup import Kind
-from registry.cli.rights.token_claims import claims_of
-from registry.cli.sign_in import SignIn, choose_registry
-from registry.cli.transport import Transport, base_url
+from registry.cli.stored_sign_in import StoredSignIn
+from registry.cli.token_claims import claims_of
 
 ORGANIZATIONS: Final = "/v1/organizations"
-
-
-class StoredSignIn:
-    """The sign-in to the registry that the command line chooses: the stored one.
-
-    An access key in the environment comes first, as everywhere.
-    """
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._path = credentials_path(os.environ)
-        named: str | None = options.registry
-        self._key = find_key(os.environ, None if named is None else base_url(named))
-        url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
-        self._transport = Transport(url)
-        if self._key is None:  # one that is stored may be of the environment's registry
-            self._key = find_key(os.environ, self._transport.url)
-        self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
-
-    @property
-    def url(self) -> str:
-        """Return the registry's base URL."""
-        return self._transport.url
-
-    @property
-    def credential(self) -> Credential | None:
-        """Return the stored credential, or None."""
-        return load(self._path).get(self.url)
-
-    @property
-    def is_program(self) -> bool:
-        """Return True if a service account signed in, which gets no refresh token."""
-        if self._key is not None:
-            return True
-        credential = self.credential
-        return credential is not None and credential.refresh_token is None
-
-    def tokens(self, *, in_role: bool) -> ApiTokens:
-        """Return the tokens of the role, or of whoever signed in."""
-        if self._key_tokens is not None:
-            return self._key_tokens
-        return SignIn(self._transport, self._path, in_role=in_role)
-
-    def client(self, *, in_role: bool) -> ApiClient:
-        """Return a client with the tokens of the role, or of whoever signed in."""
-        return ApiClient(self._transport, self.tokens(in_role=in_role))
 
 
 def open_person(options: argparse.Namespace) -> ApiClient:

@@ -17,9 +17,10 @@ from registry.cli.options import Verbs, add_registry, add_verb
 from registry.cli.output import TABLE, Column, column, duration_text, echo, printable, time_text
 from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.lookup import ROLE, add_named, find, path_of
-from registry.cli.rights.people import StoredSignIn, open_person
+from registry.cli.rights.people import open_person
 from registry.cli.rights.trust import admit, is_trusted
 from registry.cli.sign_in import assume_role
+from registry.cli.stored_sign_in import StoredSignIn
 from registry.cli.transport import Transport
 
 _COLUMNS: Final = (

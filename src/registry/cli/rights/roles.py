@@ -26,10 +26,10 @@ from registry.cli.rights import group_roles, role_assignments
 from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.grants import Grant, add_grants, grants_of
 from registry.cli.rights.lookup import POLICY, ROLE, USER, add_named, find, path_of
-from registry.cli.rights.people import StoredSignIn
 from registry.cli.rights.policy_attachments import attach
-from registry.cli.rights.token_claims import claims_of
 from registry.cli.spans import span
+from registry.cli.stored_sign_in import StoredSignIn
+from registry.cli.token_claims import claims_of
 from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (

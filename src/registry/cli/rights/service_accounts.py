@@ -15,7 +15,7 @@ from registry.cli.output import column, echo, time_text, write_record
 from registry.cli.rights.force import add_force, forced
 from registry.cli.rights.grants import Grant, add_grants, grant_words, grants_of
 from registry.cli.rights.lookup import SERVICE_ACCOUNT, add_named, find
-from registry.cli.rights.secret_text import KEY_LABELS, add_quiet_secret, show_secret
+from registry.cli.secret_text import KEY_LABELS, add_quiet_secret, show_secret
 from registry.cli.spans import span, time_after
 
 _COLUMNS: Final = (

@@ -20,7 +20,7 @@ from registry.cli.rights.people import (
     open_people,
     open_person,
 )
-from registry.cli.rights.secret_text import PASSWORD_LABELS, add_quiet_secret, show_secret
+from registry.cli.secret_text import PASSWORD_LABELS, add_quiet_secret, show_secret
 from registry.cli.transport import RequestRefused
 
 _COLUMNS: Final = (

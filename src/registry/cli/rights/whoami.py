@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from cloudcore.command_line import TokenClaims
 from registry.cli.options import Verbs, add_verb
 from registry.cli.output import write_record
-from registry.cli.rights.people import StoredSignIn
-from registry.cli.rights.token_claims import TokenClaims, claims_of
+from registry.cli.stored_sign_in import StoredSignIn
+from registry.cli.token_claims import claims_of
 from registry.cli.transport import RequestRefused
 
 
