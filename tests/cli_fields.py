@@ -84,13 +84,13 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
-    "certificate": {
+    "certificates": {
         "list, show, create, update, upload, recheck, revoke": "CertificateRecord",
         "challenges": "ChallengeRecord",
         "export-private-key (`-`)": "ExportedKey",
         "settings": "CertificateSettingsRecord",
     },
-    "queue": {
+    "queues": {
         "list, show, create, update": "QueueRecord",
         "send": "SentMessage",
         "lease": "LeasedMessage",

@@ -17,7 +17,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize("noun", ["buckets", "queue", "topics", "keys", "policies", "roles"])
+@pytest.mark.parametrize("noun", ["buckets", "queues", "topics", "keys", "policies", "roles"])
 def test_the_account_of_a_crn_is_an_id_or_a_handle(world: World, noun: str) -> None:
     made = world.read(noun, "show", "admin") if noun in ("roles", "policies") else None
     made = made or world.read(noun, "create", "a-name")
@@ -33,5 +33,5 @@ def test_the_account_of_a_crn_is_an_id_or_a_handle(world: World, noun: str) -> N
 
 def test_certificates_of_another_account_are_told_apart(world: World) -> None:
     foreign = "crn:acm:local:acme-2:certificate/a-name"
-    told = world.told("certificate", "show", foreign)
+    told = world.told("certificates", "show", foreign)
     assert told == (3, f"{foreign!r} is a certificate of another account")

@@ -1,4 +1,4 @@
-"""``entrepot queue``: queues and their messages."""
+"""``entrepot queues``: queues and their messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
 
 
 QUEUE: Final = Noun(
-    noun="queue",
+    noun="queues",
     words="queues of messages that programs send and lease",
     path="/v1/queues",
     one="queue",
@@ -72,7 +72,7 @@ QUEUE: Final = Noun(
         Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True),
         *_FIELDS,
     ),
-    created="Created {name}; 'entrepot queue send {name} TEXT' sends it a message",
+    created="Created {name}; 'entrepot queues send {name} TEXT' sends it a message",
     update=(
         *_FIELDS,
         Option("redrive_policy", "let no message go to another queue", "null", "no-redrive-policy"),
@@ -143,5 +143,5 @@ QUEUE: Final = Noun(
 
 
 def add_parsers(commands: CommandLine) -> None:
-    """Add ``queue`` and its commands."""
+    """Add ``queues`` and its commands."""
     commands.add_described(QUEUE)
