@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.identity.commands.whoami import Identity
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.field_docs import described_fields
 from cloudcore.web.openapi import document
-from registry.cli.rights.whoami import Identity
 from registry.families import FAMILIES
 from registry.served import _routes
 
@@ -47,21 +47,19 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "storage": {"usage": "StorageUsageAnswer"},
     "whoami": {"whoami": "Identity"},
-    "container-passwords": {"list; create adds the password": "NewContainerPasswordRecord"},
+    "container-passwords": {"list, show; create adds the password": "NewContainerPasswordRecord"},
     "accounts": {"list, show, create, suspend, resume": "AccountRecord"},
     "service-accounts": {
         "list, show, update": "ServiceAccountRecord",
         "create": "NewServiceAccount",
     },
-    "access-keys": {"list, update; create and rotate add the secret": "NewAccessKeyRecord"},
+    "access-keys": {"list, show, update; create and rotate add the secret": "NewAccessKeyRecord"},
     "users": {
         "list, show, suspend, resume; create and reset-password add the password": "NewUserRecord",
-        "invitations; invite adds the code": "NewInvitationRecord",
     },
-    "organizations": {
-        "list, show, create, rename, accept": "OrganizationRecord",
-        "members, set-role": "MemberRecord",
-    },
+    "organizations": {"list, show, create, update, accept": "OrganizationRecord"},
+    "members": {"list, update": "MemberRecord"},
+    "invitations": {"list; create adds the code": "NewInvitationRecord"},
     "identity-providers": {"list, show, create, update": "ProviderRecord"},
     "roles": {
         "list, show, create, update": "RoleRecord",

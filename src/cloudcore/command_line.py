@@ -330,14 +330,15 @@ class Act(NamedTuple):
     words: str
     """Help text."""
     path: str = ""
-    """After the path of the resource, or of the list if it `is_of_all`; or from the root."""
+    """After the path of the resource, or of the list if it `is_of_all`. One from the root, as
+    ``/v1/actions``, is of no resource and of none above."""
     method: str = "POST"
     document: Mapping[str, Any] = {}
     """What the body has besides the options."""
     is_of_all: bool = False
     """It names no resource."""
     is_public: bool = False
-    """It names none above either, and is called without a sign-in, at `path` by itself."""
+    """It is called without a sign-in, at a `path` from the root."""
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()
@@ -364,9 +365,9 @@ class Deletion(NamedTuple):
     """The command ``delete``."""
 
     words: str
-    question: str
-    """Asked before, with fields of the resource in braces."""
-    said: str = "Deleted {name}"
+    question: Told
+    """Asked before."""
+    said: Told = "Deleted {name}"
     options: tuple[Option, ...] = ()
     """They become the query."""
 
@@ -378,7 +379,7 @@ class Noun(NamedTuple):
     words: str
     """Help text."""
     path: str
-    """Of the list; of a noun that has a parent, after the path of the parent."""
+    """Of the list; from the root (``/v1/…``), or after the path of the parent."""
     one: str
     """The field of one record in an answer; its name is that of the argument too."""
     many: str

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from registry.cli.api import client_for
-from registry.cli.candidates import candidates, kinds_of
+from registry.cli.candidates import candidates, nouns_of
 from registry.cli.command_table import CommandTable
 from registry.cli.main import make_parser
 from tests.entrepot import Home
@@ -98,7 +98,7 @@ def test_names_of_described_nouns_are_completed(world: World) -> None:
     ended = world.run("__complete", "queue", "web-", "--line", "entrepot queues show web-")
     assert ended.text == "web-1\nweb-2\n"
     (commands,) = (each for each in make_parser()._actions if isinstance(each, CommandTable))
-    assert "queue" in {kind.noun for kind in kinds_of(commands)}
+    assert "queue" in nouns_of(commands)
     assert candidates(client_for(world.install.url, world.home.environ), "key", "platf") == [
         "platform"
     ]

@@ -99,7 +99,7 @@ class NounInvocation:
     def list_path(self) -> str:
         """Return the path of the list."""
         path = self._noun.path
-        return path if self._noun.parent is None else f"{self.above.path}/{path}"
+        return path if path.startswith("/") else f"{self.above.path}/{path}"
 
     @cached_property
     def above(self) -> NounInvocation:

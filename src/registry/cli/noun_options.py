@@ -77,7 +77,11 @@ def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any
 
 def flags_of(options: Iterable[Option]) -> Sequence[str]:
     """Return the options that change something."""
-    return [_flag(each) for each in options if not each.is_query and each.kind != "null"]
+    return [
+        _metavar(each, each.field) if each.is_argument else _flag(each)
+        for each in options
+        if not each.is_query and each.kind != "null"
+    ]
 
 
 def document_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +111,7 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
         case "tags":
             return pairs(given, _flag(option), _metavar(option, _PAIR))
         case "document":
-            return read_document(given)
+            return _document(option, given)
         case "documents":
             return [read_document(each) for each in given]
         case "file":
@@ -125,6 +129,12 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
             return None
         case _:
             return given
+
+
+def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - as a field of what is shown
+    """Return the document in a file, which may hold a whole record as ``show`` prints it."""
+    found = read_document(name)
+    return found[option.field] if {option.field, "revision"} <= found.keys() else found
 
 
 def _text_in(name: str) -> str:

@@ -62,7 +62,7 @@ def add_described(commands: Verbs, noun: Noun) -> None:
 def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
     """Add a command of a noun."""
     parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
-    if not act.is_public:
+    if not act.path.startswith("/"):
         (_add_parents if act.is_of_all else _add_named)(parser, noun)
     add_options(parser, act.options)
     if act.row_name:
@@ -152,7 +152,8 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         echo(_filled(act.said, answer), parsed.output, answer)
         return 0
     if act.question:
-        known = _known(run) if noun.is_named_in_path else run.record
+        is_read = not (act.is_of_all or noun.is_named_in_path)
+        known = run.record if is_read else _known(run)
         confirm(parsed, _filled(act.question, known))
     if act.run is not None:
         return 0 if act.run(run) else FAILED
