@@ -1,4 +1,4 @@
-"""``entrepot queue``: queues and their messages."""
+"""``entrepot queues``: queues and their messages."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
 
 QUEUES: Final = noun_of(
     QUEUE,
-    noun="queue",
     words="queues of messages that programs send and lease",
     cells=(Cell("DEAD LETTERS", "redrive_policy.dead_letter_queue.name"),),
     options=_REDRIVE,
     more_updates=(
         Option("redrive_policy", "let no message go to another queue", "null", "no-redrive-policy"),
     ),
-    created="Created {name}; 'entrepot queue send {name} TEXT' sends it a message",
+    created="Created {name}; 'entrepot queues send {name} TEXT' sends it a message",
     delete_words="delete a queue and its messages",
     question="Delete the queue {name} and its messages?",
     acts=(
@@ -122,5 +121,5 @@ QUEUES: Final = noun_of(
 
 
 def add_parsers(commands: CommandLine) -> None:
-    """Add ``queue`` and its commands."""
+    """Add ``queues`` and its commands."""
     commands.add_described(QUEUES)

@@ -14,7 +14,6 @@ def noun_of(
     of: Resource[Any],
     *,
     words: str,
-    noun: str = "",
     created: str = "",
     delete_words: str = "",
     question: str = "",
@@ -40,7 +39,7 @@ def noun_of(
     )
     has = of.methods
     return Noun(
-        noun=noun or of.many.replace("_", "-"),
+        noun=of.many.replace("_", "-"),
         words=words,
         path=of.path,
         one=of.one,

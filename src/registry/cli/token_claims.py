@@ -9,22 +9,8 @@ import base64
 
 import msgspec
 
+from cloudcore.command_line import TokenClaims
 from registry.cli.failure import CommandFailure
-
-
-class TokenClaims(msgspec.Struct):
-    """The claims of an access token that commands show."""
-
-    sub: str
-    """The principal's CRN."""
-    exp: int
-    """Seconds since the epoch."""
-    acc: str | None = None
-    """The account's id; None for a person without a role."""
-    sid: str | None = None
-    """The session, of people and roles."""
-    akid: str | None = None
-    """The access key, of service accounts."""
 
 
 def claims_of(token: str) -> TokenClaims:

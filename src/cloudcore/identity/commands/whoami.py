@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime
 
 import msgspec
 
-from registry.cli.options import Verbs, add_verb
-from registry.cli.output import write_record
-from registry.cli.rights.people import StoredSignIn
-from registry.cli.rights.token_claims import TokenClaims, claims_of
-from registry.cli.transport import RequestRefused
+from cloudcore.command_failures import RequestRefused
+from cloudcore.command_line import Act, CommandLine, Invocation, TokenClaims
 
 
 class Identity(msgspec.Struct):
@@ -42,40 +38,37 @@ class Identity(msgspec.Struct):
     """True if the command gets a new token by itself; else a new sign-in is needed."""
 
 
-def add_parsers(commands: Verbs) -> None:
-    """Add ``whoami``."""
-    add_verb(commands, "whoami", _show, "show who you are here: account, role, session")
-
-
-def _show(options: argparse.Namespace) -> int:
-    stored = StoredSignIn(options)
+def _show(run: Invocation) -> bool:
+    stored = run.sign_in
     # The first request renews the tokens, or fails if the sign-in has ended.
-    handle = _handle_that_is_visible(stored)
-    claims = claims_of(stored.tokens(in_role=True).token())
-    person, organization = (None, None) if stored.is_program else _person(stored)
+    handle = _handle_that_is_visible(run)
+    claims = stored.claims()
+    person = None
+    if not stored.is_program:
+        person = stored.client(in_role=False).call("GET", "/v1/users/me")["user"]
     kind, _, name = claims.sub.rpartition(":")[2].partition("/")
     identity = Identity(
         registry=stored.url,
         principal=claims.sub,
-        person=person,
-        organization=organization,
+        person=person and person["email"],
+        organization=person and person["organization"]["name"],
         service_account=name if kind == "service-account" else None,
         role=name if kind == "role" else None,
-        account=_account(stored, claims, handle),
+        account=_account(run, claims, handle),
         account_id=claims.acc,
         session_id=claims.sid,
         access_key_id=claims.akid,
         expires_at=f"{datetime.fromtimestamp(claims.exp, UTC):%Y-%m-%dT%H:%M:%SZ}",
         is_renewed=not stored.is_program,
     )
-    write_record(msgspec.to_builtins(identity), options.output)
-    return 0
+    run.show(msgspec.to_builtins(identity))
+    return True
 
 
-def _handle_that_is_visible(stored: StoredSignIn) -> str | None:
+def _handle_that_is_visible(run: Invocation) -> str | None:
     """Return the handle of the caller's account, or None if its rights do not show it."""
     try:
-        rows = list(stored.client(in_role=True).rows("/v1/accounts", "accounts"))
+        rows = list(run.sign_in.client(in_role=True).rows("/v1/accounts", "accounts"))
     except RequestRefused as error:
         if error.status != 403:
             raise
@@ -83,19 +76,19 @@ def _handle_that_is_visible(stored: StoredSignIn) -> str | None:
     return rows[0]["handle"] if len(rows) == 1 else None
 
 
-def _person(stored: StoredSignIn) -> tuple[str, str]:
-    """Return the person's e-mail address, and the organization that the session works in."""
-    user = stored.client(in_role=False).call("GET", "/v1/users/me")["user"]
-    return user["email"], user["organization"]["name"]
-
-
-def _account(stored: StoredSignIn, claims: TokenClaims, visible: str | None) -> str | None:
+def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str | None:
     """Return the handle of the account of a token; None for a person, who acts in none."""
-    if claims.acc is None or stored.is_program:
+    if claims.acc is None or run.sign_in.is_program:
         return visible if claims.acc else None
     # People may see the accounts of their roles, whatever the roles may do.
-    for role in stored.client(in_role=False).rows("/v1/users/me/roles", "roles"):
+    for role in run.sign_in.client(in_role=False).rows("/v1/users/me/roles", "roles"):
         if role["account"]["id"] == claims.acc:
             handle: str = role["account"]["name"]
             return handle
     return visible
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``whoami``."""
+    words = "show who you are here: account, role, session"
+    commands.add_command(Act("whoami", words, run=_show))
