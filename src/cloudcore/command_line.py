@@ -8,6 +8,7 @@ and prints what they answer. A command that is more than one request has a funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -89,6 +90,10 @@ class Cell(NamedTuple):
     """Returns the value of a row instead."""
 
 
+Columns = Sequence[Cell | str]
+"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED."""
+
+
 class Secret(NamedTuple):
     """How a new secret is shown, once; ``--quiet`` prints it alone."""
 
@@ -123,6 +128,18 @@ class Option(NamedTuple):
     group: str = ""
     """Of the options of a group at most one can be given, as of those that have one field. If one
     of them is required, one of the group is."""
+
+
+def argument(
+    field: str,
+    words: str,
+    kind: OptionKind = "text",
+    *,
+    metavar: str = "",
+    is_optional: bool = False,
+) -> Option:
+    """Return an argument, which has no dash."""
+    return Option(field, words, kind, metavar=metavar, is_argument=True, is_optional=is_optional)
 
 
 class TokenClaims(msgspec.Struct):
@@ -279,6 +296,10 @@ class Invocation(Protocol):
         """Log a container client of this machine in."""
         ...
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        ...
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         ...
@@ -306,7 +327,7 @@ class Invocation(Protocol):
         """Print a record."""
         ...
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: str = "") -> None:
         """Print rows as they come; with ``--quiet`` the field `name` of each."""
         ...
 
@@ -316,7 +337,8 @@ Caller = Callable[[Invocation], ApiCalls]
 
 
 Told = str | Callable[[Invocation, Record], str]
-"""What is told of a record: words with its fields in braces, or a function that returns them."""
+"""What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
+resource above, ``{above.name}``; or a function that returns them."""
 
 
 class Act(NamedTuple):
@@ -344,7 +366,7 @@ class Act(NamedTuple):
     options: tuple[Option, ...] = ()
     answer: str = ""
     """The field of the answer to print; without one the whole answer."""
-    columns: tuple[Cell, ...] = ()
+    columns: Columns = ()
     row_name: str = ""
     """The answer is a list with pages; ``--quiet`` prints this field of each row."""
     said: str = ""
@@ -372,19 +394,22 @@ class Deletion(NamedTuple):
     """They become the query."""
 
 
-class Noun(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Noun:
     """A kind of resource and its commands; those without a description do not exist."""
 
     noun: str
     words: str
     """Help text."""
-    path: str
-    """Of the list; from the root (``/v1/…``), or after the path of the parent."""
-    one: str
-    """The field of one record in an answer; its name is that of the argument too."""
-    many: str
-    """The field of a list in an answer."""
-    columns: tuple[Cell, ...]
+    path: str = ""
+    """Of the list; from the root (``/v1/…``), or after the path of the parent. By default as the
+    noun is called."""
+    one: str = ""
+    """The field of one record in an answer; its name is that of the argument too. By default the
+    singular of `many`."""
+    many: str = ""
+    """The field of a list in an answer; by default as the noun is called."""
+    columns: Columns
     name: str = "name"
     """The field of a record by which people name it."""
     name_filter: str = ""
@@ -426,9 +451,16 @@ class Noun(NamedTuple):
     update: tuple[Option, ...] | None = None
     updated: Told = ""
     delete: Deletion | None = None
-    conflicts: Mapping[str, str] = {}
+    conflicts: Mapping[str, str] = field(default_factory=dict)
     """What to do about a CONFLICT, by verb, with what the command line names in braces."""
     acts: tuple[Act, ...] = ()
+
+    def __post_init__(self) -> None:
+        many = self.many or self.noun.replace("-", "_")
+        path = self.path or f"{'' if self.parent else '/v1/'}{self.noun}"
+        for name, value in (("many", many), ("path", path), ("one", many.removesuffix("s"))):
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
 
 
 class CommandLine(Protocol):

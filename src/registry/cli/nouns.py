@@ -23,7 +23,7 @@ from registry.cli.noun_options import (
     sent_of,
 )
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import echo, shaped, text_of
+from registry.cli.output import echo
 
 _Answer = dict[str, Any]
 
@@ -75,7 +75,7 @@ def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
 
 def add_command(commands: Verbs, act: Act) -> None:
     """Add a command that is of no noun."""
-    nothing = Noun(noun="", words="", path="", one="", many="", columns=())
+    nothing = Noun(noun="", words="", columns=())
     add_act(commands, nothing, act._replace(is_of_all=True))
 
 
@@ -149,12 +149,12 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
 
         answer = send_public(parsed, act.method, act.path, document_of(run.values))
-        echo(_filled(act.said, answer), parsed.output, answer)
+        echo(run.text(act.said, answer), parsed.output, answer)
         return 0
     if act.question:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
-        confirm(parsed, _filled(act.question, known))
+        confirm(parsed, run.text(act.question, known))
     if act.run is not None:
         return 0 if act.run(run) else FAILED
     path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
@@ -167,7 +167,7 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     if act.columns:
         run.show_rows(found, act.columns)
     elif act.said:
-        run.say(_filled(act.said, _known(run) | (found or {})), found or None)
+        run.say(run.text(act.said, _known(run) | (found or {})), found or None)
     elif found:
         run.show(found)
     sys.stdout.flush()
@@ -193,7 +193,7 @@ def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _Answer]) -> _A
         advice = noun.conflicts.get(run.verb)
         if advice is None or error.code != "CONFLICT":
             raise
-        raise error.with_advice(_filled(advice, run.names)) from None
+        raise error.with_advice(run.text(advice, run.names)) from None
 
 
 def _known(run: NounInvocation) -> dict[str, Any]:
@@ -203,11 +203,7 @@ def _known(run: NounInvocation) -> dict[str, Any]:
 
 def _told(words: Told, run: NounInvocation, record: Record) -> str:
     """Return what is told of a record."""
-    return words(run, record) if callable(words) else _filled(words, record)
-
-
-def _filled(words: str, record: Record) -> str:
-    return words.format_map({name: text_of(shaped(name, record[name])) for name in record})
+    return words(run, record) if callable(words) else run.text(words, record)
 
 
 def _add_named(parser: argparse.ArgumentParser, noun: Noun, *, is_needed: bool = False) -> None:

@@ -4,54 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    Secret,
-)
+from cloudcore.command_line import Cell, CommandLine, Deletion, Noun, Option, Secret, argument
 from cloudcore.identity.commands.organizations import MEMBER_ROLES, ORGANIZATIONS
 from cloudcore.identity.commands.people import person
-
-
-def _created(run: Invocation, made: Record) -> str:
-    organization = run.above.record
-    until = f"{made['expires_at'][:19].replace('T', ' ')}Z"
-    return (
-        f"Invited {made['email']} to {organization['name']} until {until}; give them the code: "
-        f"'entrepot organizations accept {organization['id']}' asks for it"
-    )
-
 
 INVITATIONS: Final = Noun(
     noun="invitations",
     words="codes by which people who sign in here already join an organization",
-    path="invitations",
     parent=ORGANIZATIONS,
     is_below_option=True,
-    one="invitation",
-    many="invitations",
     name="email",
     metavar="EMAIL",
     known_by="whom it invites; or its id",
     is_lower=True,
     has_show=False,
     caller=person,
-    columns=(
-        Cell("E-MAIL", "email"),
-        Cell("ROLE", "role"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("EXPIRES", "expires_at", "time"),
-    ),
+    columns=(Cell("E-MAIL", "email"), "role", "created_at", "expires_at"),
     create=(
-        Option("email", "under which the person signs in", metavar="EMAIL", is_argument=True),
+        argument("email", "under which the person signs in"),
         Option("role", "in the organization (member)", choices=MEMBER_ROLES),
     ),
-    created=_created,
+    created=(
+        "Invited {email} to {above.name} until {expires_at}; give them the code: "
+        "'entrepot organizations accept {above.id}' asks for it"
+    ),
     secret=Secret("the code, so that it can be piped", {"e-mail address": "email", "code": "code"}),
     delete=Deletion(
         words="revoke an invitation and its code",

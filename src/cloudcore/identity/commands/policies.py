@@ -14,19 +14,13 @@ from cloudcore.command_line import (
     Noun,
     Option,
     Record,
+    argument,
 )
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 from cloudcore.identity.commands.policy_attachments import ACTS
 from cloudcore.identity.commands.simulation import SIMULATE
 
-_STATEMENTS: Final = (
-    Cell("SID", "sid"),
-    Cell("EFFECT", "effect"),
-    Cell("ACTIONS", "actions"),
-    Cell("RESOURCES", "resources"),
-    Cell("CONDITIONS", "conditions"),
-)
-_TEMPLATES: Final = (Cell("NAME", "name"), Cell("SUMMARY", "summary"))
+_STATEMENTS: Final = (Cell("SID", "sid"), "effect", "actions", "resources", "conditions")
 
 
 def _show(run: Invocation, policy: Record) -> None:
@@ -53,7 +47,7 @@ def _templates(run: Invocation) -> bool:
     rows = run.client.call("GET", "/v1/policy-templates", query=query)["policy_templates"]
     wanted = run.values.get("template")
     if wanted is None:
-        run.show_rows(rows, _TEMPLATES)
+        run.show_rows(rows, ("name", "summary"))
         return True
     for row in rows:
         if row["name"] == wanted and run.is_for_program:
@@ -72,34 +66,26 @@ def _actions(run: Invocation) -> bool:
     rows = run.client.call("GET", "/v1/actions")["actions"]
     columns = (
         Cell("ACTION", "name", "whole"),
-        Cell("SUMMARY", "summary"),
+        "summary",
         Cell("RESOURCE", "resource", "whole"),
     )
     run.show_rows([row for row in rows if row["name"].startswith(prefix)], columns, "name")
     return True
 
 
-_FILE: Final = Option(
+_FILE: Final = argument(
     "document",
     "the document, or what 'policies show --output json' printed; - reads the standard input",
     "document",
     metavar="FILE",
-    is_argument=True,
     is_optional=True,
 )
 
 POLICIES: Final = Noun(
     noun="policies",
     words="what service accounts and roles may do",
-    path="/v1/policies",
     one="policy",
-    many="policies",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("REVISION", "revision", "number"),
-        Cell("DESCRIPTION", "description"),
-        Cell("UPDATED", "updated_at", "time"),
-    ),
+    columns=("name", Cell("REVISION", "revision", "number"), "description", "updated_at"),
     shown=_show,
     update=(_FILE, DESCRIPTION, FORCE),
     updated="{name} has revision {revision} now, wherever it is attached",
@@ -114,7 +100,7 @@ POLICIES: Final = Noun(
             words="create a policy, attached to nothing yet",
             is_of_all=True,
             options=(
-                Option("name", "in lower case, such as web-push", metavar="NAME", is_argument=True),
+                argument("name", "in lower case, such as web-push"),
                 _FILE._replace(group="rights", is_required=True),
                 DESCRIPTION,
                 *(each._replace(group="rights") for each in GRANTS),
@@ -127,13 +113,7 @@ POLICIES: Final = Noun(
             words="list ready-made policies, or show one",
             path="/v1/policy-templates",
             options=(
-                Option(
-                    "template",
-                    "show its statements",
-                    metavar="TEMPLATE",
-                    is_argument=True,
-                    is_optional=True,
-                ),
+                argument("template", "show its statements", is_optional=True),
                 Option(
                     "names",
                     "of the repositories, separated by commas, such as web/* (all)",
@@ -146,15 +126,7 @@ POLICIES: Final = Noun(
             verb="actions",
             words="list the actions that policies can name",
             path="/v1/actions",
-            options=(
-                Option(
-                    "prefix",
-                    "such as registry: or iam:Get",
-                    metavar="PREFIX",
-                    is_argument=True,
-                    is_optional=True,
-                ),
-            ),
+            options=(argument("prefix", "such as registry: or iam:Get", is_optional=True),),
             row_name="name",
             run=_actions,
         ),

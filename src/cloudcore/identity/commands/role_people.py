@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option, argument
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.people import person, person_or_program
 from cloudcore.identity.commands.trust import KEEP_TRUST, admit
 
-_PERSON: Final = Option("user", "e-mail address, id or CRN", metavar="EMAIL", is_argument=True)
+SESSION: Final = Cell("LONGEST SESSION", "max_session_seconds", "duration")
+_PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def _assign(run: Invocation) -> bool:
@@ -49,12 +50,7 @@ def _assume(run: Invocation) -> bool:
 
 
 ACTS: Final = (
-    Act(
-        verb="assign",
-        words="let a person assume a role",
-        options=(_PERSON, KEEP_TRUST),
-        run=_assign,
-    ),
+    Act("assign", "let a person assume a role", options=(_PERSON, KEEP_TRUST), run=_assign),
     Act(
         verb="unassign",
         words="take a role from a person",
@@ -81,12 +77,7 @@ ACTS: Final = (
         path="/v1/users/me/roles",
         answer="roles",
         caller=person,
-        columns=(
-            Cell("NAME", "name"),
-            Cell("ACCOUNT", "account.name"),
-            Cell("LONGEST SESSION", "max_session_seconds", "duration"),
-            Cell("CRN", "crn", "whole"),
-        ),
+        columns=("name", Cell("ACCOUNT", "account.name"), SESSION, Cell("CRN", "crn", "whole")),
         row_name="crn",
     ),
     Act(
@@ -95,14 +86,8 @@ ACTS: Final = (
         path="/v1/assume-role",
         caller=person_or_program,
         options=(
-            Option(
-                "role",
-                "name, id or CRN",
-                metavar="ROLE",
-                is_argument=True,
-                is_optional=True,
-                is_required=True,
-                group="role",
+            argument("role", "name, id or CRN", is_optional=True)._replace(
+                group="role", is_required=True
             ),
             Option("none", "act as yourself again", "flag", group="role"),
         ),
