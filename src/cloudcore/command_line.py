@@ -19,6 +19,8 @@ Query = Mapping[str, str | int | bool | None]
 OptionKind = Literal[
     "text",
     "number",
+    "count",
+    "limit",
     "boolean",
     "flag",
     "texts",
@@ -32,12 +34,15 @@ OptionKind = Literal[
     "until",
     "secret",
     "asked",
+    "credential",
     "null",
 ]
 """What an option takes:
 
 ``text``, ``number``
     one value
+``count``, ``limit``
+    a number: 1 or more; or for a limit 0, with which the field becomes null
 ``boolean``
     ``--name`` or ``--no-name``
 ``flag``
@@ -59,11 +64,19 @@ OptionKind = Literal[
     no value: the secret is asked for, or read from the standard input
 ``asked``
     a secret that is asked for unless ``--no-name`` is given
+``credential``
+    a user name, whose secret is asked for; the field becomes an object of ``username`` and
+    ``secret``
 ``null``
     no value: the field becomes null
 """
-CellForm = Literal["text", "number", "time", "size", "duration", "whole"]
-"""How a table shows a value; ``whole``: never folded, so that it can be copied."""
+CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
+"""How a table shows a value.
+
+``whole``: never folded, so that it can be copied. ``digest``: the same, and cut to 12 digits unless
+``--full-digests`` is given, which a command with such a column takes; ``digests``: a text in which
+digests are cut so.
+"""
 
 
 class PublicList(NamedTuple):
@@ -117,6 +130,8 @@ class Option(NamedTuple):
     name: str = ""
     """Of the option, without its dashes; by default as the last part of `field` is called, and in
     the singular for ``tags``."""
+    short: str = ""
+    """A second name of one letter, without its dash."""
     metavar: str = ""
     choices: tuple[str, ...] = ()
     is_argument: bool = False
@@ -327,8 +342,12 @@ class Invocation(Protocol):
         """Print a record."""
         ...
 
-    def show_rows(self, rows: Iterable[Record], columns: Columns, name: str = "") -> None:
-        """Print rows as they come; with ``--quiet`` the field `name` of each."""
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+        ...
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
         ...
 
 
@@ -339,6 +358,8 @@ Caller = Callable[[Invocation], ApiCalls]
 Told = str | Callable[[Invocation, Record], str]
 """What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
 resource above, ``{above.name}``; or a function that returns them."""
+Naming = str | Callable[[Invocation, Record], str]
+"""How a command names a row for others to take: a field of it, or what a function returns."""
 
 
 class Act(NamedTuple):
@@ -367,8 +388,10 @@ class Act(NamedTuple):
     answer: str = ""
     """The field of the answer to print; without one the whole answer."""
     columns: Columns = ()
-    row_name: str = ""
-    """The answer is a list with pages; ``--quiet`` prints this field of each row."""
+    row_name: Naming = ""
+    """The answer is a list with pages; ``--quiet`` prints this of each row."""
+    has_digests: bool = False
+    """`run` prints digests, and the command takes ``--full-digests``."""
     said: str = ""
     """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
     question: str = ""
@@ -430,16 +453,21 @@ class Noun:
     """Names are in lower case."""
     find: Callable[[Invocation, str], Record] | None = None
     """Returns the resource of a name, and without a name the obvious one."""
+    locate: Callable[[Invocation, str], str] | None = None
+    """Returns the path of what a text names, which then tells the resources above it too."""
+    is_single: bool = False
+    """There is one, at `path`: of each resource above it, or of all."""
     parent: Noun | None = None
     is_below_option: bool = False
     """An option names the parent, which has `find`."""
     caller: Caller | None = None
     """By which its commands act, if not in the role or as the program that is signed in."""
+    has_list: bool = True
     has_show: bool = True
     shown: Callable[[Invocation, Record], None] | None = None
     """Shows a record to a person instead."""
-    quiet: str = ""
-    """The field that ``list --quiet`` prints, if not the name."""
+    quiet: Naming = ""
+    """What ``list --quiet`` prints of each row, if not the name."""
     filters: tuple[Option, ...] = ()
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
@@ -453,6 +481,8 @@ class Noun:
     delete: Deletion | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
     """What to do about a CONFLICT, by verb, with what the command line names in braces."""
+    missing: Mapping[str, Told] = field(default_factory=dict)
+    """What it means that there is nothing (404), by verb; told of what the command line names."""
     acts: tuple[Act, ...] = ()
 
     def __post_init__(self) -> None:

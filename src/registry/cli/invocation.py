@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import ApiCalls, Caller, Cell, Columns, Noun, Option, Record, Secret
+from cloudcore.command_line import (
+    ApiCalls,
+    Caller,
+    Cell,
+    Columns,
+    Naming,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import show_list, show_rows
+from registry.cli.listing import digests_shown, show_list, show_rows
 from registry.cli.noun_options import values_of
 from registry.cli.output import (
     TABLE,
@@ -86,10 +96,12 @@ class NounInvocation:
     @cached_property
     def path(self) -> str:
         """Return the path of the resource that the command names, or that of the list."""
-        path = self.list_path
-        if self._is_of_all:
-            return path
         noun, written = self._noun, self.written
+        if noun.locate is not None and not self._is_of_all:
+            return noun.locate(self, self._named(written))
+        path = self.list_path
+        if self._is_of_all or noun.is_single:
+            return path
         if noun.find is None:
             if noun.is_named_in_path:
                 name = self._named(written) if self._crn is None else self._crn.name
@@ -130,10 +142,11 @@ class NounInvocation:
         noun, written = self._noun, self.written
         if noun.find is not None:
             return noun.find(self, written)
-        self._named(written)
-        if noun.is_named_in_path or (noun.has_show and parse_uuid(written) is not None):
+        is_at_path = noun.is_single or noun.locate is not None or noun.is_named_in_path
+        if is_at_path or (noun.has_show and parse_uuid(written) is not None):
             found: Record = self.client.call("GET", self.path)[noun.one]
             return found
+        self._named(written)
         crn = self._crn
         name = written.lower() if noun.is_lower else written
         known = {str(crn)} if crn else {name, parse_uuid(written)}
@@ -279,12 +292,20 @@ class NounInvocation:
         """Print a record."""
         write_record(record, self._parsed.output)
 
-    def show_rows(self, rows: Iterable[Record], columns: Columns, name: str = "") -> None:
-        """Print rows as they come; with ``--quiet`` the field `name` of each."""
-        if name:
-            show_list(self._parsed, rows, columns_of(columns), lambda row: str(field_of(row, name)))
-        else:
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+        if not name:
             show_rows(self._parsed, rows, columns_of(columns))
+            return
+
+        def name_of(row: Record) -> str:
+            return name(self, row) if callable(name) else str(field_of(row, name))
+
+        show_list(self._parsed, rows, columns_of(columns), name_of)
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
+        return digests_shown(self._parsed, text)
 
 
 class _Filling(Formatter):
@@ -303,7 +324,8 @@ def columns_of(columns: Columns) -> list[Column]:
             each.heading,
             partial(_cell, each),
             is_number=each.form in ("number", "size"),
-            is_whole=each.form == "whole",
+            is_whole=each.form in ("whole", "digest"),
+            has_digests=each.form in ("digest", "digests"),
         )
         for each in cells
     ]

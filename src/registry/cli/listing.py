@@ -43,10 +43,14 @@ def show_rows(
     options: argparse.Namespace, rows: Iterable[Record], columns: Sequence[Column]
 ) -> None:
     """Print rows as they come, in a table with short digests unless the options say otherwise."""
-    if not getattr(options, "full_digests", False):
-        columns = [_shortened(each) if each.has_digests else each for each in columns]
-    write_records(rows, columns, options.output)
+    shown = [_shortened(options, each) if each.has_digests else each for each in columns]
+    write_records(rows, shown, options.output)
 
 
-def _shortened(column: Column) -> Column:
-    return column._replace(cell=lambda row: shorten_digests(text_of(column.cell(row))))
+def digests_shown(options: argparse.Namespace, text: str) -> str:
+    """Return a text, its digests short unless the options say otherwise."""
+    return text if getattr(options, "full_digests", False) else shorten_digests(text)
+
+
+def _shortened(options: argparse.Namespace, column: Column) -> Column:
+    return column._replace(cell=lambda row: digests_shown(options, text_of(column.cell(row))))
