@@ -1,8 +1,9 @@
 """The interface of the command line for the commands of families.
 
-A module of commands has ``add_parsers(commands)``, which gets a `CommandLine`. A family describes a
-noun with its commands as data (`Noun`); the command line makes the parsers, calls the operations
-and prints what they answer. A command that is more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
+that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
+what they answer. A command that is more than one request has a function (`Act.run`). A module that
+needs more has ``add_parsers(commands)``, which gets a `CommandLine`.
 """
 
 from __future__ import annotations
