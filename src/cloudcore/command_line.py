@@ -1,13 +1,15 @@
 """The interface of the command line for the commands of families.
 
-A module of commands has ``add_parsers(commands)``, which gets a `CommandLine`. A family describes a
-noun with its commands as data (`Noun`); the command line makes the parsers, calls the operations
-and prints what they answer. A command that is more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
+that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
+what they answer. A command that is more than one request has a function (`Act.run`). A module that
+needs more has ``add_parsers(commands)``, which gets a `CommandLine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -105,6 +107,10 @@ class Cell(NamedTuple):
     """Returns the value of a row instead."""
 
 
+Columns = Sequence[Cell | str]
+"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED."""
+
+
 class Secret(NamedTuple):
     """How a new secret is shown, once; ``--quiet`` prints it alone."""
 
@@ -141,6 +147,18 @@ class Option(NamedTuple):
     group: str = ""
     """Of the options of a group at most one can be given, as of those that have one field. If one
     of them is required, one of the group is."""
+
+
+def argument(
+    field: str,
+    words: str,
+    kind: OptionKind = "text",
+    *,
+    metavar: str = "",
+    is_optional: bool = False,
+) -> Option:
+    """Return an argument, which has no dash."""
+    return Option(field, words, kind, metavar=metavar, is_argument=True, is_optional=is_optional)
 
 
 class TokenClaims(msgspec.Struct):
@@ -297,6 +315,10 @@ class Invocation(Protocol):
         """Log a container client of this machine in."""
         ...
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        ...
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         ...
@@ -329,12 +351,8 @@ class Invocation(Protocol):
         """Print a record."""
         ...
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: Naming = "") -> None:
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
         """Print rows as they come; with ``--quiet`` the `name` of each."""
-        ...
-
-    def text(self, words: str, record: Record) -> str:
-        """Return words with fields of a record in braces, sizes and times as people read them."""
         ...
 
     def shortened(self, text: str) -> str:
@@ -347,7 +365,8 @@ Caller = Callable[[Invocation], ApiCalls]
 
 
 Told = str | Callable[[Invocation, Record], str]
-"""What is told of a record: words with its fields in braces, or a function that returns them."""
+"""What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
+resource above, ``{above.name}``; or a function that returns them."""
 Naming = str | Callable[[Invocation, Record], str]
 """How a command names a row for others to take: a field of it, or what a function returns."""
 
@@ -377,7 +396,7 @@ class Act(NamedTuple):
     options: tuple[Option, ...] = ()
     answer: str = ""
     """The field of the answer to print; without one the whole answer."""
-    columns: tuple[Cell, ...] = ()
+    columns: Columns = ()
     row_name: Naming = ""
     """The answer is a list with pages; ``--quiet`` prints this of each row."""
     has_digests: bool = False
@@ -407,19 +426,22 @@ class Deletion(NamedTuple):
     """They become the query."""
 
 
-class Noun(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Noun:
     """A kind of resource and its commands; those without a description do not exist."""
 
     noun: str
     words: str
     """Help text."""
-    path: str
-    """Of the list; from the root (``/v1/…``), or after the path of the parent."""
-    one: str
-    """The field of one record in an answer; its name is that of the argument too."""
-    many: str
-    """The field of a list in an answer."""
-    columns: tuple[Cell, ...]
+    path: str = ""
+    """Of the list; from the root (``/v1/…``), or after the path of the parent. By default as the
+    noun is called."""
+    one: str = ""
+    """The field of one record in an answer; its name is that of the argument too. By default the
+    singular of `many`."""
+    many: str = ""
+    """The field of a list in an answer; by default as the noun is called."""
+    columns: Columns
     name: str = "name"
     """The field of a record by which people name it."""
     name_filter: str = ""
@@ -466,11 +488,18 @@ class Noun(NamedTuple):
     update: tuple[Option, ...] | None = None
     updated: Told = ""
     delete: Deletion | None = None
-    conflicts: Mapping[str, str] = {}
+    conflicts: Mapping[str, str] = field(default_factory=dict)
     """What to do about a CONFLICT, by verb, with what the command line names in braces."""
-    missing: Mapping[str, Told] = {}
+    missing: Mapping[str, Told] = field(default_factory=dict)
     """What it means that there is nothing (404), by verb; told of what the command line names."""
     acts: tuple[Act, ...] = ()
+
+    def __post_init__(self) -> None:
+        many = self.many or self.noun.replace("-", "_")
+        path = self.path or f"{'' if self.parent else '/v1/'}{self.noun}"
+        for name, value in (("many", many), ("path", path), ("one", many.removesuffix("s"))):
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
 
 
 class CommandLine(Protocol):

@@ -5,13 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import ApiCalls, Caller, Cell, Naming, Noun, Option, Record, Secret
+from cloudcore.command_line import (
+    ApiCalls,
+    Caller,
+    Cell,
+    Columns,
+    Naming,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
@@ -87,7 +98,7 @@ class NounInvocation:
         """Return the path of the resource that the command names, or that of the list."""
         noun, written = self._noun, self.written
         if noun.locate is not None and not self._is_of_all:
-            return noun.locate(self, written)
+            return noun.locate(self, self._named(written))
         path = self.list_path
         if self._is_of_all or noun.is_single:
             return path
@@ -241,6 +252,11 @@ class NounInvocation:
         login = ContainerPassword(username, password, host, now, now)
         log_in(self.sign_in.url, program, login)
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        above = {"above": self.above.record} if "{above." in words else {}
+        return _Filling().vformat(words, (), {**record, **above})
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         echo(text, self._parsed.output, record)
@@ -281,7 +297,7 @@ class NounInvocation:
         """Print a record."""
         write_record(record, self._parsed.output)
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: Naming = "") -> None:
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
         """Print rows as they come; with ``--quiet`` the `name` of each."""
         if not name:
             show_rows(self._parsed, rows, columns_of(columns))
@@ -292,17 +308,22 @@ class NounInvocation:
 
         show_list(self._parsed, rows, columns_of(columns), name_of)
 
-    def text(self, words: str, record: Record) -> str:
-        """Return words with fields of a record in braces, sizes and times as people read them."""
-        return words.format_map({name: text_of(shaped(name, record[name])) for name in record})
-
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""
         return digests_shown(self._parsed, text)
 
 
-def columns_of(cells: Iterable[Cell]) -> list[Column]:
+class _Filling(Formatter):
+    """Puts fields of a record, as persons read them, in place of braces."""
+
+    def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
+        """Return the text of a field, or of a field of a field."""
+        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
+
+
+def columns_of(columns: Columns) -> list[Column]:
     """Return the columns of a table as `registry.cli.output` draws them."""
+    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
     return [
         Column(
             each.heading,
@@ -313,6 +334,13 @@ def columns_of(cells: Iterable[Cell]) -> list[Column]:
         )
         for each in cells
     ]
+
+
+def _named_cell(field: str) -> Cell:
+    heading = field.removesuffix("_at").replace("_", " ").upper()
+    if field.endswith("_at"):
+        return Cell(heading, field, "time")
+    return Cell(heading, field, "whole" if field.endswith("id") else "text")
 
 
 def _cell(cell: Cell, record: Record) -> object:

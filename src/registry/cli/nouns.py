@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from cloudcore.command_failures import Missing, RequestRefused
-from cloudcore.command_line import Act, Cell, Deletion, Naming, Noun, Record, Told
+from cloudcore.command_line import Act, Cell, Columns, Deletion, Naming, Noun, Record, Told
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
 from registry.cli.invocation import NounInvocation, one_of
@@ -77,7 +77,7 @@ def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
 
 def _add_row_options(
     parser: argparse.ArgumentParser,
-    columns: Iterable[Cell],
+    columns: Columns,
     name: Naming,
     *,
     has_digests: bool = False,
@@ -85,13 +85,13 @@ def _add_row_options(
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
         add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
-    if has_digests or any(each.form == "digest" for each in columns):
+    if has_digests or any(isinstance(each, Cell) and each.form == "digest" for each in columns):
         add_full_digests(parser)
 
 
 def add_command(commands: Verbs, act: Act) -> None:
     """Add a command that is of no noun."""
-    nothing = Noun(noun="", words="", path="", one="", many="", columns=())
+    nothing = Noun(noun="", words="", columns=())
     add_act(commands, nothing, act._replace(is_of_all=True))
 
 
