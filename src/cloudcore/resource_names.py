@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from cloudcore.account_rows import handle_of
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
@@ -25,8 +26,6 @@ class Scope(NamedTuple):
     """The account and region in which resources are looked for."""
 
     account_id: str
-    handle: str
-    """Of the account; a CRN may name it so."""
     region: str
     """Empty for the kinds that are of no region."""
 
@@ -65,7 +64,7 @@ class Kind(NamedTuple, Generic[R]):
         return str(Crn(self.service, scope.region, scope.account_id, self.type, name))
 
 
-class Reference(NamedTuple):
+class _Reference(NamedTuple):
     """A reference that was read: either an id or a name."""
 
     id: str | None
@@ -111,12 +110,13 @@ def resolve(
     platform itself asks.
 
     Raises:
-        InvalidInput: see `read_reference`.
+        InvalidInput: it is no id, name or CRN of this kind, or the CRN is of another service,
+            region or account; `field` is named.
         AccessDenied: by `authorize`.
         NotFound: there is no such resource; `kind.missing`.
 
     """
-    meant = read_reference(scope, kind, field, value)
+    meant = _read(tx, scope, kind, field, value)
     if meant.id is None:
         if authorize is not None:
             authorize(kind.crn(scope, meant.name))
@@ -130,25 +130,18 @@ def resolve(
     return found
 
 
-def read_reference(scope: Scope, kind: Kind[R], field: str, value: str) -> Reference:
-    """Return what `value` in a request's `field` refers to.
-
-    Raises:
-        InvalidInput: it is no id, name or CRN of this kind, or the CRN is of another service,
-            region or account.
-
-    """
+def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -> _Reference:
     if value.startswith("crn:"):
-        return Reference(None, _name_in(scope, kind, field, value))
+        return _Reference(None, _name_in(tx, scope, kind, field, value))
     if (found := parse_uuid(value)) is not None:
-        return Reference(found, "")
+        return _Reference(found, "")
     if is_name(value):
-        return Reference(None, value)
+        return _Reference(None, value)
     raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
 
 
-def _name_in(scope: Scope, kind: Kind[R], field: str, text: str) -> str:
-    """Return the name in a CRN, which must be of this kind and scope."""
+def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str) -> str:
+    """Return the name in a CRN, which must be of this kind and scope; it may have the handle."""
     region = "<region>" if scope.region else ""
     form = f"the CRN of a {kind.type} is crn:{kind.service}:{region}:<account>:{kind.type}/<name>"
     try:
@@ -164,7 +157,7 @@ def _name_in(scope: Scope, kind: Kind[R], field: str, text: str) -> str:
             f"must be of this region, {scope.region}" if scope.region else "must be of no region"
         )
         raise _refusal(field, words, "foreign_region")
-    if crn.account not in (scope.account_id, scope.handle):
+    if crn.account != scope.account_id and crn.account != handle_of(tx, scope.account_id):
         raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
     return crn.name
 

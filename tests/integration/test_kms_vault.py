@@ -297,7 +297,7 @@ async def test_a_rotation_of_a_number_that_is_taken_is_refused(kms: KmsWorld) ->
     await kms.rotate(key)
     with pytest.raises(services.RotatedMeanwhile):
         await kms.database.write(services.rotate_key, rival, kms.clock())
-    scope = Scope(ACME, "acme", "local")
+    scope = Scope(ACME, "local")
     found = await kms.database.read(resolve, scope, KEY, "kms_key", "app", None)
     assert found.current_version == 2
 

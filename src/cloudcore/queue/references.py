@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.queue.rows import Queue, find_queue, find_queue_named, handle_of
+from cloudcore.queue.rows import Queue, find_queue, find_queue_named
 from cloudcore.queue.rules import QueueMissing
 from cloudcore.resource_names import Authorize, Kind, Scope, resolve
 
@@ -29,8 +29,7 @@ def resolve_queue(
         QueueMissing: there is no such queue.
 
     """
-    handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
-    return resolve(tx, Scope(account_id, handle, region), QUEUE, field, value, authorize)
+    return resolve(tx, Scope(account_id, region), QUEUE, field, value, authorize)
 
 
 def _find(tx: Connection, scope: Scope, queue_id: str) -> Queue | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import Select, bindparam, column, func, literal_column, select, table
+from sqlalchemy import Select, bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
@@ -17,8 +17,6 @@ from cloudcore.queue.tables import HAS_DEAD_LETTERS, IS_DELETED, IS_LIVE, queue_
 
 _q = queues.c
 _others = queues.alias("dead_letter_queues")
-_accounts = table("accounts", column("id"), column("handle"))
-"""The table that queues refer to; it is identity's."""
 
 
 class Queue(NamedTuple):
@@ -153,14 +151,6 @@ _path = _path.union(
 _IS_ON_PATH: Final = Statement(
     select(literal_column("1")).select_from(_path).where(_path.c.id == bindparam("to_id"))
 )
-_HANDLE: Final = Statement(
-    select(_accounts.c.handle).where(_accounts.c.id == bindparam("account_id"))
-)
-_LOCK_ACCOUNT: Final = Statement(
-    select(_accounts.c.id)
-    .where(_accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 _LIST_ALL: Final = Statement(
     page(_columns().where(_q.id > bindparam("after"), _IS_LIVE).order_by(_q.id))
 )
@@ -249,17 +239,6 @@ def are_dead_letters_sent(tx: Connection, account_id: str, from_id: str, to_id: 
     """
     row = tx.row(_IS_ON_PATH, account_id=account_id, from_id=from_id, to_id=to_id)
     return row is not None
-
-
-def handle_of(tx: Connection, account_id: str) -> str:
-    """Return the handle of an account."""
-    row = tx.row(_HANDLE, account_id=account_id)
-    return row[0] if row else ""
-
-
-def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's queues, and changes of where dead letters go."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def list_live(tx: Connection, after: str, limit: int) -> list[Queue]:

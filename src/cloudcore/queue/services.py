@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
 from cloudcore.queue import rows
@@ -39,7 +40,7 @@ def create_queue(tx: Connection, queue: Queue, redrive: Redrive | None) -> Queue
         QueueMissing: the dead-letter queue was deleted meanwhile.
 
     """
-    rows.hold_adding(tx, queue.account_id)
+    lock_account(tx, queue.account_id)
     used = rows.count_queues(tx, queue.account_id, queue.region, "")
     if used >= MAX_QUEUES:
         raise QuotaExceeded(
@@ -72,7 +73,7 @@ def update_queue(
     """
     if redrive is not None:
         # One such change of an account at a time: two could close a cycle together.
-        rows.hold_adding(tx, queue.account_id)
+        lock_account(tx, queue.account_id)
     found = _locked(tx, queue)
     if not changes and not sets_redrive:
         return found
