@@ -61,7 +61,8 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `types` are
+        `constraints` are those besides what follows from the description, and indexes; one that is
+        unique takes the place of the usual index. `types` are
         columns that have another type than usual; `references` are the rows that each field of
         another resource means, or None for those of this resource. `on_delete` are the values that
         columns of a kept deleted row get; the statement has its id as ``of_id``.
@@ -330,7 +331,13 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        *(
+            []
+            if any(isinstance(each, UniqueConstraint) for each in constraints)
+            else [
+                Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+            ]
+        ),
     )
 
 
