@@ -18,6 +18,7 @@ Query = Mapping[str, str | int | bool | None]
 
 OptionKind = Literal[
     "text",
+    "clearable",
     "number",
     "count",
     "limit",
@@ -41,6 +42,8 @@ OptionKind = Literal[
 
 ``text``, ``number``
     one value
+``clearable``
+    a text, or an empty one, with which the field becomes null
 ``count``, ``limit``
     a number: 1 or more; or for a limit 0, with which the field becomes null
 ``boolean``
@@ -323,6 +326,11 @@ class Invocation(Protocol):
         self, text: str, record: Record, secret: Secret, document: Record | None = None
     ) -> None:
         """Print a line and a new secret for a person; for a program the document, or the record."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
         ...
 
     @property

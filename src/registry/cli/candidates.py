@@ -69,9 +69,13 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Return the described nouns by kind, but those whose path is below a resource."""
+    """Return the described nouns by kind, but those whose names no list has by itself."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
-    return {kind_of(each): each for each in nouns if each.path.startswith("/")}
+    return {
+        kind_of(each): each
+        for each in nouns
+        if each.path.startswith("/") and each.columns and each.locate is None
+    }
 
 
 def kind_of(noun: Noun) -> str:

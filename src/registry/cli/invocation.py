@@ -98,7 +98,7 @@ class NounInvocation:
         """Return the path of the resource that the command names, or that of the list."""
         noun, written = self._noun, self.written
         if noun.locate is not None and not self._is_of_all:
-            return noun.locate(self, self._named(written))
+            return noun.locate(self, written)
         path = self.list_path
         if self._is_of_all or noun.is_single:
             return path
@@ -268,9 +268,14 @@ class NounInvocation:
         show_secret(self._parsed, text, record, secret.labels, document)
 
     @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
+        return str(self._parsed.output)
+
+    @property
     def is_for_program(self) -> bool:
         """Return True if the output is a document, not text for a person."""
-        return bool(self._parsed.output != TABLE)
+        return self.form != TABLE
 
     def warn(self, text: str) -> None:
         """Print a line to the standard error."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from registry.cli.output import Column, Record, printable, text_of, write_records
-from registry.cli.short_digests import shorten_digests
+
+_DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
 
 
 def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
@@ -49,7 +52,13 @@ def show_rows(
 
 def digests_shown(options: argparse.Namespace, text: str) -> str:
     """Return a text, its digests short unless the options say otherwise."""
-    return text if getattr(options, "full_digests", False) else shorten_digests(text)
+    return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    """Return a digest as docker shows it: its first 12 digits; only ``sha256:`` is left out."""
+    algorithm, digits = found.groups()
+    return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
 
 
 def _shortened(options: argparse.Namespace, column: Column) -> Column:

@@ -120,7 +120,7 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
             return int(given.total_seconds())
         case "until":
             return time_after(given)
-        case "limit":
+        case "limit" | "clearable":
             return given or None
         case "secret" | "asked" | "credential":
             return _typed(option, given)
