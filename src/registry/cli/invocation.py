@@ -328,7 +328,7 @@ def columns_of(columns: Columns) -> list[Column]:
         Column(
             each.heading,
             partial(_cell, each),
-            is_number=each.form in ("number", "size"),
+            is_number=each.form in ("number", "size", "duration"),
             is_whole=each.form in ("whole", "digest"),
             has_digests=each.form in ("digest", "digests"),
         )

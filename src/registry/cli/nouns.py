@@ -30,8 +30,8 @@ _Answer = dict[str, Any]
 _T = TypeVar("_T")
 
 
-def add_described(commands: Verbs, noun: Noun) -> None:
-    """Add a noun with the commands of its description."""
+def add_described(commands: Verbs, noun: Noun) -> Verbs:
+    """Add a noun with the commands of its description; return what others are added to."""
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
     if noun.has_list and not noun.is_single:
@@ -60,6 +60,7 @@ def add_described(commands: Verbs, noun: Noun) -> None:
         add_confirmation(deletion)
     for act in noun.acts:
         add_act(verbs, noun, act)
+    return verbs
 
 
 def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
@@ -153,11 +154,12 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, deletion.options, verb="delete")
-    record = run.record
+    record = _known(run) if noun.is_single else run.record
     confirm(parsed, _told(deletion.question, run, record))
     path = run.path
     gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
-    run.say(_told(deletion.said, run, record), gone.get(noun.one) if gone else None)
+    left = gone.get(noun.one) if gone else None
+    run.say(_told(deletion.said, run, left or record), left)
     return 0
 
 
@@ -175,8 +177,6 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
         confirm(parsed, run.text(act.question, known))
-    if act.verb in noun.missing:
-        _ = run.path  # before: it may be another thing that is missing
     return _advised(noun, run, lambda: _carry_out(act, run))
 
 
@@ -219,6 +219,8 @@ def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
     except RequestRefused as error:
         advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
+            if noun.is_single and noun.parent is not None:
+                _ = run.above.record  # which may be what is missing
             raise Missing(_told(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None
