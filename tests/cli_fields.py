@@ -110,8 +110,8 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "secret, rotate-secret": "SigningSecret",
         "confirm": "Confirmed",
     },
-    "events": {"list, create": "EventRuleAnswer"},
-    "mirror": {
+    "events": {"list, show, create": "EventRuleAnswer"},
+    "mirrors": {
         "list, show, create, update": "PullThroughCacheRuleAnswer",
         "test": "UpstreamTest",
     },
