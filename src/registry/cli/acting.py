@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cloudcore.command_line import Cell, Record
-from registry.cli.output import Column
 
 
 def acting(principal: str, source: str) -> Cell:
@@ -20,10 +19,3 @@ def acting(principal: str, source: str) -> Cell:
         return f"{name} ({crn})" if session == name else f"{name}, session {session} ({crn})"
 
     return Cell("BY", shown=shown)
-
-
-def by_column(principal: str, source: str) -> Column:
-    """Return the same column as `registry.cli.output` draws it."""
-    cell = acting(principal, source)
-    assert cell.shown is not None
-    return Column(cell.heading, cell.shown)
