@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from registry.cli.acting import acting
 from registry.cli.api import ApiClient
 from registry.cli.audit import moment
 from registry.cli.failure import Misuse
+from registry.cli.listing import acting
 from registry.cli.main import make_parser
 from registry.cli.transport import RequestRefused
 

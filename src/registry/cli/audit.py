@@ -15,9 +15,9 @@ from cloudcore.identity.commands.policies import POLICIES
 from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.commands.users import USERS
-from registry.cli.acting import acting
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.failure import CommandFailure, Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.output import document_text, printable
 from registry.cli.references import find_repository
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import msgspec
 
 from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
-from registry.cli.acting import acting
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.references import (
     TypedReference,
     check_tag,

@@ -224,7 +224,7 @@ class NounInvocation:
         if not written.startswith("crn:"):
             return None
         from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
-        from registry.cli.crns import own_crn  # noqa: PLC0415
+        from registry.cli.references import own_crn  # noqa: PLC0415
 
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:

@@ -15,9 +15,9 @@ from cloudcore.command_line import (
     Record,
 )
 from cloudcore.uuids import parse_uuid
-from registry.cli.acting import acting
 from registry.cli.api import client_of
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.output import printable, time_text
 from registry.cli.references import repository_path
 

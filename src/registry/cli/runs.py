@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from cloudcore.command_line import Cell, Invocation, Option, Record
-from registry.cli.acting import acting
 from registry.cli.failure import CommandFailure
+from registry.cli.listing import acting
 from registry.cli.output import text_of
 from registry.cli.progress import progress
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
-from registry.cli.acting import acting
 from registry.cli.api import ApiClient, client_of
 from registry.cli.batches import delete_items
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.output import printable
 from registry.cli.references import (
     TypedReference,
