@@ -17,10 +17,11 @@ from cloudcore.web.field_docs import described_fields
 from cloudcore.web.openapi import document
 from registry.families import FAMILIES
 from registry.served import _routes
+from tests import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "cli-fields.md"
 
-NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+_BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "repositories": {
         "list, show, create, update, restore": "RepositoryAnswer",
         "deleted": "DeletedRepositoryAnswer",
@@ -116,6 +117,14 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},
+}
+NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{
+        noun: {"list, show, create, update": answer}
+        for noun, answer in described.answers().items()
+        if noun not in _BY_HAND
+    },
+    **_BY_HAND,
 }
 """The schemas of what the commands of each noun print, by command."""
 

@@ -11,8 +11,8 @@ import atexit
 import base64
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
@@ -24,6 +24,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.authentication import BearerAuthenticator
+from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
 from cloudcore.identity.rows.accounts import Account, add_account, save_account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
@@ -33,16 +34,17 @@ from cloudcore.identity.services import access_keys, policies, roles, service_ac
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring
+from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
+from cloudcore.ports import KEYRING, known
 from cloudcore.serving.dispatch import Application
-from cloudcore.web.context import Origin
+from cloudcore.web.context import AUTHENTICATOR, Origin
 from registry.blobstore.memory import MemoryStore
-from registry.families import DEV_FAMILIES
-from registry.main import Edition, Registry
+from registry.main import Registry
 from registry.metadata.repositories.details import NewRepository
+from registry.needs import BEARERS, SERVICES
 from registry.planes import dispatcher
-from registry.process import ServingProcess
-from registry.served import SERVE, surround
+from registry.served import SERVE
 from registry.services.context import ServiceContext
 from registry.services.login_attempts import RefusedLogin
 from registry.services.logins import mint_login, new_password
@@ -298,9 +300,7 @@ async def open_install(
     """Open an install over a migrated database, with other `settings` if they are given."""
     clock = clock or ManualClock()
     keyring = keyring or Keyring(bytes(32))
-    edition = Edition[ServingProcess](
-        DEV_FAMILIES, partial(surround, keyring=keyring), SERVE.make_planes, audits=True
-    )
+    edition = replace(SERVE, offers=(*SERVE.offers, known(KEYRING, keyring)))
     async with AsyncExitStack() as resources:
         database = open_database(url)
         resources.push_async_callback(database.close)
@@ -319,17 +319,16 @@ async def open_install(
             clock=clock,
             new_id=lambda: uuid7(clock()),
         )
-        opened, planes = await resources.enter_async_context(registry.open_planes())
-        process = cast("ServingProcess", opened)
+        opening, planes = await resources.enter_async_context(registry.open_planes())
         yield Install(
             database,
             clock,
             dispatcher(planes.data, planes.control),
-            process.bearers,
-            process.ctx,
+            await opening.get(BEARERS),
+            await opening.get(SERVICES),
             keyring,
-            process.identity.keys,
-            process.identity.tokens,
-            cast("BearerAuthenticator", process.platform.authenticator),
-            process.kms,
+            await opening.get(SIGNING_KEYS),
+            await opening.get(TOKENS),
+            cast("BearerAuthenticator", await opening.get(AUTHENTICATOR)),
+            await opening.needs_of(KMS),
         )

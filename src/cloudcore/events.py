@@ -15,6 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.jobs.outbox import emit_all
+from cloudcore.ports import Port
 
 TopicsOf = Callable[[Connection, str, str], Sequence[str]]
 """Returns the CRNs of the topics that an account's rules name for a type of events.
@@ -72,6 +73,9 @@ class Events:
         return replace(self, principal=principal, source=source)
 
 
+EVENTS: Final[Port[Events]] = Port("platform.events")
+TOLD_CHANGES: Final[Port[Mapping[str, str]]] = Port("platform.told_changes")
+"""Types of the events of all families, by the actions that the audit log records."""
 NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
 """Tells nobody."""
 

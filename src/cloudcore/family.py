@@ -10,24 +10,27 @@ functions that import them when called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.resources.resource import Resource
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Offer, Opening
     from cloudcore.web.envelope import ErrorShape
 
-Needs_contra = TypeVar("Needs_contra", contravariant=True)
-Other = TypeVar("Other")
+Needs = TypeVar("Needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,16 @@ def _nothing(_needs: Any = None) -> tuple[()]:  # noqa: ANN401 - of any family
     return ()
 
 
-def _same(made: Any) -> Any:  # noqa: ANN401 - of any family
-    return made
+def _same(needs: Any) -> Any:  # noqa: ANN401 - of any family
+    return needs
+
+
+async def _needs_nothing(_opening: Opening) -> Any:  # noqa: ANN401 - of any family
+    return None
+
+
+async def _begin_nothing(_needs: Any, _resources: AsyncExitStack) -> None:  # noqa: ANN401
+    pass
 
 
 def _no_shapes() -> dict[str, ErrorShape]:
@@ -53,30 +64,37 @@ def _no_shapes() -> dict[str, ErrorShape]:
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
-class Family(Generic[Needs_contra]):
+class Family(Generic[Needs]):
     """A family of operations.
 
     Its type argument is the type of the dependencies that its routes, jobs and timers get at the
-    start of a process. What a family needs of another one is a port: a Protocol among these
-    dependencies, which the composition root provides (`given`).
+    start of a process. What it needs of another family it asks for as a port (`cloudcore.ports`).
     """
 
     name: str
     """Also the service of its CRNs and actions."""
+    open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
+    """Makes its dependencies, once in a process, from the ports that it asks for."""
+    offers: Callable[[], Sequence[Offer]] = _nothing
+    """What it offers to others."""
+    begin: Callable[[Needs, AsyncExitStack], Awaitable[None]] = _begin_nothing
+    """Begins what a worker serves besides requests; pushes what ends it on the stack."""
     routes: Callable[[], Sequence[HTTPRouteHandler]] = _nothing
     """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
     takes it as its parameter ``needs``."""
-    provided: Callable[[Needs_contra], object] = _same
+    provided: Callable[[Needs], object] = _same
     """Returns what handlers take as ``needs``; it is called once, at the start."""
     error_shapes: Callable[[], Mapping[str, ErrorShape]] = _no_shapes
     """Error shapes by path prefix, where they differ from the platform's envelope."""
-    job_kinds: Callable[[Needs_contra], Sequence[JobKind]] = _nothing
-    schedule: Callable[[Needs_contra], Sequence[Scheduled]] = _nothing
+    job_kinds: Callable[[Needs], Sequence[JobKind]] = _nothing
+    schedule: Callable[[Needs], Sequence[Scheduled]] = _nothing
     """Its periodic chores, each run by one process at a time."""
     expiry: Callable[[], Sequence[Forget]] = _nothing
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     tables: Callable[[], Sequence[Table]] = _nothing
+    resources: tuple[Resource[Any], ...] = ()
+    """What is described once; their kinds, events and quotas are among those below."""
     resource_kinds: tuple[ResourceKind, ...] = ()
     foreign_kinds: tuple[ResourceKind, ...] = ()
     """Kinds of resources of families that may be absent; its operations need rights on them."""
@@ -92,23 +110,21 @@ class Family(Generic[Needs_contra]):
     """Names of its quotas, as in errors (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Add what follows from the descriptions of resources."""
+        kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
+        told = {
+            action: name for each in self.resources for action, name in each.told_changes.items()
+        }
+        quotas = (*self.quotas, *(each.many for each in self.resources))
+        object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
+        object.__setattr__(self, "told_changes", {**self.told_changes, **told})
+        object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
+
     @property
     def events(self) -> tuple[str, ...]:
         """Return the types of its events, which event rules may name."""
         return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
-
-    def given(self, needs_of: Callable[[Other], Needs_contra]) -> Family[Other]:
-        """Return this family with `needs_of` providing its dependencies.
-
-        `needs_of` takes the objects that the composition root made for the process.
-        """
-        own: Family[Any] = self  # `replace` cannot express that the type argument changes
-        return replace(
-            own,
-            provided=lambda made: own.provided(needs_of(made)),
-            job_kinds=lambda made: own.job_kinds(needs_of(made)),
-            schedule=lambda made: own.schedule(needs_of(made)),
-        )
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:

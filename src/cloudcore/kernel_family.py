@@ -4,37 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
 
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Install, Opening
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 
 
-class KernelNeeds(Protocol):
-    """The dependencies of the kernel's timers."""
-
-    @property
-    def database(self) -> Database:
-        """Return the database."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """Return the clock."""
-        ...
+async def _open(opening: Opening) -> Install:
+    return opening.install
 
 
-def _schedule(needs: KernelNeeds) -> Sequence[Scheduled]:
+def _schedule(needs: Install) -> Sequence[Scheduled]:
     from cloudcore.db.deletion import forget_all  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs import outbox  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
@@ -77,6 +66,6 @@ def _expiry() -> Sequence[Forget]:
     )
 
 
-KERNEL: Final[Family[KernelNeeds]] = Family(
-    name="kernel", schedule=_schedule, tables=_tables, expiry=_expiry
+KERNEL: Final[Family[Install]] = Family(
+    name="kernel", open=_open, schedule=_schedule, tables=_tables, expiry=_expiry
 )

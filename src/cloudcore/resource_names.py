@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import parse_uuid
+
+if TYPE_CHECKING:
+    from cloudcore.db.base import Connection
 
 MAX_TAGS: Final = 50
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

@@ -16,12 +16,25 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Offer, Opening
     from registry.process import Process
     from registry.services.context import ServiceContext
 
 _HOUR: Final = 3600
 _PURGE_SECONDS: Final = 60
 _COLLECT_SECONDS: Final = 300
+
+
+async def _open(opening: Opening) -> Process:
+    from registry import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from registry import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -150,6 +163,8 @@ def _tables() -> Sequence[Table]:
 
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     provided=_services,
     job_kinds=_job_kinds,

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cloudcore.clock import Clock, system_clock, uuid7
 from cloudcore.db.base import Database
@@ -23,12 +23,15 @@ from cloudcore.db.deletion import forget_all
 from cloudcore.db.opening import is_postgresql, open_database, sqlite_path
 from cloudcore.db.statement import compile_all
 from cloudcore.errors import PlatformError
+from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family
 from cloudcore.jobs.dead_holders import DeadHolders, noticing_deaths
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.running import last_turn, repeated, running
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.kernel_family import KERNEL
+from cloudcore.ports import Install, Offer, Opening, known
 from cloudcore.serving.body import Receive, Scope, Send
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.kept import KeptAnswers
@@ -48,7 +51,7 @@ from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.mirrors import Mirrors
-from registry.families import DEV_FAMILIES
+from registry.family import REGISTRY
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
@@ -57,7 +60,7 @@ from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
 from registry.planes import dispatcher, planes_of
-from registry.process import Process
+from registry.process import STORES, Process
 from registry.services.blobs.upload_leases import RENEW_SECONDS, Leases
 from registry.services.changes import RegistryHost
 from registry.services.context import ServiceContext
@@ -68,8 +71,6 @@ from registry.unfinished_restoration import check_is_whole
 
 if TYPE_CHECKING:
     from registry.console.app import Console
-
-P = TypeVar("P", bound=Process)
 
 DEV_ACCOUNT = "dev"
 _ABSENT = (
@@ -142,17 +143,17 @@ class PlaneApplications(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Edition(Generic[P]):
-    """What one command serves: its families, and functions that make its planes."""
+class Edition:
+    """What one command serves: its families, what they get, and what makes its planes."""
 
-    families: tuple[Family[P], ...]
-    surround: Callable[[Process, AsyncExitStack], Awaitable[P]]
-    """Makes what its families need besides the stores; pushes what must be closed on the stack."""
-    make_planes: Callable[[P, tuple[Family[P], ...], Readiness], Awaitable[PlaneApplications]]
+    families: tuple[Family[Any], ...]
+    offers: tuple[Offer, ...]
+    """What families get besides what they offer each other."""
+    make_planes: Callable[
+        [Opening, tuple[Family[Any], ...], Readiness], Awaitable[PlaneApplications]
+    ]
     audits: bool = False
     """There is an audit log."""
-    begin: Callable[[P, AsyncExitStack], Awaitable[None]] | None = None
-    """Begins what a worker serves besides requests; pushes what ends it on the stack."""
 
 
 class Registry:
@@ -165,7 +166,7 @@ class Registry:
     def __init__(
         self,
         settings: Settings,
-        edition: Edition[Any] | None = None,
+        edition: Edition | None = None,
         *,
         database: Database | None = None,
         mark: CommitMark | None = None,
@@ -230,30 +231,38 @@ class Registry:
             await last_turn(pulls.flush, "pulls")
 
     @asynccontextmanager
-    async def open_planes(self) -> AsyncIterator[tuple[Process, PlaneApplications]]:
-        """Open the stores and make the planes of the edition, without background work."""
+    async def open_planes(self) -> AsyncIterator[tuple[Opening, PlaneApplications]]:
+        """Open the stores, families and planes of the edition, without background work."""
         async with self.open() as stores, AsyncExitStack() as resources:
             yield await self._make_planes(stores, resources)
 
     async def _make_planes(
         self, stores: Process, resources: AsyncExitStack
-    ) -> tuple[Process, PlaneApplications]:
+    ) -> tuple[Opening, PlaneApplications]:
         edition = self._edition
         assert edition is not None
-        process = await edition.surround(stores, resources)
-        readiness = self.readiness(stores.ctx)
-        return process, await edition.make_planes(process, edition.families, readiness)
+        families, ctx, settings = edition.families, stores.ctx, stores.settings
+        install = Install(ctx.database, ctx.clock, ctx.new_id, settings.region, settings.url)
+        own = [each for family in families for each in family.offers()]
+        told = {action: each for family in families for action, each in family.told_changes.items()}
+        offers = (known(STORES, stores), known(TOLD_CHANGES, told), *own, *edition.offers)
+        opening = Opening(install, resources, offers)
+        for family in families:
+            await opening.needs_of(family)
+        planes = await edition.make_planes(opening, families, self.readiness(ctx))
+        return opening, planes
 
     async def rehearse(self) -> None:
         """Load and make what `start` does, then close it, without any background work.
 
         A process does so before it forks workers, which then share what was loaded and compiled.
         """
-        async with self.open_planes() as (process, _planes):
+        async with self.open_planes() as (opening, _planes):
             assert self._edition is not None
             for family in self._edition.families:
-                family.job_kinds(process)
-                family.schedule(process)
+                needs = await opening.needs_of(family)
+                family.job_kinds(needs)
+                family.schedule(needs)
                 family.expiry()
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 
@@ -274,14 +283,15 @@ class Registry:
         ctx = stores.ctx
         resources.push_async_callback(ctx.fills.aclose)
         await enter(_ready_to_collect(ctx, stores.store))
-        process, self._planes = await self._make_planes(stores, resources)
+        opening, self._planes = await self._make_planes(stores, resources)
         self.kept = self._keep_answers(ctx)
-        if self._edition.begin is not None:
-            await self._edition.begin(process, resources)
+        opened = [(family, await opening.needs_of(family)) for family in families]
+        for family, needs in opened:
+            await family.begin(needs, resources)
         # This process's own: what it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
-        kinds = [kind for family in families for kind in family.job_kinds(process)]
+        kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
         workers = [
             JobWorker(
                 ctx.database,
@@ -294,7 +304,7 @@ class Registry:
             )
             for chosen, pace in divide_by_slots(kinds, self._pace or JobPace())
         ]
-        chores = [chore for family in families for chore in family.schedule(process)]
+        chores = [chore for family, needs in opened for chore in family.schedule(needs)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(
             ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
@@ -376,8 +386,9 @@ class Registry:
             await send({"type": f"lifespan.{event}.complete"})
 
 
-async def _surround_dev(process: Process, _resources: AsyncExitStack) -> Process:
+async def _open_dev(opening: Opening) -> Process:
     """Create the account of ``entrepot dev``, and its keys, if they do not exist."""
+    process = await opening.get(STORES)
     ctx = process.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
         await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
@@ -391,9 +402,10 @@ def _dev_routes() -> Routes:
 
 
 async def _make_dev_planes(
-    process: Process, _families: tuple[Family[Process], ...], readiness: Readiness
+    opening: Opening, _families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make an open data plane and a control plane with only health, for this machine alone."""
+    process = await opening.needs_of(DEV_REGISTRY)
     settings = process.settings
     control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
@@ -405,7 +417,9 @@ async def _make_dev_planes(
     )
 
 
-DEV = Edition(DEV_FAMILIES, _surround_dev, _make_dev_planes)
+DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
+"""The registry without sign-in."""
+DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
 """``entrepot dev``: one account, no sign-in, data plane and health."""
 
 

@@ -1,23 +1,14 @@
-"""The parts of one process, made by the composition root; families take what they need."""
+"""The settings and stores of a process, from which its families are opened."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from cloudcore.audit.needs import AuditNeeds
-    from cloudcore.certificate.needs import CertificateNeeds
-    from cloudcore.identity.needs import IdentityNeeds
-    from cloudcore.kms.needs import KmsNeeds
-    from cloudcore.notifications.needs import NotificationNeeds
-    from cloudcore.queue.needs import QueueNeeds
-    from cloudcore.storage.needs import StorageNeeds
-    from cloudcore.web.context import Platform
-    from registry.blobstore.base import BlobStore
-    from registry.services.context import ServiceContext
-    from registry.services.tokens import BearerTokens
-    from registry.settings import Settings
+from cloudcore.ports import Port
+from registry.blobstore.base import BlobStore
+from registry.services.context import ServiceContext
+from registry.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +22,5 @@ class Process:
     """The bytes of buckets; None in an edition without them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingProcess(Process):
-    """A process of ``entrepot serve``, with the parts for sign-in."""
-
-    platform: Platform
-    identity: IdentityNeeds
-    audit: AuditNeeds
-    kms: KmsNeeds
-    notifications: NotificationNeeds
-    queue: QueueNeeds
-    certificates: CertificateNeeds
-    storage: StorageNeeds
-    bearers: BearerTokens
-    """Signs and reads the bearers of ``/v2``."""
+STORES: Final[Port[Process]] = Port("registry.stores")
+"""What is open before any family is; its context has no keys."""

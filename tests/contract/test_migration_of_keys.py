@@ -11,10 +11,11 @@ from alembic import command
 from sqlalchemy import text
 
 from cloudcore.keyring import create_root_key
+from cloudcore.kms.family import KMS
+from cloudcore.kms.needs import KmsNeeds
 from registry.main import Registry, prepare
 from registry.metadata.database import migrate, migration_connection
 from registry.metadata.migrations import configuration
-from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.settings import Settings
 
@@ -31,10 +32,9 @@ def settings_of(url: str, folder: Path) -> Settings:
 
 
 @asynccontextmanager
-async def started(settings: Settings) -> AsyncIterator[ServingProcess]:
-    async with Registry(settings, SERVE).open_planes() as (process, _):
-        assert isinstance(process, ServingProcess)
-        yield process
+async def started(settings: Settings) -> AsyncIterator[KmsNeeds]:
+    async with Registry(settings, SERVE).open_planes() as (opening, _):
+        yield await opening.needs_of(KMS)
 
 
 async def test_every_account_has_one_platform_key_after_a_start(
@@ -57,10 +57,10 @@ async def test_every_account_has_one_platform_key_after_a_start(
     assert [tuple(row)[1:] for row in found] == [
         (account_id, "platform", "enabled", 1) for account_id in ACCOUNTS
     ]
-    async with started(settings) as process:
+    async with started(settings) as keys:
         for key_id, account_id, *_ in found:
-            wrapped = await process.kms.vault.wrap(account_id, key_id, b"data key", b"object")
-            opened = await process.kms.vault.unwrap(account_id, key_id, wrapped, b"object")
+            wrapped = await keys.vault.wrap(account_id, key_id, b"data key", b"object")
+            opened = await keys.vault.unwrap(account_id, key_id, wrapped, b"object")
             assert opened == b"data key"
     with migration_connection(bare_url) as connection:
         assert connection.execute(KEYS).all() == found

@@ -12,7 +12,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.family import Family
@@ -49,7 +48,7 @@ async def deliver(job: Job) -> Done:
 
 
 def create(
-    edition: Edition[Any], pace: JobPace, is_stuck: bool, settings: Settings, mark: CommitMark
+    edition: Edition, pace: JobPace, is_stuck: bool, settings: Settings, mark: CommitMark
 ) -> Dispatcher:
     """Return an application whose worker knows jobs that count, and those of events."""
     kinds = (

@@ -19,12 +19,15 @@ from typing import Any, Final, cast
 import httpx
 
 from cloudcore.audit.log import AuditLog
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
+from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.needs import LAST_USES
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.organizations import Membership, Organization
@@ -38,7 +41,9 @@ from cloudcore.identity.services.users import add_person
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.identity.tokens import AccessTokens
 from cloudcore.keyring import Keyring, create_root_key, load_keyring
+from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
+from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
@@ -46,10 +51,10 @@ from cloudcore.web.route_spec import RouteSpec
 from registry.main import Registry, prepare
 from registry.oci.media_types import OCI_MANIFEST
 from registry.planes import dispatcher, planes_of
-from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
+from tests import described
 from tests.databases import planted
 from tests.inprocess import ManualClock
 from tests.integration.noting_database import NotingDatabase
@@ -295,11 +300,11 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
     tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
-    waiting = await served.make("/v1/queues", {"name": "queue"}, token=token)
+    for path, sample in described.samples().items():
+        tenant.ids[f"{path}/{{}}"] = (await served.make(path, sample, token=token))["id"]
     asked = {"name": "held", "domains": [f"{tenant.handle}.granted.test"]}
     issuing = await served.ask("POST", "/v1/certificates", asked, token=token)
     tenant.ids |= {
-        "/v1/queues/{}": waiting["id"],
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
     await _furnish_bucket(served, tenant)
@@ -437,9 +442,8 @@ async def open_served(
         registry = Registry(
             settings, SERVE, database=database, clock=clock, new_id=lambda: uuid7(clock())
         )
-        process, planes = await resources.enter_async_context(registry.open_planes())
-        serving = cast("ServingProcess", process)
-        auditor = cast("AuditLog", serving.platform.auditor)
+        opening, planes = await resources.enter_async_context(registry.open_planes())
+        auditor = cast("AuditLog", await opening.get(AUDITOR))
         keyring = load_keyring(settings.root_key)
         keys = SigningKeys(database, keyring, clock, KEY_KINDS)
         await keys.refresh()
@@ -447,7 +451,12 @@ async def open_served(
         control = cast("ControlPlane", planes.control)
         specs = [route.spec for route in control.routes]
         tokens = AccessTokens(keys, URL, clock)
-        needs = (serving.kms, serving.notifications, serving.certificates, serving.identity.uses)
+        needs = (
+            await opening.needs_of(KMS),
+            await opening.needs_of(NOTIFICATIONS),
+            await opening.needs_of(CERTIFICATE),
+            await opening.get(LAST_USES),
+        )
         served = Served(app, database, keyring, tokens, clock, specs, auditor, *needs)
         served.acme = await served.add_tenant("acme")
         served.globex = await served.add_tenant("globex")

@@ -16,7 +16,6 @@ from cloudcore.keyring import create_root_key
 from cloudcore.serving.dispatch import Dispatcher
 from registry.main import Registry, prepare
 from registry.planes import dispatcher
-from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.settings import Settings
 from tests.inprocess import ManualClock
@@ -33,7 +32,6 @@ class Site:
 
     app: Dispatcher
     clock: ManualClock
-    process: ServingProcess
 
     async def ask(
         self, path: str, method: str = "GET", peer: str = "198.51.100.7", **headers: str
@@ -51,9 +49,9 @@ async def open_site(data: Path, **settings: str) -> AsyncIterator[Site]:
     prepare(chosen)
     create_root_key(chosen.root_key)
     clock = ManualClock()
-    async with Registry(chosen, SERVE, clock=clock).open_planes() as (process, planes):
+    async with Registry(chosen, SERVE, clock=clock).open_planes() as (_, planes):
         app = dispatcher(planes.data, planes.control)
-        yield Site(app, clock, cast("ServingProcess", process))
+        yield Site(app, clock)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ Ask = Callable[..., Awaitable[httpx.Response]]
 
 @asynccontextmanager
 async def open_site(
-    data: Path, origins: str = "", edition: Edition[Any] = SERVE
+    data: Path, origins: str = "", edition: Edition = SERVE
 ) -> AsyncIterator[tuple[Ask, PlaneApplications]]:
     """Open an install whose operator lists these origins, with a way to ask it."""
     settings = Settings(data=data, public_url="http://registry.test", cors_origins=origins)

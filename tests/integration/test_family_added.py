@@ -16,9 +16,9 @@ from cloudcore.db.statement import Statement
 from cloudcore.keyring import create_root_key
 from cloudcore.web.app import ControlPlane
 from registry.families import FAMILIES
+from registry.family import REGISTRY
 from registry.main import Registry, expiry, prepare
 from registry.planes import dispatcher
-from registry.process import ServingProcess
 from registry.served import SERVE
 from registry.settings import Settings
 from tests.control_plane import raw_engine
@@ -45,8 +45,8 @@ async def test_a_family_is_added_by_one_line(tmp_path: Path) -> None:
 
     async with AsyncExitStack() as resources:
         registry = Registry(settings, WITH_THINGS)
-        made, planes = await resources.enter_async_context(registry.open_planes())
-        process = cast("ServingProcess", made)
+        opening, planes = await resources.enter_async_context(registry.open_planes())
+        process = await opening.needs_of(REGISTRY)
         control = cast("ControlPlane", planes.control)
         found = {route.spec.operation for route in control.routes}
         assert len([each for each in found if "/things" in each]) == 7
@@ -72,14 +72,12 @@ async def test_its_jobs_and_chores_run_with_those_of_others(tmp_path: Path) -> N
     database = open_database(settings.database)
     try:
         registry = Registry(settings, WITH_THINGS, database=database)
-        async with registry.open_planes() as (made, _):
-            process = cast("ServingProcess", made)
-            kinds = [kind.name for each in WITH_THINGS.families for kind in each.job_kinds(process)]
+        async with registry.open_planes() as (opening, _):
+            opened = [(each, await opening.needs_of(each)) for each in WITH_THINGS.families]
+            kinds = [kind.name for each, needs in opened for kind in each.job_kinds(needs)]
             assert "test.grow" in kinds
             assert len(set(kinds)) == len(kinds) > 1
-            chores = [
-                chore.name for each in WITH_THINGS.families for chore in each.schedule(process)
-            ]
+            chores = [chore.name for each, needs in opened for chore in each.schedule(needs)]
             assert "test.look" in chores
             assert len(set(chores)) == len(chores) > 1
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,11 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db import postgresql
+from cloudcore.family import Family
+from cloudcore.ports import Opening
 from registry import main
 from registry.main import DEV, Registry, prepare
-from registry.process import Process
+from registry.process import STORES, Process
 from registry.settings import Settings
 
 pytestmark = pytest.mark.postgresql
@@ -38,11 +39,11 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(
     prepare(settings)
     processes: list[Process] = []
 
-    async def surround(process: Process, resources: AsyncExitStack) -> Process:
-        processes.append(process)
-        return await DEV.surround(process, resources)
+    async def note(opening: Opening) -> None:
+        processes.append(await opening.get(STORES))
 
-    registry = Registry(settings, replace(DEV, surround=surround))
+    noting = Family[None](name="test", open=note)
+    registry = Registry(settings, replace(DEV, families=(*DEV.families, noting)))
     await registry.start()
     processes[0].ctx.pulls.note(uuid7())
     await asyncio.to_thread(end_connections, postgresql_database, accepts_others=comes_back)

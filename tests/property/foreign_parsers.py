@@ -16,6 +16,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.identity import jws, names, oauth_forms
 from cloudcore.keyring import Keyring
+from cloudcore.resource_names import check_name
 from cloudcore.serving.framing import ChunkedBody, FramingError
 from cloudcore.serving.head import HeadError, HeadReader, check_partial
 from cloudcore.serving.limits import ServerLimits
@@ -285,7 +286,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ],
     ),
     "names of identity": (
-        partial(read_each, (names.check_name, names.check_handle, names.email_address)),
+        partial(read_each, (check_name, names.check_handle, names.email_address)),
         ["a", "a-", "a.", "a@", ("a@", "a.", "!"), ("a@", "a", ""), "-"],
     ),
     "JSON": (

@@ -17,7 +17,9 @@ from cloudcore.family import Family, vocabulary
 from cloudcore.kms.deletion import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
-from registry.families import DEV_FAMILIES, FAMILIES
+from registry.families import FAMILIES
+from registry.main import DEV
+from registry.ports import CROSSING
 from registry.services.access import PERMISSIONS
 from registry.services.event_rules import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
@@ -73,19 +75,22 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     assert told == {*EVENT_TYPES, *EVENTS, OBJECT_CREATED, OBJECT_DELETED}
+    pages = "".join(page.read_text() for page in (SOURCES.parent / "docs").glob("*.md"))
     page = (SOURCES.parent / "docs" / "events.md").read_text()
-    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) == {
-        event for family in FAMILIES for event in family.events
-    }
+    events = {event for family in FAMILIES for event in family.events}
+    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) <= events
+    assert {event for event in events if f"`{event}`" not in pages} == set()
     changes = {action for family in FAMILIES for action in family.told_changes}
     assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
-    counted = set(named(r'quota="(\w+)"'))
+    described = {each.many for family in FAMILIES for each in family.resources}
+    counted = described | set(named(r'quota="(\w+)"'))
     assert {quota for family in FAMILIES for quota in family.quotas} == counted
 
 
 def test_what_the_audit_log_has_is_known() -> None:
     # Whatever looks like an action in the code is one, or is recorded without being asked for.
     found = {text for text in named(r'"([a-z]+:[A-Z][A-Za-z]+)"') if ":" in text}
+    found |= {a for family in FAMILIES for each in family.resources for a in each.kind.actions}
     assert found == {*vocabulary(FAMILIES).recorded_actions}
 
 
@@ -97,22 +102,12 @@ def test_commands_are_there() -> None:
 
 
 def test_dev_runs_some_of_the_families() -> None:
-    assert {family.name for family in DEV_FAMILIES} < {family.name for family in FAMILIES}
+    assert {family.name for family in DEV.families} < {family.name for family in FAMILIES}
 
 
-def test_needs_are_filled_when_they_are_asked_for() -> None:
-    asked: list[int] = []
-
-    def provided(number: int) -> str:
-        asked.append(number)
-        return f"for {number}"
-
-    held: Family[str] = Family[int](name="test", provided=provided).given(len)
-    assert asked == []
-    assert held.provided("four") == "for 4"
-    assert held.job_kinds("four") == ()
-    assert held.schedule("four") == ()
-    assert asked == [4]
+def test_every_port_is_filled_by_one() -> None:
+    offers = [*CROSSING, *(each for family in FAMILIES for each in family.offers())]
+    assert max(Counter(each.port.name for each in offers).values()) == 1
 
 
 def test_the_rules_of_a_familys_resources_are_known() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.keyring import Keyring
-from registry.served import key_providers
+from registry.ports import key_providers
 from registry.setting_names import from_environment
 from registry.setting_texts import SettingsError
 from registry.settings import Settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.audit.needs import AuditNeeds
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
 
@@ -13,9 +12,23 @@ if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
+    from cloudcore.audit.needs import AuditNeeds
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Offer, Opening
 
 _HOUR: Final = 3600
+
+
+async def _open(opening: Opening) -> AuditNeeds:
+    from cloudcore.audit import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.audit import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -45,6 +58,8 @@ def _tables() -> Sequence[Table]:
 
 AUDIT: Final[Family[AuditNeeds]] = Family(
     name="audit",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     schedule=_schedule,
     tables=_tables,

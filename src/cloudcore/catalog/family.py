@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.catalog.needs import CatalogNeeds
 from cloudcore.family import CommandGroup, Family
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
 
+    from cloudcore.catalog.needs import CatalogNeeds
     from cloudcore.catalog.routes import Catalogues
+    from cloudcore.ports import Opening
+
+
+async def _open(opening: Opening) -> CatalogNeeds:
+    from cloudcore.catalog import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -38,6 +45,7 @@ def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
 
 CATALOG: Final[Family[CatalogNeeds]] = Family(
     name="catalog",
+    open=_open,
     routes=_routes,
     provided=_provided,
     commands=(CommandGroup("look around", ("cloudcore.catalog.commands",)),),

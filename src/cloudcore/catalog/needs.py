@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.ports import Opening, Port
+
+FILE: Final[Port[Path]] = Port("catalog.file")
+"""The catalogue file."""
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogNeeds:
+class CatalogNeeds(NamedTuple):
     """The catalogue file, and the values of its placeholders."""
 
     file: Path
     region: str
     url: str
     """Base URL of this install."""
+
+
+async def open_needs(opening: Opening) -> CatalogNeeds:
+    """Return the dependencies of one process."""
+    return CatalogNeeds(await opening.get(FILE), opening.install.region, opening.install.url)

@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rules import EVENTS
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
+    from cloudcore.certificate.needs import CertificateNeeds
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Opening
+
+
+async def _open(opening: Opening) -> CertificateNeeds:
+    from cloudcore.certificate import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+async def _begin(needs: CertificateNeeds, resources: AsyncExitStack) -> None:
+    from cloudcore.certificate.needs import serve_zone  # noqa: PLC0415 - SQLAlchemy
+
+    await serve_zone(needs, resources)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -79,6 +94,8 @@ def _tables() -> Sequence[Table]:
 
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
+    open=_open,
+    begin=_begin,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from cloudcore.certificate.embedded import EmbeddedAuthority
-    from cloudcore.certificate.issuer import Issuers
-    from cloudcore.certificate.ports import Events
-    from cloudcore.certificate.resolving import Resolver
-    from cloudcore.certificate.sealing import PrivateKeys
-    from cloudcore.certificate.services import Proofs
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
+from cloudcore.acme.conversing import Directory
+from cloudcore.certificate import issue_rows
+from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
+from cloudcore.certificate.embedded import EmbeddedAuthority
+from cloudcore.certificate.grants import Grant, Grants, is_within
+from cloudcore.certificate.issuer import Issuers
+from cloudcore.certificate.ports import AccountKeys, Events
+from cloudcore.certificate.resolving import DnsResolver, Resolver
+from cloudcore.certificate.sealing import PrivateKeys
+from cloudcore.certificate.services import Proofs
+from cloudcore.certificate.telling import CertificateEvents
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS
+from cloudcore.ports import KEYRING, Opening, Port
+
+
+class CertificateSettings(NamedTuple):
+    """What the operator says of certificates."""
+
+    url: str
+    """Where clients find the files of the install's own authority."""
+    directory: Directory | None
+    """The authority that issues; None: the install's own."""
+    email: str
+    """Where that authority writes to."""
+    resolver: tuple[str, int] | None
+    """Address of the resolver; None: those of the machine."""
+    grants: tuple[Grant, ...]
+    zone: str
+    """The platform's own, without a dot at its end; empty: none."""
+    name_servers: tuple[str, ...]
+    dns_address: tuple[str, int] | None
+    """Where the zone is answered for; None: nowhere."""
+
+
+SETTINGS: Final[Port[CertificateSettings]] = Port("certificate.settings")
+ACCOUNT_KEYS: Final[Port[AccountKeys]] = Port("certificate.account_keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +59,49 @@ class CertificateNeeds:
     resolver: Resolver
     proofs: Proofs
     events: Events
+    settings: CertificateSettings | None = None
+    """Says which zone is answered for; None: none."""
+
+
+async def open_needs(opening: Opening) -> CertificateNeeds:
+    """Return the dependencies of one process; make the install's authority if there is none."""
+    install, keyring = opening.install, await opening.get(KEYRING)
+    settings = await opening.get(SETTINGS)
+    embedded = EmbeddedAuthority(
+        install.database, install.clock, install.new_id, keyring, settings.url
+    )
+    await embedded.prepare()
+    issuers = Issuers(embedded)
+    if settings.directory is not None:
+        key = account_key(keyring, settings.directory.url)
+        issuers = Issuers(AcmeIssuer(settings.directory, key, settings.email), (embedded,))
+    return CertificateNeeds(
+        database=install.database,
+        clock=install.clock,
+        private_keys=PrivateKeys(keyring, await opening.get(ACCOUNT_KEYS)),
+        embedded=embedded,
+        issuers=issuers,
+        resolver=DnsResolver(settings.resolver),
+        proofs=Proofs(Grants(settings.grants), settings.zone, issuers.current.checks_dns),
+        events=CertificateEvents(await opening.get(EVENTS)),
+        settings=settings,
+    )
+
+
+async def serve_zone(needs: CertificateNeeds, resources: AsyncExitStack) -> None:
+    """Answer for the zone of the platform, if the operator wants that, until `resources` ends."""
+    settings, database = needs.settings, needs.database
+    if settings is None or settings.dns_address is None:
+        return
+    from cloudcore.certificate.zone_answers import Answerer, Zone  # noqa: PLC0415 - few have one
+    from cloudcore.certificate.zone_server import serving_zone  # noqa: PLC0415
+
+    granted = (each.domain for each in settings.grants)
+    hosted = tuple(each for each in granted if is_within(each, [settings.zone]))
+    zone = Zone(settings.zone, settings.name_servers, hosted)
+
+    async def find_texts(name: str) -> Sequence[str]:
+        return await database.read(issue_rows.txt_values, name)
+
+    server = serving_zone(Answerer(zone, find_texts), *settings.dns_address)
+    await resources.enter_async_context(server)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.certificate.rows import (
-    Certificate,
-    find_certificate,
-    find_certificate_named,
-    handle_of,
-)
+from cloudcore.account_rows import handle_of
+from cloudcore.certificate.rows import Certificate, find_certificate, find_certificate_named
 from cloudcore.certificate.rules import CertificateMissing
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import Authorize, Kind, Scope, resolve

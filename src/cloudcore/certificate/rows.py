@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, column, func, select, table, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
@@ -20,8 +20,6 @@ from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.faults import Fault
 
 _c = certificates.c
-_accounts = table("accounts", column("id"), column("handle"))
-"""The table that certificates refer to; it is identity's."""
 
 
 class Certificate(NamedTuple):
@@ -154,14 +152,6 @@ _LIST_ENDING: Final = Statement(
         .order_by(_c.expires_at)
     )
 )
-_HANDLE: Final = Statement(
-    select(_accounts.c.handle).where(_accounts.c.id == bindparam("account_id"))
-)
-_LOCK_ACCOUNT: Final = Statement(
-    select(_accounts.c.id)
-    .where(_accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 
 
 def add_certificate(tx: Connection, certificate: Certificate) -> bool:
@@ -233,17 +223,6 @@ def list_ending(
     """
     rows = tx.rows(_LIST_ENDING, now=now, days=days, until=until, limit=limit)
     return [(row[0], row[1]) for row in rows]
-
-
-def handle_of(tx: Connection, account_id: str) -> str:
-    """Return the handle of an account."""
-    row = tx.row(_HANDLE, account_id=account_id)
-    return row[0] if row else ""
-
-
-def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's certificates until `tx` ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def _values(certificate: Certificate) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cloudcore.account_rows import handle_of, lock_account
 from cloudcore.certificate import issue_rows, rows
 from cloudcore.certificate.challenges import challenges_of
 from cloudcore.certificate.grants import Grants, is_within
@@ -46,7 +47,7 @@ class Proofs:
         """
         if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
             return False
-        handle = rows.handle_of(tx, certificate.account_id)
+        handle = handle_of(tx, certificate.account_id)
         return self.grants.allow(domain, certificate.account_id, handle)
 
 
@@ -97,7 +98,7 @@ def add_certificate(tx: Connection, new: Certificate) -> Certificate:
         QuotaExceeded: the account has `MAX_CERTIFICATES`.
 
     """
-    rows.hold_adding(tx, new.account_id)
+    lock_account(tx, new.account_id)
     used = rows.count_certificates(tx, new.account_id, new.region, "")
     if used >= MAX_CERTIFICATES:
         raise QuotaExceeded(

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.principal import Source
+from cloudcore.ports import Port
 
 MAX_USER_AGENT = 256
 """Characters of a user agent that are kept."""
@@ -64,6 +65,9 @@ class Auditor(Protocol):
         `owners` are found when it is written; by default it has its `owner_id` alone.
         """
         ...
+
+
+AUDITOR: Final[Port[Auditor]] = Port("platform.auditor")
 
 
 def client_of(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
-from cloudcore.identity.needs import IdentityNeeds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -17,7 +16,21 @@ if TYPE_CHECKING:
     from cloudcore.crn import Crn
     from cloudcore.db.base import Connection
     from cloudcore.db.deletion import Forget
+    from cloudcore.identity.needs import IdentityNeeds
+    from cloudcore.ports import Offer, Opening
     from cloudcore.web.envelope import ErrorShape
+
+
+async def _open(opening: Opening) -> IdentityNeeds:
+    from cloudcore.identity import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.identity import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -67,6 +80,8 @@ def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
 
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     error_shapes=_error_shapes,
     tables=_tables,

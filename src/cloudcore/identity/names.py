@@ -7,12 +7,10 @@ from typing import Final
 
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.iam.principal import Source
-from cloudcore.uuids import parse_uuid
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9._-]{0,62}$"
 HANDLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _HANDLE: Final = re.compile(r"(?=.{2,32}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 _EMAIL: Final = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){0,8}[A-Za-z0-9-]{1,63}"
@@ -32,16 +30,6 @@ def source_of_program(account_id: str, name: str) -> Source:
 def person_crn(organization_id: str, user_id: str) -> str:
     """Return the CRN of a person; `organization_id` is the personal organization."""
     return iam_crn(organization_id, "user", user_id)
-
-
-def check_name(name: str) -> None:
-    """Reject a malformed name, or one shaped like a UUID, which would be read as an id."""
-    if not _NAME.fullmatch(name) or parse_uuid(name):
-        raise InvalidInput(
-            "a name is 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",
-            field="name",
-            reason="malformed",
-        )
 
 
 def is_handle(text: str) -> bool:

@@ -1,27 +1,35 @@
-"""What identity depends on."""
+"""What identity depends on, and what it offers: to authenticate callers, and keys that sign."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from cloudcore.identity.authentication import BearerAuthenticator
+from cloudcore.identity.last_uses import FLUSH_SECONDS, LastUses
+from cloudcore.identity.login_permission import PermissionToLogIn
+from cloudcore.identity.oidc.discovery import Discovery
+from cloudcore.identity.oidc.provider_client import ProviderClient
+from cloudcore.identity.permissions import Permissions
+from cloudcore.identity.signing_keys import KeyKind, SigningKeys
+from cloudcore.identity.tokens import AccessTokens
+from cloudcore.jobs.running import last_turn, repeated
+from cloudcore.ports import KEYRING, Opening, Port, offer
+from cloudcore.web.context import AUTHENTICATOR, CONTROL_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cloudcore.identity.last_uses import LastUses
-    from cloudcore.identity.oidc.discovery import Discovery
-    from cloudcore.identity.oidc.provider_client import ProviderClient
     from cloudcore.identity.services.accounts import PrepareAddition
-    from cloudcore.identity.signing_keys import SigningKeys
-    from cloudcore.identity.tokens import AccessTokens
 
+_KEY_REFRESH_SECONDS: Final = 60
 
-class LoginPermission(NamedTuple):
-    """What a role must be allowed, to log container clients in."""
-
-    action: str
-    resource: str
-    """CRN, of the role's account."""
+KEY_KINDS: Final[Port[Mapping[str, KeyKind]]] = Port("iam.key_kinds")
+"""The key sets of the install."""
+PREPARE_ADDITION: Final[Port[PrepareAddition]] = Port("iam.prepare_addition")
+LOGIN_PERMISSION: Final[Port[PermissionToLogIn]] = Port("iam.login_permission")
+SIGNING_KEYS: Final[Port[SigningKeys]] = Port("iam.signing_keys")
+TOKENS: Final[Port[AccessTokens]] = Port("iam.tokens")
+LAST_USES: Final[Port[LastUses]] = Port("iam.last_uses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +47,57 @@ class IdentityNeeds:
     """Metadata and keys of identity providers."""
     prepare_addition: PrepareAddition
     """Prepares what another family adds to each new account."""
-    login_permission: Callable[[str], LoginPermission]
+    login_permission: PermissionToLogIn
     """Returns what a role of an account must be allowed, to log container clients in."""
+
+
+async def open_needs(opening: Opening) -> IdentityNeeds:
+    """Return the dependencies of one process."""
+    settings = await opening.get(CONTROL_SETTINGS)
+    client = ProviderClient(settings.oidc_internal_origins)
+    return IdentityNeeds(
+        await opening.get(TOKENS),
+        await opening.get(SIGNING_KEYS),
+        await opening.get(LAST_USES),
+        opening.install.url,
+        client,
+        Discovery(client),
+        await opening.get(PREPARE_ADDITION),
+        await opening.get(LOGIN_PERMISSION),
+    )
+
+
+async def _open_keys(opening: Opening) -> SigningKeys:
+    install, keyring = opening.install, await opening.get(KEYRING)
+    keys = SigningKeys(install.database, keyring, install.clock, await opening.get(KEY_KINDS))
+    await keys.refresh()
+    await opening.resources.enter_async_context(repeated(_KEY_REFRESH_SECONDS, keys.refresh))
+    return keys
+
+
+async def _open_tokens(opening: Opening) -> AccessTokens:
+    install = opening.install
+    return AccessTokens(await opening.get(SIGNING_KEYS), install.url, install.clock)
+
+
+async def _open_uses(opening: Opening) -> LastUses:
+    """Return what notes uses; it writes them when it ends."""
+    uses = LastUses(opening.install.database, opening.install.clock)
+    opening.resources.push_async_callback(last_turn, uses.flush, "uses of keys and roles")
+    await opening.resources.enter_async_context(repeated(FLUSH_SECONDS, uses.flush))
+    return uses
+
+
+async def _open_authenticator(opening: Opening) -> BearerAuthenticator:
+    database, tokens = opening.install.database, await opening.get(TOKENS)
+    uses = await opening.get(LAST_USES)
+    permissions = Permissions(database)
+    return BearerAuthenticator(database, tokens, permissions, uses, opening.install.clock)
+
+
+OFFERS: Final = (
+    offer(SIGNING_KEYS, _open_keys),
+    offer(TOKENS, _open_tokens),
+    offer(LAST_USES, _open_uses),
+    offer(AUTHENTICATOR, _open_authenticator),
+)

@@ -7,15 +7,28 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.kms.needs import KmsNeeds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.kms.needs import KmsNeeds
+    from cloudcore.ports import Offer, Opening
 
 _DELETION_SECONDS: Final = 900
+
+
+async def _open(opening: Opening) -> KmsNeeds:
+    from cloudcore.kms import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.kms import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -42,6 +55,8 @@ def _tables() -> Sequence[Table]:
 
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     schedule=_schedule,
     tables=_tables,

@@ -1,17 +1,25 @@
-"""What keys depend on."""
+"""What keys depend on, and what they offer: to make keys, and to seal under them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
-    from cloudcore.iam.audit import Auditor
-    from cloudcore.kms.making import KeyMaker
-    from cloudcore.kms.vault import Vault
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.iam.audit import AUDITOR, Auditor
+from cloudcore.kms.account_keys import PlatformKeys
+from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.providers import Providers
+from cloudcore.kms.vault import Vault
+from cloudcore.ports import Opening, Port, offer
+
+PROVIDERS: Final[Port[Providers]] = Port("kms.providers")
+"""Who wraps the material of keys."""
+KEY_MAKER: Final[Port[KeyMaker]] = Port("kms.key_maker")
+VAULT: Final[Port[Vault]] = Port("kms.vault")
+PLATFORM_KEYS: Final[Port[PlatformKeys]] = Port("kms.platform_keys")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +33,39 @@ class KmsNeeds:
     vault: Vault
     auditor: Auditor | None
     """Records deletions that are due, or None to record nothing."""
+
+
+async def open_needs(opening: Opening) -> KmsNeeds:
+    """Return the dependencies of one process; make the platform keys that accounts lack."""
+    install = opening.install
+    maker = await opening.get(KEY_MAKER)
+    await maker.add_missing_platform_keys(install.database, install.clock())
+    return KmsNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        maker=maker,
+        vault=await opening.get(VAULT),
+        auditor=await opening.get(AUDITOR),
+    )
+
+
+async def _open_maker(opening: Opening) -> KeyMaker:
+    install = opening.install
+    return KeyMaker(await opening.get(PROVIDERS), install.region, install.new_id)
+
+
+async def _open_vault(opening: Opening) -> Vault:
+    install = opening.install
+    return Vault(install.database, await opening.get(PROVIDERS), install.clock)
+
+
+async def _open_platform_keys(opening: Opening) -> PlatformKeys:
+    return PlatformKeys(opening.install.database, await opening.get(VAULT))
+
+
+OFFERS: Final = (
+    offer(KEY_MAKER, _open_maker),
+    offer(VAULT, _open_vault),
+    offer(PLATFORM_KEYS, _open_platform_keys),
+)

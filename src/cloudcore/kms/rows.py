@@ -88,7 +88,6 @@ _FIND_NAMED: Final = Statement(
     )
 )
 _FIND_PLATFORM: Final = Statement(_COLUMNS.where(_OF_ACCOUNT, IS_PLATFORM))
-_LOCK_PLATFORM: Final = Statement(select(_k.id).where(_OF_ACCOUNT, IS_PLATFORM).with_for_update())
 _LIST: Final = Statement(
     page(_COLUMNS.where(*_IN_STATES, _k.id > bindparam("after")).order_by(_k.id))
 )
@@ -186,11 +185,6 @@ def find_key_named(tx: Connection, account_id: str, region: str, name: str) -> K
 def find_platform_key(tx: Connection, account_id: str) -> Key | None:
     """Return the platform key of an account, or None if it has none yet."""
     return _key(tx.row(_FIND_PLATFORM, account_id=account_id))
-
-
-def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's keys until `tx` ends."""
-    tx.row(_LOCK_PLATFORM, account_id=account_id)
 
 
 def list_keys(

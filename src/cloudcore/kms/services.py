@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, QuotaExceeded
@@ -54,7 +55,7 @@ def check_can_create(tx: Connection, account_id: str, region: str, name: str) ->
 def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     """Insert a customer's key with its first version; see `check_can_create`."""
     assert key.name is not None
-    rows.hold_adding(tx, key.account_id)
+    lock_account(tx, key.account_id)
     check_can_create(tx, key.account_id, key.region, key.name)
     if not rows.add_key(tx, key):
         raise _taken(key.name)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.notifications.needs import SEND_MESSAGE, NotificationNeeds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -15,8 +14,18 @@ if TYPE_CHECKING:
 
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
+    from cloudcore.notifications.needs import NotificationNeeds
+    from cloudcore.ports import Opening
 
 STEP_SECONDS: Final = 120
+SEND_MESSAGE: Final = "queue:SendMessage"
+"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
+
+
+async def _open(opening: Opening) -> NotificationNeeds:
+    from cloudcore.notifications import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -91,6 +100,7 @@ def _tables() -> Sequence[Table]:
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
+    open=_open,
     routes=_routes,
     job_kinds=_job_kinds,
     expiry=_expiry,

@@ -13,6 +13,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import Clock
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
@@ -94,7 +95,7 @@ def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
     """Let an event wait for its topic, or return the topic if it is ready by now."""
-    topic_rows.lock_account(tx, event.account_id)
+    lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
         return topic
@@ -134,7 +135,7 @@ async def release(database: Database, clock: Clock, job: Job) -> Next | Done:
 
 
 def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None:
-    topic_rows.lock_account(tx, topic.account_id)
+    lock_account(tx, topic.account_id)
     topic_rows.remove_waiting(tx, topic.account_id, topic.crn, ids)
     release_waiting(tx, topic, now)
 

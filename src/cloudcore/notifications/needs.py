@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.keyring import Keyring
+from cloudcore.notifications.ports import Mail, Queues
+from cloudcore.outbound.destinations import Allowed
+from cloudcore.outbound.http_client import HttpClient
+from cloudcore.ports import KEYRING, Opening, Port
 from cloudcore.room_checks import RoomChecks
 
-if TYPE_CHECKING:
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
-    from cloudcore.keyring import Keyring
-    from cloudcore.notifications.ports import Mail, Queues
-    from cloudcore.outbound.http_client import HttpClient
-
-SEND_MESSAGE: Final = "queue:SendMessage"
-"""The action on a queue that a subscription of it needs, and one with it for dead letters."""
+QUEUES: Final[Port[Queues]] = Port("notifications.queues")
+MAIL: Final[Port[Mail | None]] = Port("notifications.mail")
+WEBHOOKS: Final[Port[Allowed]] = Port("notifications.webhooks")
+"""Which webhooks are asked besides those of the public internet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +39,22 @@ class NotificationNeeds:
     """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
     room: RoomChecks = field(default_factory=RoomChecks)
     """Which accounts were found to have room for messages that wait."""
+
+
+async def open_needs(opening: Opening) -> NotificationNeeds:
+    """Return the dependencies of one process."""
+    install = opening.install
+    # A POST goes over a connection of its own; kept ones would only use up descriptors.
+    client = HttpClient(await opening.get(WEBHOOKS), max_idle=0)
+    opening.resources.callback(client.close)
+    return NotificationNeeds(
+        database=install.database,
+        clock=install.clock,
+        new_id=install.new_id,
+        keyring=await opening.get(KEYRING),
+        region=install.region,
+        url=install.url,
+        client=client,
+        queues=await opening.get(QUEUES),
+        mail=await opening.get(MAIL),
+    )

@@ -12,7 +12,8 @@ from msgspec import UNSET
 from cloudcore.db.base import Connection
 from cloudcore.notifications import signing, subscribing
 from cloudcore.notifications.delivery_policy import stored
-from cloudcore.notifications.needs import SEND_MESSAGE, NotificationNeeds
+from cloudcore.notifications.family import SEND_MESSAGE
+from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.records import WEBHOOKS, Subscription
 from cloudcore.notifications.rules import (
     bad_endpoint,

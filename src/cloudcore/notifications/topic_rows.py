@@ -8,12 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 from sqlalchemy import (
     bindparam,
-    column,
     delete,
     func,
     literal_column,
     select,
-    table,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
@@ -34,8 +32,6 @@ MAX_WAITING: Final = 10_000
 _t = topics.c
 _m = missing_topics.c
 _w = waiting_events.c
-_accounts = table("accounts", column("id"))
-"""The table that topics refer to; it is identity's."""
 _OF_ACCOUNT: Final = _t.account_id == bindparam("account_id")
 _IS_TOPIC: Final = (_t.id == bindparam("id"), _OF_ACCOUNT)
 _IN_REGION: Final = (_OF_ACCOUNT, _t.region == bindparam("region"))
@@ -57,11 +53,6 @@ class MissingTopic(NamedTuple):
 
 
 _COLUMNS: Final = columns(topics, Topic._fields)
-_LOCK_ACCOUNT: Final = Statement(
-    select(_accounts.c.id)
-    .where(_accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 _ADD: Final = Statement(insert_new(topics, Topic._fields))
 _FIND: Final = Statement(_COLUMNS.where(*_IS_TOPIC))
 _LOCK: Final = Statement(_COLUMNS.where(*_IS_TOPIC).with_for_update())
@@ -135,11 +126,6 @@ _too_old: Final = (
 _DROP_OLDEST: Final = Statement(delete(waiting_events).where(*_WAIT_FOR, _w.event_id <= _too_old))
 _FORGET_WAITING: Final = deletion(_w.created_at)
 _FORGET_OLD_MISSING: Final = deletion(_m.last_at)
-
-
-def lock_account(tx: Connection, account_id: str) -> None:
-    """Block other changes of which topics the account has until `tx` ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def add_topic(tx: Connection, topic: Topic) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, QuotaExceeded
@@ -42,7 +43,7 @@ def create_topic(tx: Connection, topic: Topic) -> Topic:
         QuotaExceeded: the account has `MAX_TOPICS`.
 
     """
-    topic_rows.lock_account(tx, topic.account_id)
+    lock_account(tx, topic.account_id)
     used = topic_rows.count_topics(tx, topic.account_id, topic.region)
     if used >= MAX_TOPICS:
         raise QuotaExceeded(
@@ -95,7 +96,7 @@ def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
         TopicMissing
 
     """
-    topic_rows.lock_account(tx, topic.account_id)
+    lock_account(tx, topic.account_id)
     if not topic_rows.remove_topic(tx, topic.account_id, topic.id):
         raise TopicMissing
     topic_rows.note_missing(tx, topic.account_id, topic.crn, 0, now)

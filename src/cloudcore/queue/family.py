@@ -6,14 +6,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.queue.needs import QueueNeeds
+from cloudcore.queue.queue import QUEUE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
     from sqlalchemy import Table
 
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Offer, Opening
+    from cloudcore.queue.needs import QueueNeeds
+
+
+async def _open(opening: Opening) -> QueueNeeds:
+    from cloudcore.queue import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
+
+
+def _offers() -> Sequence[Offer]:
+    from cloudcore.queue import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return needs.OFFERS
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -39,40 +52,20 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.queue import tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue import queues, tables  # noqa: PLC0415 - SQLAlchemy
 
-    return tables.TABLES
+    return queues.ROWS.table, tables.queue_messages
 
 
-QUEUE: Final[Family[QueueNeeds]] = Family(
+QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
+    open=_open,
+    offers=_offers,
     routes=_routes,
     schedule=_schedule,
     tables=_tables,
-    resource_kinds=(
-        ResourceKind(
-            crn="crn:queue:<region>:<account>:queue/<name>",
-            actions=(
-                "queue:AcknowledgeMessages",
-                "queue:CreateQueue",
-                "queue:DeleteQueue",
-                "queue:GetQueue",
-                "queue:LeaseMessages",
-                "queue:ListQueues",
-                "queue:PurgeQueue",
-                "queue:SendMessage",
-                "queue:UpdateQueue",
-            ),
-            summaries={
-                "queue:LeaseMessages": "Lease messages of a queue, and extend the leases.",
-            },
-        ),
-    ),
-    told_changes={
-        "queue:CreateQueue": "queue.queue.created",
-        "queue:DeleteQueue": "queue.queue.deleted",
-        "queue:PurgeQueue": "queue.queue.purged",
-    },
-    quotas=("queue_bytes", "queue_messages", "queues"),
+    resources=(QUEUE,),
+    told_changes={"queue:PurgeQueue": "queue.queue.purged"},
+    quotas=("queue_bytes", "queue_messages"),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

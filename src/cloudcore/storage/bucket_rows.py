@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import bindparam, column, func, literal_column, select, table
+from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
@@ -26,8 +26,6 @@ SHARDS: Final = 16
 _b = storage_buckets.c
 _c = storage_counts.c
 _o, _p = storage_objects.c, storage_pieces.c
-_accounts = table("accounts", column("id"))
-"""The table that buckets refer to; it is identity's."""
 
 
 class Bucket(NamedTuple):
@@ -98,11 +96,6 @@ _ERASE_COUNTS: Final = Statement(
     storage_counts.delete().where(
         _c.bucket_id == bindparam("id"), _c.account_id == bindparam("account_id")
     )
-)
-_LOCK_ACCOUNT: Final = Statement(
-    select(_accounts.c.id)
-    .where(_accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
 )
 _COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
 _add_count = insert(storage_counts).values(bound(_COUNTED))
@@ -205,11 +198,6 @@ def erase_bucket(tx: Connection, bucket: Bucket) -> None:
     """Delete the row of an empty bucket, and its counts."""
     tx.execute(_ERASE_COUNTS, id=bucket.id, account_id=bucket.account_id)
     tx.execute(_ERASE, id=bucket.id, account_id=bucket.account_id)
-
-
-def hold_adding(tx: Connection, account_id: str) -> None:
-    """Block other additions to an account's buckets until `tx` ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.jobs.runs import remove_runs
 from cloudcore.storage import bucket_rows as rows
@@ -47,7 +48,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
         TooManyBuckets: the account has `MAX_BUCKETS`.
 
     """
-    rows.hold_adding(tx, bucket.account_id)
+    lock_account(tx, bucket.account_id)
     used = rows.count_buckets(tx, bucket.account_id, bucket.region, "")
     if not rows.add_bucket(tx, bucket):
         own = rows.find_bucket(tx, bucket.account_id, bucket.region, bucket.name)
@@ -93,10 +94,10 @@ def delete_bucket(tx: Connection, bucket: Bucket) -> None:
     """
     found = _locked(tx, bucket)
     of = found.account_id, found.id
-    if object_rows.list_keys(tx, *of, *EVERY_KEY, 1) or upload_rows.list_uploads(
-        tx, *of, EVERY_KEY, (b"", ""), 1
-    ):
+    if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
         raise BucketNotEmpty
+    if upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), 1):
+        raise BucketNotEmpty("uploads began in the bucket while it was deleted; delete it again")
     upload_rows.erase_ended(tx, *of)
     remove_runs(tx, found.id)
     rows.erase_bucket(tx, found)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
 
 if TYPE_CHECKING:
@@ -17,6 +16,14 @@ if TYPE_CHECKING:
     from cloudcore.db.deletion import Forget
     from cloudcore.jobs.kinds import JobKind
     from cloudcore.jobs.schedule import Scheduled
+    from cloudcore.ports import Opening
+    from cloudcore.storage.needs import StorageNeeds
+
+
+async def _open(opening: Opening) -> StorageNeeds:
+    from cloudcore.storage import needs  # noqa: PLC0415 - SQLAlchemy
+
+    return await needs.open_needs(opening)
 
 
 def _routes() -> Sequence[HTTPRouteHandler]:
@@ -73,6 +80,7 @@ def _tables() -> Sequence[Table]:
 
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
+    open=_open,
     routes=_routes,
     job_kinds=_job_kinds,
     schedule=_schedule,

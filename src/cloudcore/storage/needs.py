@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from cloudcore.clock import Clock
-    from cloudcore.db.base import Database
-    from cloudcore.events import Events
-    from cloudcore.storage.bytes_port import BucketBytes, BucketKeys
+from cloudcore.clock import Clock
+from cloudcore.db.base import Database
+from cloudcore.events import EVENTS, Events
+from cloudcore.ports import Opening, Port
+from cloudcore.storage.bytes_port import BucketBytes, BucketKeys
+
+BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")
+KEYS: Final[Port[BucketKeys]] = Port("storage.keys")
+ACCOUNT_BYTES: Final[Port[int]] = Port("storage.account_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +29,16 @@ class StorageNeeds:
     events: Events
     account_bytes: int
     """Most bytes in the buckets of an account."""
+
+
+async def open_needs(opening: Opening) -> StorageNeeds:
+    """Return the dependencies of one process."""
+    return StorageNeeds(
+        database=opening.install.database,
+        clock=opening.install.clock,
+        new_id=opening.install.new_id,
+        bytes=await opening.get(BYTES),
+        keys=await opening.get(KEYS),
+        events=await opening.get(EVENTS),
+        account_bytes=await opening.get(ACCOUNT_BYTES),
+    )

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +27,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
+from cloudcore.ports import Port
 from cloudcore.resource_names import Authorize
 from cloudcore.web import idempotency
 from cloudcore.web.audited import AuditedDatabase
@@ -68,6 +69,9 @@ class ControlSettings:
         return urlsplit(self.auth_url).netloc
 
 
+CONTROL_SETTINGS: Final[Port[ControlSettings]] = Port("platform.settings")
+
+
 class Origin(NamedTuple):
     """The origin of a request, known before authentication."""
 
@@ -96,6 +100,9 @@ class Authenticator(Protocol):
         ...
 
 
+AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
     """The services shared by all control-plane requests."""
@@ -110,6 +117,9 @@ class Platform:
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
     """Records every change, or None to record nothing."""
+
+
+PLATFORM: Final[Port[Platform]] = Port("platform.platform")
 
 
 @dataclass(frozen=True, slots=True)

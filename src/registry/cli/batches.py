@@ -133,7 +133,11 @@ class _Deletion:
             *map(failed, self.failures),
         ]
         document = {"deleted": self._images + self._tags, "failures": self.failures}
-        return write_outcome(run, document, lines)
+        is_done = write_outcome(run, document, lines)
+        held = any({"pins", "parents"} & each.get("params", {}).keys() for each in self.failures)
+        if held and not self._force:
+            run.warn("--force deletes what is pinned or listed by an index, too")
+        return is_done
 
     def _send(self, items: Record, *, force: bool) -> Record:
         return self._client.create(self._path, items, {"force": True} if force else {})

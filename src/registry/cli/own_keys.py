@@ -6,7 +6,7 @@ from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.kms.vault import Vault
 from registry.cli.failure import CommandFailure
 from registry.keys import DataKeys
-from registry.served import key_providers
+from registry.ports import key_providers
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 

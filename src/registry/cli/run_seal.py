@@ -28,8 +28,8 @@ from registry.keys import DataKeys
 from registry.main import Registry
 from registry.metadata.collector.plain_objects import FIRST, count_plain
 from registry.metadata.database import check_whole
+from registry.ports import key_providers
 from registry.process import Process
-from registry.served import key_providers
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 

@@ -6,12 +6,12 @@ import asyncio
 import errno
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.room import is_read_only
 from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
 from cloudcore.serving.tls_files import TlsFilesError
@@ -39,7 +39,7 @@ def check_disk(settings: Settings) -> None:
         )
 
 
-def load_before_fork(settings: Settings, edition: Edition[Any]) -> None:
+def load_before_fork(settings: Settings, edition: Edition) -> None:
     """Load what the workers need into this process, so that they share it if there are several."""
     if settings.workers > 1:
         asyncio.run(Registry(settings, edition).rehearse())
@@ -62,6 +62,7 @@ def serve_application(
             planes=planes_of(settings),
             watched=WATCHED,
             workers=settings.workers,
+            limits=ServerLimits(request_seconds=settings.limits.request_seconds),
             metrics_bind=settings.metrics_address,
             on_ready=on_ready,
             tls=settings.tls_files,

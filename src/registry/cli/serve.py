@@ -29,7 +29,8 @@ from registry.cli.server_options import DEFAULT_DATA
 from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
-from registry.served import SERVE, create_app, key_providers
+from registry.ports import key_providers
+from registry.served import SERVE, create_app
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.setting_texts import SettingsError

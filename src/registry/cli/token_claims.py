@@ -17,7 +17,7 @@ def claims_of(token: str) -> TokenClaims:
     """Return the claims of a token (RFC 7519 §3).
 
     Raises:
-        CommandFailure: it is no token of this registry's kind.
+        CommandFailure: the token is not one that this registry issues.
 
     """
     _, _, rest = token.partition(".")

@@ -16,6 +16,7 @@ from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.references import reference_to
+from cloudcore.resource_names import check_tags
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
@@ -284,7 +285,7 @@ async def update_repository(
     found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data)
     if data.tags is not UNSET:
-        repository_details.check_labels(data.tags)
+        check_tags(data.tags)
     if data.immutable_tag_exclusions is not UNSET:
         repository_details.check_exclusions(data.immutable_tag_exclusions)
     return await ctx.commit(

@@ -13,7 +13,6 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, sele
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import key_crn
 from cloudcore.kms.specs import KeyState
 from cloudcore.kms.tables import kms_keys
@@ -167,11 +166,6 @@ _ADD: Final = Statement(
         }
     )
 )
-_LOCK_ACCOUNT: Final = Statement(
-    select(accounts.c.id)
-    .where(accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 
 
 def effective_key(tx: Connection, account_id: str, repository_id: str) -> EffectiveKey:
@@ -244,11 +238,6 @@ def add_binding(
         kms_key_id=kms_key_id,
         created_at=now,
     )
-
-
-def lock_account(tx: Connection, account_id: str) -> None:
-    """Block other changes of the account's default until `tx` ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def _scope(account_id: str, repository_id: str | None) -> tuple[str, dict[str, str]]:

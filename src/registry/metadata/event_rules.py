@@ -51,11 +51,6 @@ _LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order
 _COUNT: Final = Statement(
     select(func.count()).select_from(event_rules).where(_e.account_id == bindparam("account_id"))
 )
-_LOCK_ACCOUNT: Final = Statement(
-    select(accounts.c.id)
-    .where(accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 _ADD: Final = Statement(
     event_rules.insert().values({name: bindparam(name) for name in EventRule._fields})
 )
@@ -87,11 +82,6 @@ def count_rules(tx: Connection, account_id: str) -> int:
     row = tx.row(_COUNT, account_id=account_id)
     assert row is not None
     return int(row[0])
-
-
-def lock_account(tx: Connection, account_id: str) -> None:
-    """Lock the account against other new rules until the transaction ends."""
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
 
 
 def add_rule(tx: Connection, rule: EventRule) -> None:

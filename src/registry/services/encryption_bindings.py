@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.kms.rows import find_key, find_platform_key, hold_key
@@ -112,6 +113,6 @@ def unbind(tx: Connection, account_id: str, repository_id: str | None, now: int)
 
 def _lock(tx: Connection, account_id: str, repository_id: str | None) -> None:
     if repository_id is None:
-        rows.lock_account(tx, account_id)
+        lock_account(tx, account_id)
     else:
         lock_existing_repository(tx, repository_id)

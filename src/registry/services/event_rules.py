@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
@@ -115,7 +116,7 @@ def create_rule(
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
     if topic.id is None:
         raise NotFound("there is no such topic; create it first", reason="topic_not_found")
-    event_rules.lock_account(tx, rule.account_id)
+    lock_account(tx, rule.account_id)
     there = event_rules.find_rules(tx, rule.account_id).rules
     for other in there:
         if _asks(other) == _asks(rule):

@@ -11,7 +11,7 @@ from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, QuotaExceeded
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
-from cloudcore.identity.needs import LoginPermission
+from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.rows.key_owners import find_key_expiry
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
 from registry.metadata import logins

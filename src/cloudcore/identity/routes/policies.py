@@ -16,7 +16,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
-from cloudcore.identity.names import check_name, iam_crn
+from cloudcore.identity.names import iam_crn
 from cloudcore.identity.references import resolve_role, resolve_service_account
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
@@ -32,7 +32,7 @@ from cloudcore.identity.rows.policies import (
     list_policies,
 )
 from cloudcore.identity.services import policies
-from cloudcore.resource_names import Authorize
+from cloudcore.resource_names import Authorize, check_name
 from cloudcore.revisions import Revision
 from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid

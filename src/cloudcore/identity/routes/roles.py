@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.identity.lock_out import CHECKED
-from cloudcore.identity.names import check_name, iam_crn, person_crn
+from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
 from cloudcore.identity.rows.roles import (
     Assigned,
@@ -23,6 +23,7 @@ from cloudcore.identity.rows.roles import (
     list_roles,
 )
 from cloudcore.identity.services import roles
+from cloudcore.resource_names import check_name
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext

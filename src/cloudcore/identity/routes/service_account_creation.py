@@ -11,7 +11,6 @@ from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.names import check_name
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
     NewAccessKeyRecord,
@@ -36,6 +35,7 @@ from cloudcore.identity.services.service_account_setup import (
     SetUp,
     set_up_service_account,
 )
+from cloudcore.resource_names import check_name
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody

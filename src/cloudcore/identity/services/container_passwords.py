@@ -19,8 +19,8 @@ from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
 from cloudcore.identity.assume_role import assumable_role
+from cloudcore.identity.login_permission import LoginPermission
 from cloudcore.identity.names import iam_crn, missing, person_crn
-from cloudcore.identity.needs import LoginPermission
 from cloudcore.identity.permissions import load_policies
 from cloudcore.identity.role_trust import admits
 from cloudcore.identity.rows import container_passwords as rows

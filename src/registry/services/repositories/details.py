@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.resource_names import check_tags
 from registry.errors import NameInvalid
 from registry.metadata.repositories import details as rows
 from registry.metadata.repositories.details import NewRepository, RepositoryDetails
@@ -20,12 +21,10 @@ from registry.services.images.deletion import restorable_until
 from registry.services.pull_through.reserved_names import check_unmirrored
 from registry.services.repositories.locks import lock_existing_repository
 
-MAX_LABELS: Final = 50
 MAX_EXCLUSIONS: Final = 5
 
 _FILTER: Final = re.compile(r"[!-~]{0,210}")
 _EXCLUSION: Final = re.compile(r"[A-Za-z0-9_.*-]{1,128}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def create_repository(
@@ -97,7 +96,7 @@ def delete_repository(
 
 
 def check_repository(handle: str, new: NewRepository) -> None:
-    """Check the name, labels and exclusions of a new repository of the account `handle`.
+    """Check the name, tags and exclusions of a new repository of the account `handle`.
 
     Raises:
         InvalidInput: with ``field`` and ``reason``.
@@ -112,7 +111,7 @@ def check_repository(handle: str, new: NewRepository) -> None:
             field="name",
             reason="malformed",
         ) from None
-    check_labels(new.tags)
+    check_tags(new.tags)
     check_exclusions(new.immutable_tag_exclusions)
 
 
@@ -128,20 +127,6 @@ def check_filters(name: str | None, name_prefix: str | None) -> None:
             raise InvalidInput(
                 f"{field}: no repository name can contain this, or be this long",
                 field=field,
-                reason="malformed",
-            )
-
-
-def check_labels(tags: Mapping[str, str]) -> None:
-    """Refuse too many labels, labels that are too long, or labels with control characters."""
-    if len(tags) > MAX_LABELS:
-        raise InvalidInput(f"at most {MAX_LABELS} tags", field="tags", reason="out_of_range")
-    for key, value in tags.items():
-        if not 1 <= len(key) <= 128 or len(value) > 256 or _CONTROL.search(key + value):
-            raise InvalidInput(
-                "a tag is a key of 1 to 128 characters and a value of at most 256, none of them "
-                f"a control character: {key[:128]!a}",
-                field="tags",
                 reason="malformed",
             )
 

@@ -1,0 +1,200 @@
+"""Part of the composition root: the ports that cross families, and those that settings fill.
+
+A line here is what one family asks for and another offers, or the operator decides. What a family
+has by itself is in its ``needs.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from cloudcore.acme.conversing import Directory
+from cloudcore.audit import needs as audit
+from cloudcore.catalog import needs as catalog
+from cloudcore.certificate import needs as certificate
+from cloudcore.iam.audit import AUDITOR
+from cloudcore.identity import needs as identity
+from cloudcore.identity.login_permission import PermissionToLogIn
+from cloudcore.identity.routes.organizations import membership_policy
+from cloudcore.identity.services.accounts import PrepareAddition
+from cloudcore.keyring import Keyring, load_keyring
+from cloudcore.kms import needs as kms
+from cloudcore.kms.aws import AwsMissing, AwsProvider
+from cloudcore.kms.providers import EmbeddedProvider, Providers
+from cloudcore.notifications import needs as notifications
+from cloudcore.notifications.ports import Mail
+from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
+from cloudcore.queue import needs as queue
+from cloudcore.storage import needs as storage
+from cloudcore.storage.bytes_port import BucketBytes
+from cloudcore.web.context import (
+    AUTHENTICATOR,
+    CONTROL_SETTINGS,
+    PLATFORM,
+    ControlSettings,
+    Platform,
+)
+from registry import needs as registry
+from registry.bucket_bytes import Sealing, StoreOfBuckets
+from registry.bucket_keys import KeysOfBuckets
+from registry.bucket_orphans import BucketOrphans
+from registry.families import FAMILIES
+from registry.family import REGISTRY
+from registry.gc.orphans.scan import may_judge
+from registry.process import STORES
+from registry.services.access import repository_crn
+from registry.services.bearers import KEY_KINDS
+from registry.services.event_topics import FindTopics
+from registry.services.logins import login_permission
+from registry.setting_texts import PREFIX, SettingsError
+from registry.settings import Settings
+from registry.topics import topic_states
+
+T = TypeVar("T")
+
+_OTHER_EVENT_TYPES: Final = tuple(
+    each for family in FAMILIES if family is not REGISTRY for each in family.events
+)
+
+
+def key_providers(settings: Settings, keyring: Keyring) -> Providers:
+    """Return who wraps the material of keys, by the settings; both open what they have wrapped.
+
+    Raises:
+        SettingsError: AWS KMS is set, and its client is not installed.
+
+    """
+    embedded = EmbeddedProvider(keyring)
+    if not settings.kms_aws_key:
+        return Providers(embedded)
+    try:
+        aws = AwsProvider(settings.kms_aws_key, settings.kms_aws_endpoint)
+    except AwsMissing as error:
+        raise SettingsError(f"kms_aws_key: {error}") from None
+    return Providers(aws, embedded) if settings.kms_provider == "aws" else Providers(embedded, aws)
+
+
+def _certificate_settings(settings: Settings) -> certificate.CertificateSettings:
+    chosen = settings.certificates
+    url = chosen.certificate_acme_directory
+    setting = f"{PREFIX}CERTIFICATE_ACME_DIRECTORY"
+    return certificate.CertificateSettings(
+        url=(settings.certificate_url or settings.url).rstrip("/"),
+        directory=Directory(url, setting, chosen.certificate_acme_roots) if url else None,
+        email=chosen.certificate_acme_email,
+        resolver=settings.resolver,
+        grants=settings.granted_domains,
+        zone=settings.zone,
+        name_servers=chosen.name_servers,
+        dns_address=chosen.dns_address,
+    )
+
+
+def _control_settings(settings: Settings) -> ControlSettings:
+    return ControlSettings(
+        region=settings.region,
+        auth_url=settings.url,
+        trusted_proxies=settings.proxies,
+        founders=settings.founders,
+        container_password_seconds=settings.container_password_seconds,
+        oidc_internal_origins=settings.internal_issuers,
+    )
+
+
+async def _platform(opening: Opening) -> Platform:
+    return Platform(
+        database=opening.install.database,
+        clock=opening.install.clock,
+        new_id=opening.install.new_id,
+        keyring=await opening.get(KEYRING),
+        authenticator=await opening.get(AUTHENTICATOR),
+        auditor=await opening.get(AUDITOR),
+        settings=await opening.get(CONTROL_SETTINGS),
+    )
+
+
+async def _providers(opening: Opening) -> Providers:
+    return key_providers((await opening.get(STORES)).settings, await opening.get(KEYRING))
+
+
+async def _addition(opening: Opening) -> PrepareAddition:
+    return (await opening.get(kms.KEY_MAKER)).prepare_platform_key
+
+
+async def _login_permission(opening: Opening) -> PermissionToLogIn:
+    return partial(login_permission, opening.install.region)
+
+
+async def _named_resource(opening: Opening) -> audit.NamedResource:
+    return partial(repository_crn, opening.install.region)
+
+
+async def _find_topics(opening: Opening) -> FindTopics:
+    return partial(topic_states, opening.install.region)
+
+
+async def _mail(opening: Opening) -> Mail | None:
+    """Return what sends mail, by the settings; None if nothing does."""
+    settings = (await opening.get(STORES)).settings
+    if settings.smarthost is None:
+        return None
+    from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
+    from registry.mail import SmarthostMail  # noqa: PLC0415
+
+    client = SmtpClient(settings.smarthost)
+    opening.resources.callback(client.close)
+    return SmarthostMail(client, settings.smtp_from)
+
+
+async def _bucket_bytes(opening: Opening) -> BucketBytes:
+    blobs, store = (await opening.get(STORES)).store, await opening.get(registry.BUCKETS)
+    ctx = await opening.get(registry.SERVICES)
+    assert ctx.data_keys is not None
+    sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
+    orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
+    return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
+
+
+async def _bucket_keys(opening: Opening) -> KeysOfBuckets:
+    return KeysOfBuckets(opening.install.region)
+
+
+def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
+    """Offer what the settings say."""
+
+    async def make(opening: Opening) -> T:
+        return read((await opening.get(STORES)).settings)
+
+    return offer(port, make)
+
+
+def _from(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
+    """Return what makes another port's filling."""
+    return lambda opening: opening.get(port)
+
+
+CROSSING: Final = (
+    offer(PLATFORM, _platform),
+    offer(kms.PROVIDERS, _providers),
+    offer(identity.PREPARE_ADDITION, _addition),
+    offer(identity.LOGIN_PERMISSION, _login_permission),
+    known(identity.KEY_KINDS, KEY_KINDS),
+    offer(audit.NAMED_RESOURCE, _named_resource),
+    known(audit.MEMBERSHIP_POLICY, membership_policy),
+    offer(registry.FIND_TOPICS, _find_topics),
+    known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
+    offer(notifications.QUEUES, _from(queue.QUEUES)),
+    offer(notifications.MAIL, _mail),
+    offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
+    offer(storage.BYTES, _bucket_bytes),
+    offer(storage.KEYS, _bucket_keys),
+    _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
+    _set(CONTROL_SETTINGS, _control_settings),
+    _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
+    _set(catalog.FILE, lambda settings: settings.catalog),
+    _set(certificate.SETTINGS, _certificate_settings),
+    _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
+)
