@@ -1,8 +1,9 @@
 """The interface of the command line for the commands of families.
 
-A module of commands has ``add_parsers(commands)``, which gets a `CommandLine`. A family describes a
-noun with its commands as data (`Noun`); the command line makes the parsers, calls the operations
-and prints what they answer. A command that is more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
+that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
+what they answer. A command that is more than one request has a function (`Act.run`). A module that
+needs more has ``add_parsers(commands)``, which gets a `CommandLine`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class Cell(NamedTuple):
 
 
 Columns = Sequence[Cell | str]
-"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED."""
+"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED,
+``image_count`` as IMAGES and ``size_bytes`` as SIZE."""
 
 
 class Secret(NamedTuple):
@@ -440,7 +442,8 @@ class Noun:
     singular of `many`."""
     many: str = ""
     """The field of a list in an answer; by default as the noun is called."""
-    columns: Columns
+    columns: Columns = ()
+    """Of ``list``, which a noun without columns has not."""
     name: str = "name"
     """The field of a record by which people name it."""
     name_filter: str = ""
@@ -470,7 +473,6 @@ class Noun:
     """An option names the parent, which has `find`."""
     caller: Caller | None = None
     """By which its commands act, if not in the role or as the program that is signed in."""
-    has_list: bool = True
     has_show: bool = True
     shown: Callable[[Invocation, Record], None] | None = None
     """Shows a record to a person instead."""

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record
 from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.policies import POLICIES
 from cloudcore.identity.commands.roles import ROLES
@@ -205,7 +205,6 @@ AUDIT: Final = Noun(
     words="who did what in the account, or an organization",
     path="/v1/audit-events",
     is_single=True,
-    columns=(),
     has_show=False,
     acts=(
         Act(
@@ -223,7 +222,4 @@ AUDIT: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``audit`` and its commands."""
-    commands.add_described(AUDIT)
+COMMANDS: Final = (AUDIT,)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.api import client_of
 from registry.cli.references import repository_path
-from registry.cli.runs import COLUMNS, WAIT, await_run, tell_ended
+from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 
 _REASONS: Final = {
     "repository": "its own binding",
@@ -22,16 +22,9 @@ _STAYED: Final = {
 }
 """Why blobs have not moved, by the names of the run's fields."""
 _SCOPE: Final = Option(
-    "repository",
-    "of this repository (of all without a key of their own)",
-    metavar="REPOSITORY",
+    "repository", "of this repository (of all without a key of their own)", metavar="REPOSITORY"
 )
-_REPOSITORY: Final = Option(
-    "repository",
-    "its name (app, team/app, HOST/ACCOUNT/app) or id",
-    metavar="REPOSITORY",
-    is_argument=True,
-)
+_REPOSITORY: Final = argument("repository", "its name (app, team/app, HOST/ACCOUNT/app) or id")
 
 
 def _name_of(key: Record) -> str:
@@ -41,9 +34,9 @@ def _name_of(key: Record) -> str:
 
 _BINDINGS: Final = (
     Cell("KEY", shown=lambda row: _name_of(row["kms_key"])),
-    Cell("STATUS", "status"),
+    "status",
     Cell("SINCE", "created_at", "time"),
-    Cell("ENDED", "ended_at", "time"),
+    "ended_at",
     Cell("KEY ID", "kms_key.id", "whole"),
 )
 _RUNS: Final = (
@@ -51,7 +44,7 @@ _RUNS: Final = (
     Cell("DONE", "done", "number"),
     Cell("TOTAL", "total", "number"),
     Cell("MOVED", "moved", "number"),
-    Cell("FAULT", "fault"),
+    "fault",
 )
 
 
@@ -97,22 +90,22 @@ def _tell(run: Invocation, binding: Record) -> bool:
 
 
 def _rewrap(run: Invocation) -> bool:
-    path = f"{_path(run)}/rewrap"
-    started: Record = run.client.create(path)["run"]
-    if "wait" not in run.values:
-        advice = (
-            f"'entrepot encryption rewraps {run.values['repository']}' shows how far it has come"
-        )
-        run.say(f"Started run {started['id']}; {advice}", started)
-        return True
-    ended = await_run(
-        run, f"{path}/runs", started, lambda run: f"{run['done']} of {run['total'] or '?'} blobs"
+    path, repository = f"{_path(run)}/rewrap", run.values["repository"]
+    said = (
+        f"Started run {{id}}; 'entrepot encryption rewraps {repository}' shows how far it has come"
     )
+    ended = started(run, path, said, _progress, f"{path}/runs")
+    if ended is None:
+        return True
     tell_ended(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
     for name, words in _STAYED.items():
         if ended[name]:
             run.say(f"{ended[name]} blobs {words}")
     return True
+
+
+def _progress(run: Record) -> str:
+    return f"{run['done']} of {run['total'] or '?'} blobs"
 
 
 def _list_runs(run: Invocation) -> bool:
@@ -125,10 +118,6 @@ ENCRYPTION: Final = Noun(
     words="under which key blobs are stored encrypted",
     path="/v1/encryption-binding",
     is_single=True,
-    one="encryption_binding",
-    many="encryption_bindings",
-    columns=(),
-    has_show=False,
     acts=(
         Act(
             verb="show",
@@ -140,12 +129,7 @@ ENCRYPTION: Final = Noun(
             verb="set",
             words="seal later pushes under a key; what is stored stays under its own",
             options=(
-                Option(
-                    "kms_key",
-                    "an aes-256 key: its name, id or CRN",
-                    metavar="KEY",
-                    is_argument=True,
-                ),
+                argument("kms_key", "an aes-256 key: its name, id or CRN", metavar="KEY"),
                 _SCOPE,
             ),
             run=_set,
@@ -178,7 +162,4 @@ ENCRYPTION: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``encryption`` and its commands."""
-    commands.add_described(ENCRYPTION)
+COMMANDS: Final = (ENCRYPTION,)

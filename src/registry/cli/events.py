@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, CommandLine, Deletion, Noun, Option
+from cloudcore.command_line import Cell, Deletion, Noun, Option
 
 EVENT_RULES: Final = Noun(
     noun="events",
     words="rules that send events to topics",
     path="/v1/event-rules",
-    one="event_rule",
     many="event_rules",
     name="id",
     columns=(
-        Cell("ID", "id", "whole"),
+        "id",
         Cell("TOPIC", "topic.crn"),
-        Cell("EVENT TYPES", "event_types"),
-        Cell("REPOSITORY PREFIX", "repository_prefix"),
+        "event_types",
+        "repository_prefix",
         Cell("FAULTS", shown=lambda rule: [each["code"] for each in rule["faults"]]),
-        Cell("CREATED", "created_at", "time"),
+        "created_at",
     ),
     create=(
-        Option(
-            "topic",
-            "name or CRN, to which you may publish",
-            metavar="TOPIC",
-            is_required=True,
-        ),
+        Option("topic", "name or CRN, to which you may publish", metavar="TOPIC", is_required=True),
         Option(
             "event_types",
             "such as storage.object.created, or registry.tag.* for all of tags; repeatable",
@@ -37,8 +31,7 @@ EVENT_RULES: Final = Noun(
             is_required=True,
         ),
         Option(
-            "repository_prefix",
-            "only events of repositories whose names begin with TEXT (all)",
+            "repository_prefix", "only events of repositories whose names begin with TEXT (all)"
         ),
     ),
     created="Created the event rule {id}",
@@ -49,7 +42,4 @@ EVENT_RULES: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``events`` and its commands."""
-    commands.add_described(EVENT_RULES)
+COMMANDS: Final = (EVENT_RULES,)

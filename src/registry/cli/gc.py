@@ -10,7 +10,7 @@ from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
 from registry.cli.command_table import CommandTable
 from registry.cli.options import add_output
 from registry.cli.output import size_text, text_of, time_text
-from registry.cli.runs import COLUMNS, WAIT, await_run, tell_ended
+from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 from registry.cli.server_options import add_local, settings_of
 
 _STAGES: Final = (
@@ -19,10 +19,10 @@ _STAGES: Final = (
     ("in quarantine", "quarantined", "quarantine", "'entrepot gc recover'"),
 )
 _STAGE_COLUMNS: Final = (
-    Cell("STAGE", "stage"),
+    "stage",
     Cell("BLOBS", "blobs", "number"),
     Cell("BYTES", "bytes", "size"),
-    Cell("WAIT FOR", "wait_for"),
+    "wait_for",
     Cell("AT MOST", "seconds", "duration"),
 )
 
@@ -64,14 +64,10 @@ def _done(run: Mapping[str, Any]) -> str:
 
 
 def _run(run: Invocation) -> bool:
-    path = f"{run.path}/runs"
-    started: Record = run.client.create(path)["run"]
-    if "wait" not in run.values:
-        advice = "'entrepot gc status' shows how far it has come"
-        run.say(f"Run {started['id']} is under way; {advice}", started)
-        return True
-    ended = await_run(run, path, started, _done)
-    tell_ended(run, ended, _done(ended))
+    said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
+    ended = started(run, f"{run.path}/runs", said, _done)
+    if ended is not None:
+        tell_ended(run, ended, _done(ended))
     return True
 
 
@@ -80,15 +76,10 @@ COLLECTION: Final = Noun(
     words="blobs that nothing needs, and the runs that collect them",
     path="/v1/garbage-collection",
     is_single=True,
-    one="garbage_collection",
-    many="runs",
-    columns=(),
     has_show=False,
     acts=(
         Act(
-            verb="status",
-            words="show what waits to be collected, stage by stage",
-            run=_show_status,
+            verb="status", words="show what waits to be collected, stage by stage", run=_show_status
         ),
         Act(
             verb="run",
@@ -100,7 +91,6 @@ COLLECTION: Final = Noun(
             verb="runs",
             words="list runs of the last 30 days, the newest first",
             path="runs",
-            method="GET",
             answer="runs",
             columns=(
                 *COLUMNS,
@@ -109,8 +99,8 @@ COLLECTION: Final = Noun(
                 Cell("SWEPT", "swept", "number"),
                 Cell("KEPT", "kept", "number"),
                 Cell("REMOVED", "removed", "number"),
-                Cell("FREED", "freed_bytes", "size"),
-                Cell("FAULT", "fault"),
+                "freed_bytes",
+                "fault",
             ),
             row_name="id",
         ),

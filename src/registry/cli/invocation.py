@@ -16,6 +16,7 @@ from cloudcore.command_line import (
     ApiCalls,
     Caller,
     Cell,
+    CellForm,
     Columns,
     Naming,
     Noun,
@@ -48,6 +49,12 @@ if TYPE_CHECKING:  # a server's command line needs no client
     from registry.cli.stored_sign_in import StoredSignIn
 
 _FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
+    "at": ("time", ""),
+    "bytes": ("size", ""),
+    "count": ("number", "s"),
+}
+"""The last word of a field that tells its form, and how the heading ends instead."""
 
 
 class NounInvocation:
@@ -337,10 +344,13 @@ def columns_of(columns: Columns) -> list[Column]:
 
 
 def _named_cell(field: str) -> Cell:
-    heading = field.removesuffix("_at").replace("_", " ").upper()
-    if field.endswith("_at"):
-        return Cell(heading, field, "time")
-    return Cell(heading, field, "whole" if field.endswith("id") else "text")
+    name = field.rpartition(".")[2]
+    stem, _, kind = name.rpartition("_")
+    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
+    heading = name if form == "text" else stem + end
+    if form == "text":
+        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
+    return Cell(heading.replace("_", " ").upper(), field, form)
 
 
 def _cell(cell: Cell, record: Record) -> object:

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from registry.cli.api import client_of
 from registry.cli.output import size_text
 from registry.cli.repositories import REPOSITORIES
-from registry.cli.runs import COLUMNS, WAIT, await_run, tell_ended
+from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 
 _CONDITIONS: Final = {
     "older_than_days": "older than {} days",
@@ -46,19 +37,19 @@ def _condition(rule: Record) -> str:
 
 _RULES: Final = (
     Cell("PRIORITY", "priority", "number"),
-    Cell("ACTION", "action"),
-    Cell("SELECTOR", "selector"),
+    "action",
+    "selector",
     Cell("TAGS", shown=_selected_tags),
     Cell("WHICH", shown=_condition),
-    Cell("DESCRIPTION", "description"),
+    "description",
 )
 _PREVIEWED: Final = (
     Cell("RULE", "rule", "number"),
-    Cell("DIGEST", "digest", "digest"),
-    Cell("TAGS", "tags"),
-    Cell("SIZE", "size_bytes", "size"),
-    Cell("PUSHED", "pushed_at", "time"),
-    Cell("LAST PULLED", "last_pulled_at", "time"),
+    "digest",
+    "tags",
+    "size_bytes",
+    "pushed_at",
+    "last_pulled_at",
     Cell("EXPIRES WITH", "expires_with", "digest"),
 )
 
@@ -120,14 +111,12 @@ def _freed(size: int) -> str:
 def _run(run: Invocation) -> bool:
     if "dry_run" in run.values:
         return _preview(run)
-    repository, path = run.above.written, f"{run.path}/runs"
+    repository = run.above.written
     run.confirm(f"Delete what expires in {repository}?")
-    started: Record = run.client.create(path)["run"]
-    if "wait" not in run.values:
-        advice = f"'entrepot lifecycle runs {repository}' shows how far it has come"
-        run.say(f"Started run {started['id']}; {advice}", started)
+    said = f"Started run {{id}}; 'entrepot lifecycle runs {repository}' shows how far it has come"
+    ended = started(run, f"{run.path}/runs", said, _progress)
+    if ended is None:
         return True
-    ended = await_run(run, path, started, _progress)
     words = f"expired {ended['expired']} of {ended['evaluated']} images"
     tell_ended(run, ended, f"{words}, {_freed(ended['freed_bytes'])}")
     if not ended["expired"]:
@@ -139,7 +128,7 @@ def _progress(run: Record) -> str:
     return f"expired {run['expired']} images, looked at {run['evaluated']}"
 
 
-_FILE: Final = Option("document", "", "document", metavar="FILE", is_argument=True)
+_FILE: Final = argument("document", "", "document", metavar="FILE")
 LIFECYCLE: Final = Noun(
     noun="lifecycle",
     words="which images of a repository expire, and when",
@@ -147,9 +136,7 @@ LIFECYCLE: Final = Noun(
     parent=REPOSITORIES,
     is_single=True,
     one="lifecycle_policy",
-    many="lifecycle_policies",
     singular="repository's lifecycle policy",
-    columns=(),
     shown=_show,
     missing=dict.fromkeys(
         ("show", "preview", "run"),
@@ -200,21 +187,17 @@ LIFECYCLE: Final = Noun(
             verb="runs",
             words="list runs, the newest first",
             path="runs",
-            method="GET",
             answer="runs",
             columns=(
                 *COLUMNS,
                 Cell("EVALUATED", "evaluated", "number"),
                 Cell("EXPIRED", "expired", "number"),
-                Cell("FREED", "freed_bytes", "size"),
-                Cell("FAULT", "fault"),
+                "freed_bytes",
+                "fault",
             ),
             row_name="id",
         ),
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``lifecycle`` and its commands."""
-    commands.add_described(LIFECYCLE)
+COMMANDS: Final = (LIFECYCLE,)

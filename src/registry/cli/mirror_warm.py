@@ -20,12 +20,7 @@ from registry.cli.output import printable, size_text
 from registry.cli.progress import progress
 from registry.cli.references import parse_typed_reference
 from registry.cli.transport import RequestRefused, Transport
-from registry.oci.media_types import (
-    DOCKER_MANIFEST,
-    DOCKER_MANIFEST_LIST,
-    OCI_INDEX,
-    OCI_MANIFEST,
-)
+from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
 T = TypeVar("T")
 
@@ -41,7 +36,7 @@ _COLUMNS: Final = (
     Cell("DIGEST", "digest", "digests"),
     Cell("MANIFESTS", "manifests", "number"),
     Cell("BLOBS", "blobs", "number"),
-    Cell("SIZE", "size_bytes", "size"),
+    "size_bytes",
     "failure",
 )
 
@@ -177,12 +172,7 @@ class _Puller:
         self._show = show
         self._bearer = ""
         self._size = 0
-        self.found: dict[str, Any] = {
-            "digest": None,
-            "manifests": 0,
-            "blobs": 0,
-            "size_bytes": 0,
-        }
+        self.found: dict[str, Any] = {"digest": None, "manifests": 0, "blobs": 0, "size_bytes": 0}
 
     def pull(self, platforms: frozenset[str] | None) -> None:
         """Pull the image for these platforms, or for all if None."""

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    argument,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, argument
 from registry.cli.mirror_warm import WARM
 
 _UPSTREAM: Final = Option("upstream_url", "such as https://quay.io", name="upstream", metavar="URL")
@@ -31,9 +22,7 @@ _FIELDS: Final = (
     Option("credential", "ask the upstream without a credential", "null", "no-credential"),
     Option("tag_ttl_seconds", "serve a tag for N seconds without a look upstream (3600)", "number"),
     Option(
-        "negative_ttl_seconds",
-        "remember for N seconds that there is no such image (60)",
-        "number",
+        "negative_ttl_seconds", "remember for N seconds that there is no such image (60)", "number"
     ),
     Option(
         "keep_unpulled_days", "delete images that were not pulled for N days (0: never)", "limit"
@@ -70,8 +59,8 @@ MIRRORS: Final = Noun(
         "enabled",
         Cell("HITS", "stats.hits", "number"),
         Cell("MISSES", "stats.misses", "number"),
-        Cell("SAVED", "stats.saved_bytes", "size"),
-        Cell("CACHED", "stats.cached_bytes", "size"),
+        "stats.saved_bytes",
+        "stats.cached_bytes",
         Cell("FAULTS", shown=lambda rule: [each["code"] for each in rule["faults"]]),
         "last_success_at",
     ),
@@ -108,7 +97,4 @@ MIRRORS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``mirrors`` and its commands."""
-    commands.add_described(MIRRORS)
+COMMANDS: Final = (MIRRORS,)

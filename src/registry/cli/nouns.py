@@ -10,10 +10,10 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from cloudcore.command_failures import Missing, RequestRefused
-from cloudcore.command_line import Act, Cell, Columns, Deletion, Naming, Noun, Record, Told
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
-from registry.cli.invocation import NounInvocation, one_of
+from registry.cli.invocation import NounInvocation, columns_of, one_of
 from registry.cli.listing import add_full_digests, add_quiet
 from registry.cli.noun_options import (
     add_options,
@@ -34,13 +34,14 @@ def add_described(commands: Verbs, noun: Noun) -> Verbs:
     """Add a noun with the commands of its description; return what others are added to."""
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
-    if noun.has_list and not noun.is_single:
+    own = {each.verb for each in noun.acts}
+    if noun.columns and "list" not in own:
         words = f"list {noun.many.replace('_', ' ')}"
         listing = add_verb(verbs, "list", partial(_list, noun), words)
         _add_parents(listing, noun)
         add_options(listing, noun.filters)
         _add_row_options(listing, noun.columns, noun.quiet or noun.name)
-    if noun.has_show:
+    if noun.has_show and "show" not in own:
         show = add_verb(verbs, "show", partial(_show, noun), f"show {one}")
         _add_named(show, noun)
     if noun.create is not None:
@@ -86,7 +87,7 @@ def _add_row_options(
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
         add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
-    if has_digests or any(isinstance(each, Cell) and each.form == "digest" for each in columns):
+    if has_digests or any(each.has_digests for each in columns_of(columns)):
         add_full_digests(parser)
 
 

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from registry.cli.repositories import REPOSITORIES
 
-_STATEMENTS: Final = (
-    Cell("SID", "sid"),
-    Cell("EFFECT", "effect"),
-    Cell("PRINCIPALS", "principals"),
-    Cell("ACTIONS", "actions"),
-    Cell("CONDITIONS", "conditions"),
-)
+_STATEMENTS: Final = (Cell("SID", "sid"), "effect", "principals", "actions", "conditions")
 
 
 def _show(run: Invocation, policy: Record) -> None:
@@ -43,9 +28,7 @@ REPOSITORY_POLICIES: Final = Noun(
     parent=REPOSITORIES,
     is_single=True,
     one="policy",
-    many="policies",
     singular="repository's policy",
-    columns=(),
     shown=_show,
     missing={
         "show": "{repository} has no policy: only its own account's policies count; "
@@ -61,13 +44,12 @@ REPOSITORY_POLICIES: Final = Noun(
             verb="set",
             words="give a repository a policy",
             options=(
-                Option(
+                argument(
                     "document",
                     "the policy, or what 'repository-policies show --output json' printed; - reads "
                     "the standard input",
                     "document",
                     metavar="FILE",
-                    is_argument=True,
                 ),
                 Option("force", "even if it locks you out", "flag"),
             ),
@@ -76,7 +58,4 @@ REPOSITORY_POLICIES: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``repository-policies`` and its commands."""
-    commands.add_described(REPOSITORY_POLICIES)
+COMMANDS: Final = (REPOSITORY_POLICIES,)

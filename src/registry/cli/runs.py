@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cloudcore.command_line import Cell, Invocation, Option, Record
+from cloudcore.command_line import Invocation, Option, Record
 from registry.cli.failure import CommandFailure
 from registry.cli.listing import acting
 from registry.cli.output import text_of
@@ -14,10 +14,10 @@ from registry.cli.progress import progress
 
 WAIT: Final = Option("wait", "until it is done; exit 1 if it failed", "flag")
 COLUMNS: Final = (
-    Cell("ID", "id", "whole"),
-    Cell("STATUS", "status"),
-    Cell("STARTED", "started_at", "time"),
-    Cell("FINISHED", "finished_at", "time"),
+    "id",
+    "status",
+    "started_at",
+    "finished_at",
     acting("started_by", "started_by_source"),
 )
 """The first columns of a list of runs."""
@@ -25,17 +25,24 @@ _SLOWEST: Final = 2.0
 """Maximum pause between two requests, in seconds."""
 
 
-def await_run(
-    invocation: Invocation, path: str, run: Record, words: Callable[[Record], str]
-) -> Record:
-    """Poll a run under `path` until it has ended, and return it; `words` formats its progress."""
+def started(
+    invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
+) -> Record | None:
+    """Start a run; if it is to be waited for, return it as it has ended, else tell what is `said`.
+
+    `runs` is the path of the runs if it is another one; `words` formats the progress.
+    """
+    run: Record = invocation.client.create(path)["run"]
+    if "wait" not in invocation.values:
+        invocation.say(invocation.text(said, run), run)
+        return None
     pause = 0.1
     with progress() as show:
         while run["status"] == "running":
             show(words(run))
             time.sleep(pause)
             pause = min(pause * 1.5, _SLOWEST)
-            run = invocation.client.call("GET", f"{path}/{run['id']}")["run"]
+            run = invocation.client.call("GET", f"{runs or path}/{run['id']}")["run"]
     return run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import CommandLine, Noun, Option
+from cloudcore.command_line import Noun, Option
 
 SETTINGS: Final = Noun(
     noun="settings",
@@ -12,9 +12,7 @@ SETTINGS: Final = Noun(
     path="/v1/registry-settings",
     is_single=True,
     one="registry_settings",
-    many="registry_settings",
     singular="account's settings",
-    columns=(),
     update=(
         Option("undelete_days", "how long later deletions can be undone; 0: not at all", "number"),
         Option(
@@ -32,7 +30,4 @@ SETTINGS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``settings`` and its commands."""
-    commands.add_described(SETTINGS)
+COMMANDS: Final = (SETTINGS,)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
 
 _COLUMNS: Final = (
     Cell("REPOSITORY", "repository.name"),
-    Cell("IMAGES", "image_count", "number"),
-    Cell("LOGICAL", "logical_bytes", "size"),
+    "image_count",
+    "logical_bytes",
     Cell("STORED", "size_bytes", "size"),
-    Cell("SHARED", "shared_bytes", "size"),
+    "shared_bytes",
     Cell("FREED IF DELETED", "exclusive_bytes", "size"),
 )
 
@@ -32,9 +32,6 @@ STORAGE: Final = Noun(
     words="storage that the account's images use",
     path="/v1/storage-usage",
     is_single=True,
-    one="storage_usage",
-    many="storage_usage",
-    columns=(),
     has_show=False,
     acts=(
         Act(
@@ -46,7 +43,4 @@ STORAGE: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``storage`` and its command."""
-    commands.add_described(STORAGE)
+COMMANDS: Final = (STORAGE,)
