@@ -6,16 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
-from cloudcore.command_line import (
-    Act,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    argument,
-)
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.service_accounts import KEY, SERVICE_ACCOUNTS
 
@@ -39,7 +30,7 @@ def _rotate(run: Invocation) -> bool:
     """Create a key, and let the one that it replaces expire."""
     old = _old(run)
     name, values = old["access_key_id"], run.values
-    fields = {name: values[name] for name in values if name in ("description", "expires_at")}
+    fields = {each: values[each] for each in values if each in ("description", "expires_at")}
     until = values.get("grace", _time_after(_GRACE))
     if values.get("now"):
         made = _replace_now(run, fields, old)
@@ -84,12 +75,6 @@ def _time_after(length: timedelta) -> str:
 
 
 def _new(run: Invocation, fields: dict[str, Any]) -> Record:
-    """Create a key.
-
-    Raises:
-        RequestRefused: also if there are two keys that work, the most that an account may have.
-
-    """
     try:
         made: Record = run.client.create(run.path, fields)["access_key"]
     except RequestRefused as error:
@@ -180,7 +165,4 @@ ACCESS_KEYS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``access-keys`` and its commands."""
-    commands.add_described(ACCESS_KEYS)
+COMMANDS: Final = (ACCESS_KEYS,)

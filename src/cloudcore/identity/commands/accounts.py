@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, argument
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
 from cloudcore.identity.commands.options import status_act
 from cloudcore.identity.commands.people import find_organization, person, person_or_program
 
@@ -72,7 +72,4 @@ ACCOUNTS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``accounts`` and its commands."""
-    commands.add_described(ACCOUNTS)
+COMMANDS: Final = (ACCOUNTS,)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cloudcore.command_failures import Misuse
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Invocation,
-    Noun,
-    Option,
-    Secret,
-    argument,
-)
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Secret, argument
 from cloudcore.identity.commands.people import person
 
 _PASSWORD: Final = Secret(
@@ -55,7 +46,7 @@ def _role(run: Invocation) -> str:
         return crn
     if not roles:
         raise Misuse("no role is assigned to you; ask an administrator of the account for one")
-    names = ", ".join(f"{each['name']} of {each['account']['name']}" for each in roles)
+    names = ", ".join(f"{each['name']!r} of {each['account']['name']}" for each in roles)
     raise Misuse(f"name one of your roles with --role: {names}")
 
 
@@ -118,7 +109,4 @@ CONTAINER_PASSWORDS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``container-passwords`` and its commands."""
-    commands.add_described(CONTAINER_PASSWORDS)
+COMMANDS: Final = (CONTAINER_PASSWORDS,)

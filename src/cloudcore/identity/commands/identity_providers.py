@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, CommandLine, Deletion, Noun, Option, argument
+from cloudcore.command_line import Cell, Deletion, Noun, Option, argument
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
 from cloudcore.identity.commands.people import person
 
@@ -82,7 +82,4 @@ IDENTITY_PROVIDERS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``identity-providers`` and its commands."""
-    commands.add_described(IDENTITY_PROVIDERS)
+COMMANDS: Final = (IDENTITY_PROVIDERS,)

@@ -1,4 +1,4 @@
-"""``entrepot organizations`` and ``members``: yours, and who is in them."""
+"""``entrepot organizations``, ``members`` and ``invitations``: yours, and who is in them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from urllib.parse import quote
 from cloudcore.command_line import (
     Act,
     Cell,
-    CommandLine,
     Deletion,
     Invocation,
     Noun,
     Option,
     Record,
+    Secret,
     argument,
 )
 from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, person
@@ -101,9 +101,32 @@ MEMBERS: Final = Noun(
         said="{user.name} is no longer in {above.name}, and has lost the roles in its accounts",
     ),
 )
+INVITATIONS: Final = Noun(
+    noun="invitations",
+    words="codes by which people who sign in here already join an organization",
+    parent=ORGANIZATIONS,
+    is_below_option=True,
+    name="email",
+    metavar="EMAIL",
+    known_by="whom it invites; or its id",
+    is_lower=True,
+    has_show=False,
+    caller=person,
+    columns=(Cell("E-MAIL", "email"), "role", "created_at", "expires_at"),
+    create=(
+        argument("email", "under which the person signs in"),
+        Option("role", "in the organization (member)", choices=MEMBER_ROLES),
+    ),
+    created=(
+        "Invited {email} to {above.name} until {expires_at}; give them the code: "
+        "'entrepot organizations accept {above.id}' asks for it"
+    ),
+    secret=Secret("the code, so that it can be piped", {"e-mail address": "email", "code": "code"}),
+    delete=Deletion(
+        words="revoke an invitation and its code",
+        question="Revoke the invitation of {email}?",
+        said="Revoked the invitation of {email}",
+    ),
+)
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``organizations`` and ``members`` and their commands."""
-    commands.add_described(ORGANIZATIONS)
-    commands.add_described(MEMBERS)
+COMMANDS: Final = (ORGANIZATIONS, MEMBERS, INVITATIONS)

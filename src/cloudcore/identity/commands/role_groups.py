@@ -11,7 +11,7 @@ from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, person
-from cloudcore.identity.commands.trust import KEEP_TRUST, admit
+from cloudcore.identity.commands.role_people import KEEP_TRUST, admit
 from cloudcore.uuids import parse_uuid
 
 _GROUP: Final = (
@@ -102,7 +102,7 @@ def _find_provider(run: Invocation) -> _Provider:
             "there is no identity provider; 'entrepot identity-providers create' adds one"
         )
     if len(rows) > 1:
-        names = ", ".join(row["name"] for row in rows)
+        names = ", ".join(repr(row["name"]) for row in rows)
         raise Misuse(f"name one of the identity providers with --identity-provider: {names}")
     return _Provider(rows[0]["id"], rows[0]["crn"])
 

@@ -6,17 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, RequestRefused
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    argument,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands import role_groups, role_people
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, Grant, grants_of
 from cloudcore.identity.commands.policies import POLICIES
@@ -183,7 +173,4 @@ ROLES: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``roles`` and its commands."""
-    commands.add_described(ROLES)
+COMMANDS: Final = (ROLES,)

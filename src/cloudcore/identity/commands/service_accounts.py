@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cloudcore.command_line import (
-    Act,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Secret,
-    argument,
-)
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 KEY: Final = Secret(
@@ -87,7 +78,4 @@ SERVICE_ACCOUNTS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``service-accounts`` and its commands."""
-    commands.add_described(SERVICE_ACCOUNTS)
+COMMANDS: Final = (SERVICE_ACCOUNTS,)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Option, Record, argument
+from cloudcore.command_line import Act, Cell, Invocation, Option, Record, argument
 
 _PATH: Final = "/v1/policy-simulations"
 
@@ -112,7 +112,4 @@ SIMULATE: Final = Act(
     run=_simulate,
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``may``."""
-    commands.add_command(SIMULATE._replace(verb="may"))
+COMMANDS: Final = (SIMULATE._replace(verb="may"),)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Secret,
-    argument,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Secret, argument
 from cloudcore.identity.commands.options import status_act
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
 from cloudcore.identity.commands.people import people, person
@@ -107,7 +98,4 @@ USERS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``users`` and its commands."""
-    commands.add_described(USERS)
+COMMANDS: Final = (USERS,)
