@@ -108,7 +108,8 @@ class Cell(NamedTuple):
 
 
 Columns = Sequence[Cell | str]
-"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED."""
+"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED,
+``image_count`` as IMAGES and ``size_bytes`` as SIZE."""
 
 
 class Secret(NamedTuple):
@@ -441,7 +442,8 @@ class Noun:
     singular of `many`."""
     many: str = ""
     """The field of a list in an answer; by default as the noun is called."""
-    columns: Columns
+    columns: Columns = ()
+    """Of ``list``, which a noun without columns has not."""
     name: str = "name"
     """The field of a record by which people name it."""
     name_filter: str = ""
@@ -471,7 +473,6 @@ class Noun:
     """An option names the parent, which has `find`."""
     caller: Caller | None = None
     """By which its commands act, if not in the role or as the program that is signed in."""
-    has_list: bool = True
     has_show: bool = True
     shown: Callable[[Invocation, Record], None] | None = None
     """Shows a record to a person instead."""

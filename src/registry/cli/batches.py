@@ -13,11 +13,7 @@ Line = dict[str, str]
 BATCH: Final = 100
 """The most items that one request takes."""
 
-_COLUMNS: Final = (
-    Cell("ITEM", "item", "digests"),
-    Cell("OUTCOME", "outcome"),
-    Cell("DETAIL", "detail", "digests"),
-)
+_COLUMNS: Final = (Cell("ITEM", "item", "digests"), "outcome", Cell("DETAIL", "detail", "digests"))
 
 
 def batches(items: Sequence[str]) -> Iterator[Sequence[str]]:

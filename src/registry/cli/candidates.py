@@ -44,11 +44,9 @@ KINDS: Final = {
     "PRINCIPAL": "principal",
     "ACTION": "action",
     "IDENTITY-PROVIDER": "identity-provider",
-    "KEY": "key",
 }
 """What is offered for an argument, by its metavar."""
 
-_KEYS: Final = Noun(noun="keys", words="", columns=())
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 """What no shell expands: bash would run a command that stood between backticks."""
@@ -106,8 +104,6 @@ def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Seque
 
     Tags are those of the repository that the `line` typed so far names.
     """
-    if kind == "key":
-        return _names(client, _KEYS, word)
     if kind == "principal":
         return _principals(client, word)
     if kind == "action":

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
-from registry.cli.acting import acting
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.references import (
     TypedReference,
     check_tag,
@@ -29,13 +29,7 @@ from registry.cli.references import (
 from registry.cli.referrers import REFERRERS
 from registry.cli.repositories import REPOSITORIES
 
-_COLUMNS: Final = (
-    Cell("DIGEST", "digest", "digest"),
-    Cell("TAGS", "tags"),
-    Cell("SIZE", "size_bytes", "size"),
-    Cell("PUSHED", "pushed_at", "time"),
-    Cell("LAST PULLED", "last_pulled_at", "time"),
-)
+_COLUMNS: Final = ("digest", "tags", "size_bytes", "pushed_at", "last_pulled_at")
 _PARTS: Final = {
     "subject": "subject",
     "config": "config",
@@ -45,15 +39,13 @@ _PARTS: Final = {
 }
 """The fields of a manifest that hold descriptors, and the name of each as a part."""
 _PART_COLUMNS: Final = (
-    Cell("PART", "part"),
-    Cell("PLATFORM", "platform"),
+    "part",
+    "platform",
     Cell("SIZE", "size", "size"),
-    Cell("DIGEST", "digest", "digest"),
+    "digest",
     Cell("MEDIA TYPE", "mediaType"),
 )
-_PIN: Final = Option(
-    "name", "such as where it is deployed: production", metavar="PIN", is_argument=True
-)
+_PIN: Final = argument("name", "such as where it is deployed: production", metavar="PIN")
 
 
 def _reference(run: Invocation, image: Record) -> str:
@@ -202,17 +194,13 @@ def _restored_line(image: Record) -> Line:
     return line(image["digest"], "restored", f"with its tags: {tags}" if tags else "without tags")
 
 
-_FIRST: Final = Option("image", "", is_argument=True)
+_FIRST: Final = argument("image", "")
 IMAGES: Final = Noun(
     noun="images",
     words="images of a repository",
-    path="images",
     parent=REPOSITORIES,
-    one="image",
-    many="images",
     known_by="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
     locate=lambda run, written: image_path(client_of(run), written),
-    has_list=False,
     columns=_COLUMNS,
     acts=(
         Act(
@@ -243,12 +231,11 @@ IMAGES: Final = Noun(
             path="/v1/repositories",
             options=(
                 _FIRST._replace(metavar="REPOSITORY[:TAG|@DIGEST]"),
-                Option(
+                argument(
                     "items",
                     "of the same repository",
                     "texts",
                     metavar="DIGEST|TAG",
-                    is_argument=True,
                     is_optional=True,
                 ),
                 Option("force", "even if they are pinned, or an index lists them", "flag"),
@@ -261,12 +248,11 @@ IMAGES: Final = Noun(
             verb="deleted",
             words="list images that can be restored",
             path="deleted",
-            method="GET",
             is_of_all=True,
             answer="images",
             columns=(
                 *_COLUMNS[:3],
-                Cell("DELETED", "deleted_at", "time"),
+                "deleted_at",
                 acting("deleted_by", "deleted_by_source"),
                 Cell("RESTORABLE UNTIL", "restorable_until", "time"),
             ),
@@ -278,13 +264,8 @@ IMAGES: Final = Noun(
             path="/v1/repositories",
             options=(
                 _FIRST._replace(metavar="REPOSITORY[@DIGEST]"),
-                Option(
-                    "digests",
-                    "of the same repository",
-                    "texts",
-                    metavar="DIGEST",
-                    is_argument=True,
-                    is_optional=True,
+                argument(
+                    "digests", "of the same repository", "texts", metavar="DIGEST", is_optional=True
                 ),
             ),
             has_digests=True,
@@ -316,20 +297,11 @@ IMAGES: Final = Noun(
             verb="pins",
             words="list the pins of an image",
             path="pins",
-            method="GET",
             answer="pins",
-            columns=(
-                Cell("NAME", "name"),
-                Cell("EXPIRES", "expires_at", "time"),
-                Cell("BY", "created_by"),
-                Cell("CREATED", "created_at", "time"),
-            ),
+            columns=("name", "expires_at", Cell("BY", "created_by"), "created_at"),
             row_name="name",
         ),
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``images`` and its commands."""
-    commands.add_described(IMAGES)
+COMMANDS: Final = (IMAGES,)

@@ -16,6 +16,7 @@ from cloudcore.command_line import (
     ApiCalls,
     Caller,
     Cell,
+    CellForm,
     Columns,
     Naming,
     Noun,
@@ -48,6 +49,12 @@ if TYPE_CHECKING:  # a server's command line needs no client
     from registry.cli.stored_sign_in import StoredSignIn
 
 _FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
+    "at": ("time", ""),
+    "bytes": ("size", ""),
+    "count": ("number", "s"),
+}
+"""The last word of a field that tells its form, and how the heading ends instead."""
 
 
 class NounInvocation:
@@ -98,7 +105,7 @@ class NounInvocation:
         """Return the path of the resource that the command names, or that of the list."""
         noun, written = self._noun, self.written
         if noun.locate is not None and not self._is_of_all:
-            return noun.locate(self, self._named(written))
+            return noun.locate(self, written)
         path = self.list_path
         if self._is_of_all or noun.is_single:
             return path
@@ -224,7 +231,7 @@ class NounInvocation:
         if not written.startswith("crn:"):
             return None
         from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
-        from registry.cli.crns import own_crn  # noqa: PLC0415
+        from registry.cli.references import own_crn  # noqa: PLC0415
 
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
@@ -328,7 +335,7 @@ def columns_of(columns: Columns) -> list[Column]:
         Column(
             each.heading,
             partial(_cell, each),
-            is_number=each.form in ("number", "size"),
+            is_number=each.form in ("number", "size", "duration"),
             is_whole=each.form in ("whole", "digest"),
             has_digests=each.form in ("digest", "digests"),
         )
@@ -337,10 +344,13 @@ def columns_of(columns: Columns) -> list[Column]:
 
 
 def _named_cell(field: str) -> Cell:
-    heading = field.removesuffix("_at").replace("_", " ").upper()
-    if field.endswith("_at"):
-        return Cell(heading, field, "time")
-    return Cell(heading, field, "whole" if field.endswith("id") else "text")
+    name = field.rpartition(".")[2]
+    stem, _, kind = name.rpartition("_")
+    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
+    heading = name if form == "text" else stem + end
+    if form == "text":
+        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
+    return Cell(heading.replace("_", " ").upper(), field, form)
 
 
 def _cell(cell: Cell, record: Record) -> object:

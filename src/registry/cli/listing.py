@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from registry.cli.output import Column, Record, printable, text_of, write_records
+from cloudcore.command_line import Cell, Record
+from registry.cli.output import Column, printable, text_of, write_records
 
 _DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
 
@@ -63,3 +64,19 @@ def _cut(found: re.Match[str]) -> str:
 
 def _shortened(options: argparse.Namespace, column: Column) -> Column:
     return column._replace(cell=lambda row: digests_shown(options, text_of(column.cell(row))))
+
+
+def acting(principal: str, source: str) -> Cell:
+    """Return the column BY of the fields of a principal and of the source behind it."""
+
+    def shown(record: Record) -> object:
+        crn, behind = record.get(principal), record.get(source)
+        if not crn or not behind:
+            return crn
+        name, session = behind["name"], behind["session_name"]
+        if session is None:
+            kind = crn.rpartition(":")[2].partition("/")[0]
+            return name if kind == "user" else f"{name} ({kind.replace('-', ' ')})"
+        return f"{name} ({crn})" if session == name else f"{name}, session {session} ({crn})"
+
+    return Cell("BY", shown=shown)

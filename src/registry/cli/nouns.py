@@ -10,10 +10,10 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from cloudcore.command_failures import Missing, RequestRefused
-from cloudcore.command_line import Act, Cell, Columns, Deletion, Naming, Noun, Record, Told
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
-from registry.cli.invocation import NounInvocation, one_of
+from registry.cli.invocation import NounInvocation, columns_of, one_of
 from registry.cli.listing import add_full_digests, add_quiet
 from registry.cli.noun_options import (
     add_options,
@@ -30,17 +30,18 @@ _Answer = dict[str, Any]
 _T = TypeVar("_T")
 
 
-def add_described(commands: Verbs, noun: Noun) -> None:
-    """Add a noun with the commands of its description."""
+def add_described(commands: Verbs, noun: Noun) -> Verbs:
+    """Add a noun with the commands of its description; return what others are added to."""
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
-    if noun.has_list and not noun.is_single:
+    own = {each.verb for each in noun.acts}
+    if noun.columns and "list" not in own:
         words = f"list {noun.many.replace('_', ' ')}"
         listing = add_verb(verbs, "list", partial(_list, noun), words)
         _add_parents(listing, noun)
         add_options(listing, noun.filters)
         _add_row_options(listing, noun.columns, noun.quiet or noun.name)
-    if noun.has_show:
+    if noun.has_show and "show" not in own:
         show = add_verb(verbs, "show", partial(_show, noun), f"show {one}")
         _add_named(show, noun)
     if noun.create is not None:
@@ -60,6 +61,7 @@ def add_described(commands: Verbs, noun: Noun) -> None:
         add_confirmation(deletion)
     for act in noun.acts:
         add_act(verbs, noun, act)
+    return verbs
 
 
 def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
@@ -85,7 +87,7 @@ def _add_row_options(
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
         add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
-    if has_digests or any(isinstance(each, Cell) and each.form == "digest" for each in columns):
+    if has_digests or any(each.has_digests for each in columns_of(columns)):
         add_full_digests(parser)
 
 
@@ -153,11 +155,12 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, deletion.options, verb="delete")
-    record = run.record
+    record = _known(run) if noun.is_single else run.record
     confirm(parsed, _told(deletion.question, run, record))
     path = run.path
     gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
-    run.say(_told(deletion.said, run, record), gone.get(noun.one) if gone else None)
+    left = gone.get(noun.one) if gone else None
+    run.say(_told(deletion.said, run, left or record), left)
     return 0
 
 
@@ -175,8 +178,6 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
         confirm(parsed, run.text(act.question, known))
-    if act.verb in noun.missing:
-        _ = run.path  # before: it may be another thing that is missing
     return _advised(noun, run, lambda: _carry_out(act, run))
 
 
@@ -219,6 +220,8 @@ def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
     except RequestRefused as error:
         advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
+            if noun.is_single and noun.parent is not None:
+                _ = run.above.record  # which may be what is missing
             raise Missing(_told(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None

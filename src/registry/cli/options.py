@@ -27,23 +27,6 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
     return parser
 
 
-def add_repository(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a repository."""
-    parser.add_argument(
-        "repository", metavar="REPOSITORY", help="its name (app, team/app, HOST/ACCOUNT/app) or id"
-    )
-
-
-def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:
-    """Add the argument that names the file of a document."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?" if is_optional else None,
-        help=f"{words}; - reads the standard input",
-    )
-
-
 def repeatable(
     parser: argparse.ArgumentParser, option: str, none: str, metavar: str, words: str
 ) -> None:

@@ -1,8 +1,10 @@
-"""Repositories and images as people write them, and their paths on ``/v1``.
+"""Repositories, images and CRNs as people write them, and paths on ``/v1``.
 
 app   team/app   acme/team/app   registry.example.com/acme/team/app   <id of a repository>
 app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest counts)
 app@1234567890ab   app@sha256:123456 (the beginning of one digest alone)
+
+A CRN may name the caller's account by its id or by its handle.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from cloudcore.crn import Crn
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
@@ -269,3 +272,31 @@ def _is_tag(client: ApiClient, repository: str, text: str) -> bool:
             raise
         return False
     return True
+
+
+def own_crn(client: ApiClient, crn: Crn) -> Crn | None:
+    """Return a CRN as answers have it, with the account's id; None if it is of another account.
+
+    Raises:
+        Misuse: it has a handle, and the caller's rights do not show that of its own account.
+
+    """
+    own_id = client.account_id
+    if own_id is None:  # a person without a role, whom the registry refuses
+        return crn
+    if (given := parse_uuid(crn.account)) is None and crn.account == _handle(client, own_id):
+        given = own_id
+    return crn._replace(account=own_id) if given == own_id else None
+
+
+def _handle(client: ApiClient, account_id: str) -> str:
+    try:
+        handle: str = client.call("GET", f"/v1/accounts/{account_id}")["account"]["handle"]
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        raise Misuse(
+            "your rights do not show the handle of your account; write its id in the CRN instead,"
+            f" {account_id}"
+        ) from None
+    return handle

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.uuids import parse_uuid
-from registry.cli.acting import acting
 from registry.cli.api import client_of
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.output import printable, time_text
 from registry.cli.references import repository_path
 
@@ -25,9 +16,7 @@ _FIELDS: Final = (
     Option("description", 'for persons; "" takes it away', "clearable"),
     Option("tags", "a tag of the repository itself", "tags"),
     Option(
-        "tag_mutability",
-        "whether image tags may move (mutable)",
-        choices=("mutable", "immutable"),
+        "tag_mutability", "whether image tags may move (mutable)", choices=("mutable", "immutable")
     ),
     Option(
         "immutable_tag_exclusions",
@@ -86,26 +75,15 @@ def _find_deleted(run: Invocation, written: str) -> Record:
 REPOSITORIES: Final = Noun(
     noun="repositories",
     words="repositories of the account",
-    path="/v1/repositories",
     one="repository",
-    many="repositories",
     known_by="its name (app, team/app, HOST/ACCOUNT/app) or id",
     locate=lambda run, written: repository_path(client_of(run), written),
-    columns=(
-        Cell("NAME", "name"),
-        Cell("IMAGES", "image_count", "number"),
-        Cell("TAGS", "tag_count", "number"),
-        Cell("SIZE", "size_bytes", "size"),
-        Cell("VISIBILITY", "visibility"),
-        Cell("LAST PUSHED", "last_pushed_at", "time"),
-    ),
+    columns=("name", "image_count", "tag_count", "size_bytes", "visibility", "last_pushed_at"),
     filters=(Option("name_prefix", "only names that begin with TEXT"),),
     create=(
-        Option("name", "without the account's handle", metavar="NAME", is_argument=True),
+        argument("name", "without the account's handle"),
         Option(
-            "kms_key",
-            "seals its blobs: name, id or CRN (the account's default)",
-            metavar="KEY",
+            "kms_key", "seals its blobs: name, id or CRN (the account's default)", metavar="KEY"
         ),
         *_FIELDS,
     ),
@@ -129,17 +107,16 @@ REPOSITORIES: Final = Noun(
             verb="deleted",
             words="list deleted repositories that can be restored",
             path="deleted",
-            method="GET",
             is_of_all=True,
             answer="repositories",
             columns=(
-                Cell("NAME", "name"),
-                Cell("IMAGES", "image_count", "number"),
-                Cell("SIZE", "size_bytes", "size"),
-                Cell("DELETED", "deleted_at", "time"),
+                "name",
+                "image_count",
+                "size_bytes",
+                "deleted_at",
                 acting("deleted_by", "deleted_by_source"),
                 Cell("RESTORABLE UNTIL", "restorable_until", "time"),
-                Cell("ID", "id", "whole"),
+                "id",
             ),
             row_name="id",
         ),
@@ -147,15 +124,10 @@ REPOSITORIES: Final = Noun(
             verb="restore",
             words="restore a deleted repository with its images",
             is_of_all=True,
-            options=(
-                Option("repository", "name or id it had", metavar="REPOSITORY", is_argument=True),
-            ),
+            options=(argument("repository", "name or id it had"),),
             run=_restore,
         ),
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``repositories`` and its commands."""
-    commands.add_described(REPOSITORIES)
+COMMANDS: Final = (REPOSITORIES,)

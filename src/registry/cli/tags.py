@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Record
-from registry.cli.acting import acting
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.api import ApiClient, client_of
 from registry.cli.batches import delete_items
 from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import acting
 from registry.cli.output import printable
 from registry.cli.references import (
     TypedReference,
@@ -29,7 +29,7 @@ from registry.cli.repositories import REPOSITORIES
 from registry.cli.transport import RequestRefused
 
 _DELETED: Final = (
-    Cell("TAG", "tag"),
+    "tag",
     Cell("DELETED", "occurred_at", "time"),
     Cell("DIGEST", "previous_digest", "digest"),
     acting("principal", "source"),
@@ -127,20 +127,11 @@ def _list_deleted(run: Invocation) -> bool:
 TAGS: Final = Noun(
     noun="tags",
     words="tags of a repository",
-    path="tags",
     parent=REPOSITORIES,
-    one="tag",
-    many="tags",
     metavar="REPOSITORY:TAG",
     known_by="with the repository",
     locate=_locate,
-    columns=(
-        Cell("TAG", "name"),
-        Cell("DIGEST", "digest", "digest"),
-        Cell("MUTABLE", "mutable"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("UPDATED", "updated_at", "time"),
-    ),
+    columns=(Cell("TAG", "name"), "digest", "mutable", "created_at", "updated_at"),
     quiet=lambda run, row: f"{run.above.written}:{row['name']}",
     filters=(Option("prefix", "only tags that begin with TEXT"),),
     missing=dict.fromkeys(("show", "history"), _no_tag),
@@ -149,7 +140,7 @@ TAGS: Final = Noun(
             verb="set",
             words="point a tag to an image, without pull or push",
             options=(
-                Option("image", "of the repository", metavar="DIGEST|TAG", is_argument=True),
+                argument("image", "of the repository", metavar="DIGEST|TAG"),
                 Option("if_current", "only if it points there now", metavar="DIGEST", group="when"),
                 Option("if_absent", "only if there is no such tag", "flag", group="when"),
             ),
@@ -160,14 +151,9 @@ TAGS: Final = Noun(
             words="delete tags; their images stay",
             path="/v1/repositories",
             options=(
-                Option("tag", "", metavar="REPOSITORY[:TAG]", is_argument=True),
-                Option(
-                    "tags",
-                    "of the same repository",
-                    "texts",
-                    metavar="TAG",
-                    is_argument=True,
-                    is_optional=True,
+                argument("tag", "", metavar="REPOSITORY[:TAG]"),
+                argument(
+                    "tags", "of the same repository", "texts", metavar="TAG", is_optional=True
                 ),
             ),
             has_digests=True,
@@ -178,12 +164,11 @@ TAGS: Final = Noun(
             verb="history",
             words="show the changes of a tag: what, when, by whom",
             path="history",
-            method="GET",
             answer="history",
             columns=(
                 Cell("WHEN", "occurred_at", "time"),
-                Cell("ACTION", "action"),
-                Cell("DIGEST", "digest", "digest"),
+                "action",
+                "digest",
                 Cell("BEFORE", "previous_digest", "digest"),
                 acting("principal", "source"),
             ),
@@ -208,7 +193,4 @@ TAGS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``tags`` and its commands."""
-    commands.add_described(TAGS)
+COMMANDS: Final = (TAGS,)
