@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 
 from cloudcore.resources.record import Record
-from cloudcore.wire import RequestBody, ResponseBody
+from cloudcore.wire import RequestBody
 
 if TYPE_CHECKING:
     from cloudcore.web.context import RequestContext
@@ -25,10 +25,11 @@ class Composite(Generic[R, G]):
     name: str
     words: str = ""
     """What the OpenAPI document says of it."""
-    shown: type[ResponseBody]
+    shown: type[Struct]
+    """What answers have; it may be what requests have."""
     given: type[G] | None = None
     """What requests have; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
     """Returns the fields of the record for what a request gives; it may read, and asks rights."""
-    show: Callable[[R], ResponseBody | UnsetType | None]
+    show: Callable[[R], Struct | UnsetType | None]
     """Returns what an answer has; `UNSET` if it is left out."""

@@ -37,7 +37,7 @@ def noun_of(
         for each in of.of_use("given")
         if each.is_optional
     )
-    has = of.methods
+    has = {*of.methods, *of.actions}
     return Noun(
         noun=of.many.replace("_", "-"),
         words=words,
