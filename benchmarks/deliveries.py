@@ -31,14 +31,14 @@ from cloudcore.notifications import topics
 from cloudcore.notifications.delivery_rows import backlog
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.notifications.records import Topic
 from cloudcore.notifications.tables import publications
+from cloudcore.notifications.topic import Topic
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.queue.port import Queues
 from registry.main import divide_by_slots
 from registry.metadata.database import migrate
-from tests.topics import add_webhooks
+from tests.topics import add_webhooks, new_topic
 
 KEYRING = Keyring(bytes(32))
 _accounts = table(
@@ -94,8 +94,7 @@ def furnish(tx: Connection, port: int, count: int, hanging: int) -> tuple[Topic,
     tx.execute(
         _ADD, id=account, handle="a", status="active", auto_create_repositories=True, created_at=0
     )
-    topic = Topic(uuid7(), account, "local", "t", "", {}, {}, now, now)
-    topics.create_topic(tx, topic)
+    topic = topics.TOPICS.create(tx, new_topic(account, "t", now))
     endpoints = [
         f"http://127.0.1.{number}:{port}/{'hangs' if number < hanging else ''}"
         for number in range(count)

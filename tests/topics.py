@@ -11,13 +11,26 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
-from cloudcore.notifications import subscription_rows, topics
-from cloudcore.notifications.records import Subscription, Topic
+from cloudcore.notifications import subscription_rows
+from cloudcore.notifications.records import Subscription
 from cloudcore.notifications.signing import new_secret, seal_secret
-from cloudcore.notifications.topic_rows import find_topic_named
+from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.topics import ROWS, TOPICS
 
 _accounts = table("accounts", column("id"), column("handle"))
 _FIND = Statement(select(_accounts.c.id).where(_accounts.c.handle == bindparam("handle")))
+
+
+def new_topic(account_id: str, name: str, now: int) -> Topic:
+    """Return a topic that is in no database yet."""
+    return Topic(
+        id=uuid7(),
+        account_id=account_id,
+        region="local",
+        name=name,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 async def add_topics(database: Database, handle: str, *names: str) -> list[Topic]:
@@ -26,9 +39,9 @@ async def add_topics(database: Database, handle: str, *names: str) -> list[Topic
     def add(tx: Connection) -> list[Topic]:
         row = tx.row(_FIND, handle=handle)
         assert row is not None
-        made = [Topic(uuid7(), row[0], "local", name, "", {}, {}, 0, 0) for name in names]
-        is_new = [find_topic_named(tx, row[0], "local", name) is None for name in names]
-        return [topics.create_topic(tx, each) for each in compress(made, is_new)]
+        made = [new_topic(row[0], name, 0) for name in names]
+        is_new = [ROWS.find_named(tx, row[0], "local", name) is None for name in names]
+        return [TOPICS.create(tx, each) for each in compress(made, is_new)]
 
     return await database.write(add)
 

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cloudcore.clock import system_clock, uuid7
+from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.notifications import topics
-from cloudcore.notifications.records import Topic
+from cloudcore.notifications.topic import Topic
 from tests.databases import on_both_databases, program, program_environment
 from tests.fault.notification_worker import KEYRING, RECORD, WRITES, worker
 from tests.jobs import running, until
 from tests.kms_world import ACME, add_account
-from tests.topics import add_webhooks
+from tests.topics import add_webhooks, new_topic
 from tests.webhook_receiver import OK, Receiver, webhook_receiver
 
 
@@ -24,8 +24,7 @@ def furnish(tx: Connection, hook: str) -> Topic:
     """Add an account with a topic, and a confirmed webhook."""
     now = system_clock()
     add_account(tx, ACME)
-    topic = Topic(uuid7(), ACME, "local", "t", "", {}, {}, now, now)
-    topics.create_topic(tx, topic)
+    topic = topics.TOPICS.create(tx, new_topic(ACME, "t", now))
     add_webhooks(tx, topic, [hook], KEYRING)
     return topic
 

@@ -87,7 +87,6 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/keys/{}/disable": Asked(program, path=f"/v1/keys/{disabled['id']}/disable"),
         "/v1/keys/{}/cancel-deletion": Asked(program, path=f"{going}/cancel-deletion"),
         "/v1/keys/{}/rotate": Asked(program),
-        "/v1/topics": Asked(program, {"name": "new"}),
         "/v1/topics/{}/messages": Asked(program, {"message": "new"}),
         "/v1/topics/{}/subscriptions": Asked(
             program, {"protocol": "http", "endpoint": "http://192.0.32.7/new"}

@@ -126,11 +126,6 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),
-        **{
-            f"{method} {each.path}/{{}}": Asked(program, body)
-            for each in described.RESOURCES
-            for method, body in (("PATCH", described.change_of(each)), ("DELETE", None))
-        },
         "PATCH /v1/buckets/{}": Asked(program, {"tags": {"a": "b"}}),
         "PUT /v1/buckets/{}/cors": Asked(
             program, {"cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]}
@@ -145,8 +140,11 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "DELETE /v1/buckets/{}": Asked(program, path=f"/v1/buckets/{spare_bucket['name']}"),
         "PATCH /v1/topics/{}/subscriptions/{}": Asked(program, {"raw_message_delivery": True}),
         "DELETE /v1/topics/{}/subscriptions/{}": Asked(program),
-        "PATCH /v1/topics/{}": Asked(program, {"description": "New."}),
-        "DELETE /v1/topics/{}": Asked(program),
+        **{
+            f"{method} {each.path}/{{}}": Asked(program, body)
+            for each in described.RESOURCES
+            for method, body in (("PATCH", described.change_of(each)), ("DELETE", None))
+        },
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),
         "PATCH /v1/pull-through-cache-rules/{}": Asked(program, {"enabled": False}),

@@ -17,8 +17,7 @@ from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.notifications.delivering import Deliverer
 from cloudcore.notifications.endpoint_turns import REMEMBERED_TURNS, EndpointTurns
 from cloudcore.notifications.envelope import Links
-from cloudcore.notifications.topic_rows import find_topic_named
-from cloudcore.notifications.topics import publish
+from cloudcore.notifications.topics import ROWS, publish
 from cloudcore.notifications.waking import DELIVER
 from cloudcore.notifications.webhooks import Webhooks
 from tests.integration.notifications_world import World
@@ -105,7 +104,7 @@ async def test_endpoints_that_answer_wait_for_no_timeout_of_those_that_hang(
     endpoints.port = server.sockets[0].getsockname()[1]
     await notified.topic("burst", delivery_policy={"timeout_seconds": 30})
     account_id = notified.acme.account_id
-    topic = await served.database.read(find_topic_named, account_id, "local", "burst")
+    topic = await served.database.read(ROWS.find_named, account_id, "local", "burst")
     assert topic is not None
     await served.database.write(add_webhooks, topic, endpoints.urls(), served.notifications.keyring)
 

@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 from sqlalchemy import func, select
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
-from cloudcore.notifications import delivering, delivery_rows, topic_rows, topics
+from cloudcore.notifications import delivering, delivery_rows, missing_topics, topics
 from cloudcore.notifications.tables import deliveries, publications
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
@@ -96,12 +97,11 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
 
     before, found = await notified.served.database.read(left), []
 
-    def remove(tx: Connection, *ids: str) -> bool:
+    def lock(tx: Connection, account_id: str) -> None:
         found.append(left(tx))
-        return remove_topic(tx, *ids)
+        lock_account(tx, account_id)
 
-    remove_topic = topic_rows.remove_topic
-    monkeypatch.setattr(topic_rows, "remove_topic", remove)
+    monkeypatch.setattr(topics, "lock_account", lock)  # the first of the topic's deletion
     monkeypatch.setattr(delivery_rows, "DROPPED_AT_ONCE", 2)
     assert (await notified.ask("DELETE", f"/v1/topics/{topic['id']}")).status_code == 204
     assert found == [(before[0] - 6, before[1] - 3)]  # what there is of other topics
@@ -111,7 +111,7 @@ async def test_a_topic_is_deleted_once_its_messages_are_dropped_in_portions(
 async def test_of_too_many_events_for_a_topic_that_is_gone_the_oldest_are_dropped_and_counted(
     notified: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_rows, "MAX_WAITING", 3)
+    monkeypatch.setattr(missing_topics, "MAX_WAITING", 3)
     topic = await notified.topic()
     rule = {"topic": topic["crn"], "event_types": ["registry.repository.created"]}
     made = await notified.ask("POST", "/v1/event-rules", rule)

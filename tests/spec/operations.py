@@ -266,10 +266,6 @@ COMPUTE: Final = """
 DELETE /v1/instance-pools/{pool_id}                 DeleteInstancePool        204 later
 """
 NOTIFICATIONS: Final = """
-POST   /v1/topics                                   CreateTopic               201 key
-GET    /v1/topics                                   ListTopics                200
-GET    /v1/topics/{topic_id}                        GetTopic                  200
-PATCH  /v1/topics/{topic_id}                        UpdateTopic               200
 DELETE /v1/topics/{topic_id}                        DeleteTopic               204
 POST   /v1/topics/{topic_id}/messages               Publish                   202 key
 POST   /v1/topics/{topic_id}/subscriptions          Subscribe                 201 key

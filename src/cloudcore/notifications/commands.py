@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Noun, Option
+from cloudcore.notifications.topic import TOPIC
+from cloudcore.resources.nouns import noun_of
 
 _RETRIES: Final = (
     Option("delivery_policy.max_retries", "attempts after the first (3)", "number"),
@@ -17,36 +19,16 @@ _RETRIES: Final = (
     ),
     Option("delivery_policy.timeout_seconds", "to wait for an answer (10)", "number"),
 )
-_TOPIC_FIELDS: Final = (
-    Option("description", 'for persons; "" takes it away'),
-    *_RETRIES,
-    Option("tags", "a tag of the topic", "tags"),
-)
-TOPICS: Final = Noun(
-    noun="topics",
+TOPICS: Final = noun_of(
+    TOPIC,
     words="topics, to which messages and events are published",
-    path="/v1/topics",
-    one="topic",
-    many="topics",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("DESCRIPTION", "description"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
-    ),
-    create=(
-        Option("name", "1 to 256 of a-z A-Z 0-9 . _ -; fixed", metavar="NAME", is_argument=True),
-        *_TOPIC_FIELDS,
-    ),
-    created="Created {name}; 'entrepot subscriptions create {name}' says who is told",
-    update=(
-        *_TOPIC_FIELDS,
+    options=_RETRIES,
+    more_updates=(
         Option("delivery_policy", "retry as the platform does", "null", "no-delivery-policy"),
     ),
-    delete=Deletion(
-        words="delete a topic and its subscriptions",
-        question="Delete the topic {name} and its subscriptions?",
-    ),
+    created="Created {name}; 'entrepot subscriptions create {name}' says who is told",
+    delete_words="delete a topic and its subscriptions",
+    question="Delete the topic {name} and its subscriptions?",
     acts=(
         Act(
             verb="publish",

@@ -64,6 +64,11 @@ def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not UNSET}
 
 
+def shown(settings: Mapping[str, Any]) -> DeliveryPolicy | None:
+    """Return a stored policy as answers have it, or None if no field is set."""
+    return msgspec.convert(settings, DeliveryPolicy) if settings else None
+
+
 def merged(topic: Mapping[str, Any], subscription: Mapping[str, Any]) -> Retries:
     """Return the settings of a subscription: its own fields, over those of its topic."""
     return Retries(**{**topic, **subscription})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.notifications.topic import TOPIC
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -83,19 +84,19 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
 
 
 def _expiry() -> Sequence[Forget]:
-    from cloudcore.notifications import delivery_rows, topic_rows  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import delivery_rows, missing_topics  # noqa: PLC0415 - SQLAlchemy
 
     return (
         delivery_rows.forget_publications,
-        topic_rows.forget_waiting,
-        topic_rows.forget_old_missing,
+        missing_topics.forget_waiting,
+        missing_topics.forget_old_missing,
     )
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.notifications import tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.notifications import tables, topics  # noqa: PLC0415 - SQLAlchemy
 
-    return tables.TABLES
+    return topics.ROWS.table, *tables.TABLES
 
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
@@ -105,30 +106,7 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     job_kinds=_job_kinds,
     expiry=_expiry,
     tables=_tables,
-    resource_kinds=(
-        ResourceKind(
-            crn="crn:notifications:<region>:<account>:topic/<name>",
-            actions=(
-                "notifications:CreateTopic",
-                "notifications:DeleteSubscription",
-                "notifications:DeleteTopic",
-                "notifications:GetSigningSecret",
-                "notifications:GetSubscription",
-                "notifications:GetTopic",
-                "notifications:ListSubscriptions",
-                "notifications:ListTopics",
-                "notifications:Publish",
-                "notifications:ResendConfirmation",
-                "notifications:RotateSigningSecret",
-                "notifications:Subscribe",
-                "notifications:UpdateSubscription",
-                "notifications:UpdateTopic",
-            ),
-            summaries={
-                "notifications:Publish": "Publish to a topic; also to create an event rule for it."
-            },
-        ),
-    ),
+    resources=(TOPIC,),
     foreign_kinds=(
         ResourceKind(
             crn="crn:queue:<region>:<account>:queue/<name>",
@@ -140,8 +118,6 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     ),
     commands=(CommandGroup("use the platform's services", ("cloudcore.notifications.commands",)),),
     told_changes={
-        "notifications:CreateTopic": "notifications.topic.created",
-        "notifications:DeleteTopic": "notifications.topic.deleted",
         "notifications:Subscribe": "notifications.subscription.created",
         "notifications:ConfirmSubscription": "notifications.subscription.confirmed",
         "notifications:DeleteSubscription": "notifications.subscription.deleted",
@@ -150,7 +126,6 @@ NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     quotas=(
         "published_messages",
         "subscriptions",
-        "topics",
         "waiting_bytes",
         "waiting_deliveries",
     ),

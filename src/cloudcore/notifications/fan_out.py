@@ -21,10 +21,12 @@ from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.jobs.queue import Job
-from cloudcore.notifications import delivery_rows, subscription_rows, topic_rows
-from cloudcore.notifications.records import Publication, Topic
+from cloudcore.notifications import delivery_rows, missing_topics, subscription_rows
+from cloudcore.notifications.records import Publication
 from cloudcore.notifications.rules import matches, message_size, strings_of
+from cloudcore.notifications.topic import Topic
 from cloudcore.notifications.topics import PUBLISHED
+from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.notifications.waking import enqueue_release, wake
 from cloudcore.wire import rfc3339
 
@@ -52,7 +54,7 @@ class FanOut(NamedTuple):
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; if its topic is gone, nobody is to have it."""
         topic_id = event.payload["topic_id"]
-        topic = await self.database.read(topic_rows.find_topic, event.account_id, topic_id)
+        topic = await self.database.read(TOPICS.find, event.account_id, topic_id)
         if topic is not None:
             message = Publication(
                 id=event.id,
@@ -85,8 +87,8 @@ def find_ready_topic(
     tx: Connection, account_id: str, region: str, name: str, crn: str
 ) -> Topic | None:
     """Return a topic, or None if it does not exist, or events wait for it."""
-    topic = topic_rows.find_topic_named(tx, account_id, region, name)
-    if topic is None or topic_rows.list_waiting(tx, account_id, crn, 1):
+    topic = TOPICS.find_named(tx, account_id, region, name)
+    if topic is None or missing_topics.list_waiting(tx, account_id, crn, 1):
         return None
     return topic
 
@@ -99,12 +101,12 @@ def wait_unless_ready(
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
         return topic
-    is_new = topic_rows.add_waiting(tx, event, crn)
-    topic_rows.drop_oldest_waiting(tx, event.account_id, crn)
-    there = topic_rows.find_topic_named(tx, event.account_id, region, name)
+    is_new = missing_topics.add_waiting(tx, event, crn)
+    missing_topics.drop_oldest_waiting(tx, event.account_id, crn)
+    there = TOPICS.find_named(tx, event.account_id, region, name)
     if there is None:
         if is_new:
-            topic_rows.note_missing(tx, event.account_id, crn, 1, now)
+            missing_topics.note_missing(tx, event.account_id, crn, 1, now)
     else:
         release_waiting(tx, there, now)
     return None
@@ -112,21 +114,23 @@ def wait_unless_ready(
 
 def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
     """Let what waits for a topic be delivered, if anything does and somebody would get it."""
-    if topic_rows.list_waiting(tx, topic.account_id, topic.crn, 1) and subscription_rows.is_heard(
-        tx, topic.account_id, topic.id
-    ):
-        enqueue_release(tx, topic.account_id, topic.id, now)
+    account_id = topic.account_id
+    is_told = missing_topics.list_waiting(tx, account_id, topic.crn, 1)
+    if is_told and subscription_rows.is_heard(tx, account_id, topic.id):
+        enqueue_release(tx, account_id, topic.id, now)
 
 
 async def release(database: Database, clock: Clock, job: Job) -> Next | Done:
     """Deliver some of the events that wait for a topic; the step of `RELEASE`."""
     assert job.account_id is not None
-    topic = await database.read(topic_rows.find_topic, job.account_id, job.arguments["topic_id"])
+    topic = await database.read(TOPICS.find, job.account_id, job.arguments["topic_id"])
     if topic is None or not await database.read(
         subscription_rows.is_heard, topic.account_id, topic.id
     ):
         return Done()
-    waiting = await database.read(topic_rows.list_waiting, topic.account_id, topic.crn, _RELEASED)
+    waiting = await database.read(
+        missing_topics.list_waiting, topic.account_id, topic.crn, _RELEASED
+    )
     for event in waiting:
         # Active by now is enough: these were told to a topic that nobody could subscribe to.
         await insert_deliveries(database, clock, topic, event_message(event, topic), clock())
@@ -136,7 +140,7 @@ async def release(database: Database, clock: Clock, job: Job) -> Next | Done:
 
 def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None:
     lock_account(tx, topic.account_id)
-    topic_rows.remove_waiting(tx, topic.account_id, topic.crn, ids)
+    missing_topics.remove_waiting(tx, topic.account_id, topic.crn, ids)
     release_waiting(tx, topic, now)
 
 
@@ -181,7 +185,7 @@ def _insert_page(
     tx: Connection, topic: Topic, message: Publication, active_at: int, after: str, now: int
 ) -> str | None:
     """Insert the deliveries to some subscriptions; return the last one's id, or None at the end."""
-    if not topic_rows.hold_topic(tx, topic.account_id, topic.id):
+    if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         return None  # deleted meanwhile, with its subscriptions
     found = subscription_rows.list_active(tx, topic.account_id, topic.id, active_at, after, PAGE)
     if not after and (not found or not delivery_rows.add_publication(tx, message)):

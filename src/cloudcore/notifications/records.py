@@ -17,25 +17,6 @@ Settings = Mapping[str, Any]
 WEBHOOKS: Final = frozenset({"http", "https"})
 
 
-class Topic(NamedTuple):
-    """A topic."""
-
-    id: str
-    account_id: str
-    region: str
-    name: str
-    description: str
-    tags: Mapping[str, str]
-    delivery_policy: Settings
-    created_at: int
-    updated_at: int
-
-    @property
-    def crn(self) -> str:
-        """Return its CRN."""
-        return topic_crn(self.region, self.account_id, self.name)
-
-
 class Subscription(NamedTuple):
     """A subscription to a topic; its secrets are sealed."""
 
@@ -94,11 +75,6 @@ class Delivery(NamedTuple):
     created_at: int
     publication: Publication | None
     """None for a request to confirm the subscription."""
-
-
-def topic_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of a topic; `name` may be a pattern."""
-    return f"crn:notifications:{region}:{account_id}:topic/{name}"
 
 
 def encoded(value: object) -> str:

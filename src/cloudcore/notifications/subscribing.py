@@ -8,12 +8,14 @@ from typing import Any, Final
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
-from cloudcore.notifications import delivery_rows, subscription_rows, topic_rows
+from cloudcore.notifications import delivery_rows, subscription_rows
 from cloudcore.notifications.fan_out import release_waiting
-from cloudcore.notifications.records import Subscription, Topic
+from cloudcore.notifications.records import Subscription
 from cloudcore.notifications.request_limits import count_ask
-from cloudcore.notifications.rules import SubscriptionMissing, TopicMissing, check_raw
+from cloudcore.notifications.rules import SubscriptionMissing, check_raw
 from cloudcore.notifications.signing import token_hash
+from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.notifications.waking import wake
 
 MAX_SUBSCRIPTIONS: Final = 1000
@@ -64,8 +66,7 @@ def find_or_create(
         TooManyConfirmations: the endpoint, or the account's, were asked to confirm too often.
 
     """
-    if topic_rows.lock_topic(tx, topic.account_id, topic.id) is None:
-        raise TopicMissing
+    TOPICS.lock(tx, topic.account_id, topic.id)
     there = subscription_rows.find_same(
         tx, topic.account_id, topic.id, wanted.protocol, wanted.endpoint
     )
@@ -183,7 +184,7 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
     )
     subscription_rows.save_subscription(tx, confirmed)
     delivery_rows.remove_requests(tx, confirmed.account_id, confirmed.id)
-    topic = topic_rows.find_topic(tx, confirmed.account_id, confirmed.topic_id)
+    topic = TOPICS.find(tx, confirmed.account_id, confirmed.topic_id)
     assert topic is not None, "a subscription has a topic"
     release_waiting(tx, topic, now)
     return confirmed, topic

@@ -32,8 +32,8 @@ from cloudcore.notifications.subscription_shapes import (
     UpdateSubscription,
     subscription_record,
 )
-from cloudcore.notifications.topic_routes import ONE as TOPIC
-from cloudcore.notifications.topic_routes import authorized_topic
+from cloudcore.notifications.topic import TOPIC
+from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -41,7 +41,7 @@ from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import changes_of
 
-PATH: Final = TOPIC + "/subscriptions"
+PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
 
 
@@ -75,7 +75,7 @@ async def authorized_subscription(
     ctx: RequestContext, topic_id: str, subscription_id: str
 ) -> Subscription:
     """Return a subscription to a topic of the caller's account, on which the action is allowed."""
-    topic = await authorized_topic(ctx, topic_id)
+    topic = await TOPICS.authorized(ctx, topic_id)
     return await ctx.database.read(
         subscribing.get_subscription, topic.account_id, topic.id, subscription_id
     )
@@ -107,7 +107,7 @@ async def subscribe(
     """
     check_raw(data.protocol, is_raw=data.raw_message_delivery)
     check_filter(data.filter_policy)
-    topic = await authorized_topic(ctx, topic_id)
+    topic = await TOPICS.authorized(ctx, topic_id)
     endpoint = await _endpoint(needs, data)
     subscription_id, now = ctx.new_id(), ctx.clock()
     secret = signing.new_secret() if data.protocol in WEBHOOKS else None
@@ -163,7 +163,7 @@ async def list_topic_subscriptions(
     topic_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManySubscriptions:
     """List the subscriptions to a topic, oldest first."""
-    topic = await authorized_topic(ctx, topic_id)
+    topic = await TOPICS.authorized(ctx, topic_id)
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -198,7 +198,7 @@ async def update_subscription(
     needs: Needs[NotificationNeeds],
 ) -> Reply[OneSubscription]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
-    topic = await authorized_topic(ctx, topic_id)
+    topic = await TOPICS.authorized(ctx, topic_id)
     ids = (topic.account_id, topic.id, subscription_id)
     found = await ctx.database.read(subscribing.get_subscription, *ids)
     changes = changes_of(data)

@@ -12,12 +12,12 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import columns, count, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.jobs.faults import Fault
-from cloudcore.notifications.records import Protocol, Subscription, Topic, encoded
-from cloudcore.notifications.tables import subscriptions, topics
-from cloudcore.notifications.topic_rows import topic_of
+from cloudcore.notifications.records import Protocol, Subscription, encoded
+from cloudcore.notifications.tables import subscriptions
+from cloudcore.notifications.topic import Topic
+from cloudcore.notifications.topics import ROWS as TOPICS
 
 _s = subscriptions.c
-_t = topics.c
 _OF_TOPIC: Final = (
     _s.account_id == bindparam("account_id"),
     _s.topic_id == bindparam("topic_id"),
@@ -37,8 +37,8 @@ _FIND_SAME: Final = Statement(
     )
 )
 _FIND_WITH_TOPIC: Final = Statement(
-    select(*(_s[name] for name in Subscription._fields), *(_t[name] for name in Topic._fields))
-    .join(topics, _t.id == _s.topic_id)
+    TOPICS.columns.add_columns(*(_s[name] for name in Subscription._fields))
+    .join(subscriptions, TOPICS.table.c.id == _s.topic_id)
     .where(*_IS_OURS)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
@@ -128,8 +128,8 @@ def find_with_topic(
     row = tx.row(_FIND_WITH_TOPIC, account_id=account_id, id=subscription_id)
     if row is None:
         return None
-    end = len(Subscription._fields)
-    found, topic = _subscription(row[:end]), topic_of(row[end:])
+    end = len(row) - len(Subscription._fields)
+    found, topic = _subscription(row[end:]), TOPICS.record_of(row[:end])
     assert found is not None
     return found, topic
 

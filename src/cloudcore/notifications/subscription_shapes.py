@@ -7,10 +7,9 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.notifications.delivery_policy import DeliveryPolicy
+from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown
 from cloudcore.notifications.outcomes import current, severity
 from cloudcore.notifications.records import Protocol, Status, Subscription
-from cloudcore.notifications.topic_shapes import policy_record
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta
@@ -133,7 +132,7 @@ def subscription_record(found: Subscription, region: str, now: int) -> Subscript
         filter_policy={name: list(values) for name, values in found.filter_policy.items()},
         redrive_policy=None if queue is None else DeadLetters(dead_letter_queue=queue),
         raw_message_delivery=found.raw_message_delivery,
-        delivery_policy=policy_record(found.delivery_policy),
+        delivery_policy=shown(found.delivery_policy),
         confirmation_expires_at=None if until is None else rfc3339(until),
         faults=[fault_record(each, severity(each)) for each in current(found.faults, now)],
         created_at=rfc3339(found.created_at),

@@ -1,4 +1,4 @@
-"""The tables of topics, subscriptions, and what is still to be delivered."""
+"""The tables of subscriptions, missing topics, and what is still to be delivered."""
 
 from __future__ import annotations
 
@@ -21,23 +21,6 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
-
-topics = Table(
-    "topics",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("region", ByteOrdered, nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("tags", Text, nullable=False),  # a JSON object
-    Column("delivery_policy", Text, nullable=False),  # a JSON object, maybe empty
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    UniqueConstraint("account_id", "region", "name"),
-    UniqueConstraint("id", "account_id"),
-    Index("ix_topics_account_id_id", "account_id", "id"),
-)
 
 # A topic that something names though it does not exist: it was deleted, or never created.
 missing_topics = Table(
@@ -144,7 +127,6 @@ deliveries = Table(
 )
 
 TABLES: Final = (
-    topics,
     missing_topics,
     waiting_events,
     subscriptions,

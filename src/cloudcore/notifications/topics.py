@@ -1,29 +1,46 @@
-"""Topics of an account: changes with their rules, and publishing."""
+"""The topics of accounts: their rows, changes with their rules, and publishing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from sqlalchemy import UniqueConstraint, bindparam, select
 
 from cloudcore.account_rows import lock_account
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.errors import QuotaExceeded
 from cloudcore.jobs.outbox import count_pending, emit
-from cloudcore.notifications import delivery_rows, topic_rows
-from cloudcore.notifications.records import Topic
+from cloudcore.notifications import delivery_rows, missing_topics
+from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
+from cloudcore.notifications.missing_topics import MissingTopic
 from cloudcore.notifications.rules import (
     MAX_DELIVERIES,
     MAX_DELIVERY_BYTES,
     MAX_UNSORTED,
     TopicMissing,
 )
-from cloudcore.notifications.topic_rows import MissingTopic
+from cloudcore.notifications.topic import TOPIC, Topic
+from cloudcore.resources.composite import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.rows import Rows
+from cloudcore.web.context import RequestContext
 
-MAX_TOPICS: Final = 1000
-"""Maximum number of topics of an account."""
 PUBLISHED: Final = "notifications.message.published"
 """Type of the event of a message that somebody publishes."""
+
+
+ROWS: Final = Rows(TOPIC, UniqueConstraint("account_id", "region", "name"), missing=TopicMissing)
+_t = ROWS.table.c
+_IDS_NAMED: Final = Statement(
+    select(_t.name, _t.id).where(
+        _t.account_id == bindparam("account_id"),
+        _t.region == bindparam("region"),
+        _t.name.in_(listed("names")),
+    )
+)
 
 
 class TopicState(NamedTuple):
@@ -35,47 +52,32 @@ class TopicState(NamedTuple):
     """What is known of its absence, if anything is."""
 
 
-def create_topic(tx: Connection, topic: Topic) -> Topic:
-    """Insert a topic.
-
-    Raises:
-        Conflict: the account has a topic of this name.
-        QuotaExceeded: the account has `MAX_TOPICS`.
-
-    """
-    lock_account(tx, topic.account_id)
-    used = topic_rows.count_topics(tx, topic.account_id, topic.region)
-    if used >= MAX_TOPICS:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_TOPICS} topics",
-            quota="topics",
-            limit=MAX_TOPICS,
-            used=used,
-        )
-    if not topic_rows.add_topic(tx, topic):
-        raise Conflict("there is a topic of this name", name=topic.name)
-    topic_rows.forget_missing(tx, topic.account_id, topic.crn)
+def _found(tx: Connection, topic: Topic, _old: Topic | None) -> Topic:
+    """Note that a topic is no longer missing."""
+    missing_topics.forget_missing(tx, topic.account_id, topic.crn)
     return topic
 
 
-def get_topic(tx: Connection, account_id: str, region: str, topic_id: str) -> Topic:
-    """Return a topic of an account, or raise `TopicMissing`."""
-    found = topic_rows.find_topic(tx, account_id, topic_id)
-    if found is None or found.region != region:
-        raise TopicMissing
-    return found
+async def _policy(_ctx: RequestContext, given: DeliveryPolicy | None) -> Mapping[str, object]:
+    return {"delivery_policy": stored(given)}
 
 
-def update_topic(tx: Connection, topic: Topic, changes: Mapping[str, Any], now: int) -> Topic:
-    """Change the description, the tags or the delivery policy of a topic."""
-    found = topic_rows.lock_topic(tx, topic.account_id, topic.id)
-    if found is None:
-        raise TopicMissing
-    if not changes:
-        return found
-    changed = found._replace(**changes, updated_at=now)
-    topic_rows.save_topic(tx, changed)
-    return changed
+TOPICS: Final = Methods(
+    ROWS,
+    before_save=_found,
+    composites=(
+        Composite(
+            name="delivery_policy",
+            words="How failed deliveries to its subscriptions are retried, unless they say"
+            " otherwise: only the fields that are set. Null: the platform's settings.",
+            given=DeliveryPolicy,
+            shown=DeliveryPolicy,
+            resolve=_policy,
+            show=lambda topic: shown(topic.delivery_policy),
+        ),
+    ),
+    docs={"update": "Change the description, the tags or the delivery policy of a topic."},
+)
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
@@ -97,9 +99,9 @@ def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
 
     """
     lock_account(tx, topic.account_id)
-    if not topic_rows.remove_topic(tx, topic.account_id, topic.id):
+    if tx.execute(ROWS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
         raise TopicMissing
-    topic_rows.note_missing(tx, topic.account_id, topic.crn, 0, now)
+    missing_topics.note_missing(tx, topic.account_id, topic.crn, 0, now)
 
 
 def publish(
@@ -120,7 +122,7 @@ def publish(
         QuotaExceeded: too many messages of the account wait, if it `checks_room`.
 
     """
-    if not topic_rows.hold_topic(tx, topic.account_id, topic.id):
+    if ROWS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing
     if checks_room:
         _check_room(tx, topic.account_id)
@@ -160,7 +162,9 @@ def states_of(
     if not crns:
         return {}
     names = {crn: Crn.parse(crn).name for crn in crns}
-    ids = topic_rows.ids_of_topics(tx, account_id, region, list(names.values()))
+    named = text_list(list(names.values()))
+    rows = tx.rows(_IDS_NAMED, account_id=account_id, region=region, names=named)
+    ids = {row[0]: row[1] for row in rows}
     absent = [crn for crn in crns if names[crn] not in ids]
-    known = topic_rows.list_missing(tx, account_id, absent) if absent else {}
+    known = missing_topics.list_missing(tx, account_id, absent) if absent else {}
     return {crn: TopicState(ids.get(name), known.get(crn)) for crn, name in names.items()}
