@@ -1,6 +1,7 @@
 """Pulls of one account beside the largest inputs of another: ``python -m benchmarks.beside``.
 
-A registry with two workers. Each load is one piece of work that is done outside the event loop, by
+A registry with two workers, over SQLite or (``--database postgresql``) over a PostgreSQL that is
+started for it. Each load is one piece of work that is done outside the event loop, by
 twelve connections at once, each sending its largest input again and again; meanwhile clients of
 another account pull small blobs. Before each, as many connections send small requests that are
 refused. The exit status is 1 if the 99th percentile of the pulls beside a load is above 100 ms, and
@@ -27,7 +28,9 @@ from urllib.parse import urlsplit
 
 from benchmarks.beside_loads import LOADS, SMALL, Asked, World
 from benchmarks.load import percentile
+from benchmarks.scale_stores import postgresql
 from benchmarks.servers import free_port
+from registry.metadata.database import migrate
 from tests.live_signed_in import serving
 
 LIMIT_MS: Final = 100.0
@@ -61,11 +64,14 @@ class Measured(NamedTuple):
 
 
 @contextmanager
-def world(data: Path) -> Iterator[World]:
-    """Serve two accounts for the block, of which the neighbour has something to pull."""
+def world(data: Path, database: str | None = None) -> Iterator[World]:
+    """Serve two accounts for the block, of which the neighbour has something to pull.
+
+    Over the migrated `database`, or SQLite in the data folder.
+    """
     port = free_port()
     options = ("--workers", "2", "--s3-port", str(port))
-    with serving(data, *options, settings=lambda _: _SETTINGS) as signed_in:
+    with serving(data, *options, settings=lambda _: _SETTINGS, database=database) as signed_in:
         found = World(signed_in, port)
         found.prepare()
         yield found
@@ -165,10 +171,32 @@ def _connection(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname, parts.port, timeout=120)
 
 
-def run(loads: Sequence[str], seconds: float, tell: Callable[[str], object]) -> list[str]:
-    """Measure loads in turn; return those beside which the neighbour waited too long."""
+@contextmanager
+def _database(kind: str) -> Iterator[str | None]:
+    """Return the URL of an empty database of PostgreSQL for the block; None for SQLite."""
+    if kind == "sqlite":
+        yield None
+        return
+    with postgresql() as server:
+        url = server.create("beside").url
+        migrate(url)
+        yield url
+
+
+def run(
+    loads: Sequence[str], seconds: float, tell: Callable[[str], object], kind: str = "sqlite"
+) -> list[str]:
+    """Measure loads in turn; return those beside which the neighbour waited too long.
+
+    `kind` is of the database: ``sqlite`` or ``postgresql``.
+    """
     late = []
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder) / "data") as found:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _database(kind) as database,
+        world(Path(folder) / "data", database) as found,
+    ):
+        tell(f"{kind}; load average {os.getloadavg()[0]:.1f} before")
         tell(f"{'beside':22} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'pulls':>7}   answers")
         for load in loads:
             tell(f"{'nothing':22} {measure(found, None, seconds / 4)}")
@@ -186,13 +214,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each load")
     parser.add_argument("--only", choices=LOADS, action="append", help="may be given several times")
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     options = parser.parse_args()
 
     def tell(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    late = run(options.only or [each for each in LOADS if each != SMALL], options.seconds, tell)
+    loads = options.only or [each for each in LOADS if each != SMALL]
+    late = run(loads, options.seconds, tell, options.database)
     for load in late:
         tell(f"too late beside: {load}")
     return 1 if late else 0

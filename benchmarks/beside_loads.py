@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,8 @@ MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 MANIFEST_BYTES: Final = 4_000_000
 BODY_BYTES: Final = 1_000_000
 _TAGS: Final = 200
+_FRAMES: Final = 512
+"""What is sealed together, of 1 MiB each: of each second one a byte is asked for, and once more."""
 _UNEQUAL: Final = (3 << 1998) + 385, (7 << 45) + 23
 """Primes of 2,000 and 48 bits: to test the larger takes long."""
 
@@ -315,6 +318,18 @@ def _deletions(world: World) -> Asked:
     return lambda *_: asked("POST", "/pressed?delete=", body)
 
 
+def _ranges(world: World) -> Asked:
+    """Return ranges of a byte, as many and as far apart as open the most that an answer may."""
+    blob = os.urandom(1 << 20) * _FRAMES
+    starts = [*range(0, len(blob), 2 << 20)] * 2
+    headers = {
+        "Authorization": world.bearer(world.acme),
+        "Range": "bytes=" + ",".join(f"{start}-{start}" for start in starts),
+    }
+    path = f"/v2/acme/bench/blobs/{world.push_blob(world.acme, blob)}"
+    return lambda *_: Sent("GET", path, None, headers)
+
+
 def _digest(body: bytes) -> str:
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
@@ -384,4 +399,5 @@ LOADS: Final[Mapping[str, Callable[[World], Asked]]] = {
     "previews": _previews,
     "passwords": _passwords,
     "deletions": _deletions,
+    "ranges": _ranges,
 }

@@ -113,6 +113,8 @@ PLACES: Final[Mapping[str, Place]] = {
     "registry/blobstore/threads.py:__call__": Place(why=_FILES, uses=2),
     "registry/console/pages/client.py:send_client": Place(why=_ONCE),
     "registry/console/pages/my_account.py:_show": Place(why=_ONCE),
+    "registry/distribution/byteranges.py:": Place(why=_MAKES),
+    "registry/distribution/byteranges.py:send_ranges": Place(("ranges",)),
     "registry/gauges.py:measure": Place(why=_STARTS, uses=4),
     "registry/gc/pace.py:": Place(why=_MAKES),
     "registry/gc/pace.py:in_thread": Place(why=_MOVES),

@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.identity.commands.whoami import Identity
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.field_docs import described_fields
 from cloudcore.web.openapi import document
-from registry.cli.rights.whoami import Identity
 from registry.families import FAMILIES
 from registry.served import _routes
+from tests import described
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "cli-fields.md"
 
-NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+_BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     "repositories": {
         "list, show, create, update, restore": "RepositoryAnswer",
         "deleted": "DeletedRepositoryAnswer",
@@ -47,21 +48,19 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "storage": {"usage": "StorageUsageAnswer"},
     "whoami": {"whoami": "Identity"},
-    "container-passwords": {"list; create adds the password": "NewContainerPasswordRecord"},
+    "container-passwords": {"list, show; create adds the password": "NewContainerPasswordRecord"},
     "accounts": {"list, show, create, suspend, resume": "AccountRecord"},
     "service-accounts": {
         "list, show, update": "ServiceAccountRecord",
         "create": "NewServiceAccount",
     },
-    "access-keys": {"list, update; create and rotate add the secret": "NewAccessKeyRecord"},
+    "access-keys": {"list, show, update; create and rotate add the secret": "NewAccessKeyRecord"},
     "users": {
         "list, show, suspend, resume; create and reset-password add the password": "NewUserRecord",
-        "invitations; invite adds the code": "NewInvitationRecord",
     },
-    "organizations": {
-        "list, show, create, rename, accept": "OrganizationRecord",
-        "members, set-role": "MemberRecord",
-    },
+    "organizations": {"list, show, create, update, accept": "OrganizationRecord"},
+    "members": {"list, update": "MemberRecord"},
+    "invitations": {"list; create adds the code": "NewInvitationRecord"},
     "identity-providers": {"list, show, create, update": "ProviderRecord"},
     "roles": {
         "list, show, create, update": "RoleRecord",
@@ -84,13 +83,13 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "list, show, create, update, enable, disable, rotate, delete, cancel-deletion": "KeyRecord",
         "usage": "KeyUsageAnswer",
     },
-    "certificate": {
+    "certificates": {
         "list, show, create, update, upload, recheck, revoke": "CertificateRecord",
         "challenges": "ChallengeRecord",
         "export-private-key (`-`)": "ExportedKey",
         "settings": "CertificateSettingsRecord",
     },
-    "queue": {
+    "queues": {
         "list, show, create, update": "QueueRecord",
         "send": "SentMessage",
         "lease": "LeasedMessage",
@@ -118,6 +117,14 @@ NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},
+}
+NOUNS: Final[Mapping[str, Mapping[str, str]]] = {
+    **{
+        noun: {"list, show, create, update": answer}
+        for noun, answer in described.answers().items()
+        if noun not in _BY_HAND
+    },
+    **_BY_HAND,
 }
 """The schemas of what the commands of each noun print, by command."""
 

@@ -63,6 +63,18 @@ class SignedIn:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
+    def pull_token(self, name: str) -> str:
+        """Return a bearer of acme's that may pull a repository."""
+        login = self.call(self.acme, "POST", "/v1/authorization-token")
+        answer = httpx.get(
+            f"{self.registry.url}/v2/token",
+            params={"scope": f"repository:{name}:pull", "service": self.host},
+            auth=(login["username"], login["password"]),
+        )
+        answer.raise_for_status()
+        token: str = answer.json()["token"]
+        return token
+
 
 class LoggingInKey(NamedTuple):
     """An access key of a service account of ``acme``."""

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.queue import messages, rows, services
+from cloudcore.queue import messages
 from cloudcore.queue.leases import new_token
 from cloudcore.queue.message_rows import Depth, depth
 from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage, Outcome
-from cloudcore.queue.rows import Queue
+from cloudcore.queue.queue import Queue
+from cloudcore.queue.queues import QUEUES, ROWS, purge
 from cloudcore.queue.rules import check_message
-from cloudcore.queue.services import Redrive
+from cloudcore.resources.record import Reference
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, add_account
 
 REGION: Final = "local"
+
+
+class Redrive(NamedTuple):
+    """A redrive policy, as the fields of a queue."""
+
+    dead_letter_queue: Reference | None
+    max_leases: int | None
+
+
+NO_REDRIVE: Final = Redrive(None, None)
 
 
 @dataclass
@@ -32,30 +45,23 @@ class QueueWorld:
     ) -> Queue:
         """Create a queue."""
         now = self.clock()
-        fixed = Queue(
+        queue = Queue(
             id=uuid7(now),
             account_id=account_id,
             region=REGION,
             name=name,
-            description="",
-            tags={},
             retention_seconds=3600,
-            lease_seconds=30,
-            delay_seconds=0,
-            dead_letter_queue_id=None,
-            max_leases=None,
-            purged_through=0,
             created_at=now,
             updated_at=now,
         )
-        queue = fixed._replace(**fields)  # type: ignore[arg-type] # of numbers
-        return await self.database.write(services.create_queue, queue, redrive)
+        queue = structs.replace(queue, **fields, **(redrive or NO_REDRIVE)._asdict())
+        return await self.database.write(QUEUES.create, queue)
 
     async def redrive(self, name: str, max_leases: int) -> Redrive:
         """Return the redrive policy that sends dead letters to acme's queue of a name."""
-        found = await self.database.read(rows.find_queue_named, ACME, REGION, name)
+        found = await self.database.read(ROWS.find_named, ACME, REGION, name)
         assert found is not None
-        return Redrive(found.id, max_leases)
+        return Redrive(Reference(found.id, name), max_leases)
 
     async def send(self, queue: Queue, *bodies: str, delay: int | None = None) -> list[str]:
         """Send messages; return their ids."""
@@ -100,7 +106,7 @@ class QueueWorld:
 
     async def purge(self, queue: Queue) -> None:
         """Purge a queue."""
-        await self.database.write(services.purge_queue, queue)
+        await self.database.write(purge, queue)
 
     async def depth(self, queue: Queue) -> Depth:
         """Return what a queue holds."""
@@ -108,7 +114,7 @@ class QueueWorld:
 
     async def current(self, queue: Queue) -> Queue:
         """Return a queue as it is now."""
-        found = await self.database.read(rows.find_queue, queue.account_id, queue.id)
+        found = await self.database.read(ROWS.find, queue.account_id, queue.id)
         assert found is not None
         return found
 

@@ -10,10 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
+import msgspec
+
 Record = Mapping[str, Any]
+Query = Mapping[str, str | int | bool | None]
 
 OptionKind = Literal[
-    "text", "number", "boolean", "texts", "tags", "document", "file", "body", "null"
+    "text",
+    "number",
+    "boolean",
+    "flag",
+    "texts",
+    "many",
+    "tags",
+    "document",
+    "documents",
+    "file",
+    "body",
+    "span",
+    "until",
+    "secret",
+    "asked",
+    "null",
 ]
 """What an option takes:
 
@@ -21,12 +39,25 @@ OptionKind = Literal[
     one value
 ``boolean``
     ``--name`` or ``--no-name``
+``flag``
+    no value: the field becomes true
 ``texts``, ``tags``
-    any number of values; of ``tags`` each is ``KEY=VALUE``, and they become an object
+    any number of values, or ``--no-names``; of ``tags`` each is ``KEY=VALUE``, and they become an
+    object
+``many``
+    any number of values
 ``document``, ``file``
     the name of a file: a JSON object, or any text; ``-`` reads the standard input
+``documents``
+    any number of files with JSON objects
 ``body``
     a text, or ``-`` to read it from the standard input
+``span``, ``until``
+    a span of time, such as ``12h``: its seconds, or the time when it is over
+``secret``
+    no value: the secret is asked for, or read from the standard input
+``asked``
+    a secret that is asked for unless ``--no-name`` is given
 ``null``
     no value: the field becomes null
 """
@@ -51,9 +82,20 @@ class Cell(NamedTuple):
     """A column of a table."""
 
     heading: str
-    field: str
+    field: str = ""
     """Of a row; ``depth.visible`` is a field of a field."""
     form: CellForm = "text"
+    shown: Callable[[Record], object] | None = None
+    """Returns the value of a row instead."""
+
+
+class Secret(NamedTuple):
+    """How a new secret is shown, once; ``--quiet`` prints it alone."""
+
+    words: str
+    """What ``--quiet`` prints, for its help."""
+    labels: Mapping[str, str]
+    """What a person is shown: fields of the record, by label. The last one is the secret."""
 
 
 class Option(NamedTuple):
@@ -73,8 +115,29 @@ class Option(NamedTuple):
     metavar: str = ""
     choices: tuple[str, ...] = ()
     is_argument: bool = False
-    """An argument, without a dash; it must be given."""
+    """An argument, without a dash; it must be given unless it `is_optional`."""
     is_required: bool = False
+    is_optional: bool = False
+    is_query: bool = False
+    """It becomes a part of the query, where the others become the body."""
+    group: str = ""
+    """Of the options of a group at most one can be given, as of those that have one field. If one
+    of them is required, one of the group is."""
+
+
+class TokenClaims(msgspec.Struct):
+    """The claims of an access token that commands show."""
+
+    sub: str
+    """The principal's CRN."""
+    exp: int
+    """Seconds since the epoch."""
+    acc: str | None = None
+    """The account's id; None for a person without a role."""
+    sid: str | None = None
+    """The session, of people and roles."""
+    akid: str | None = None
+    """The access key, of service accounts."""
 
 
 class ApiCalls(Protocol):
@@ -85,7 +148,7 @@ class ApiCalls(Protocol):
         method: str,
         path: str,
         document: object = None,
-        query: Mapping[str, str | int | bool | None] | None = None,
+        query: Query | None = None,
     ) -> dict[str, Any]:
         """Send `document` as JSON; return the answer."""
         ...
@@ -94,7 +157,7 @@ class ApiCalls(Protocol):
         self,
         path: str,
         document: object = None,
-        query: Mapping[str, str | int | bool | None] | None = None,
+        query: Query | None = None,
     ) -> dict[str, Any]:
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
         ...
@@ -111,9 +174,40 @@ class ApiCalls(Protocol):
         self,
         path: str,
         field: str,
-        query: Mapping[str, str | int | bool | None] | None = None,
+        query: Query | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Yield the rows of all pages of a list."""
+        ...
+
+
+class SignedIn(Protocol):
+    """The sign-in to the registry that a command calls."""
+
+    @property
+    def url(self) -> str:
+        """Return the registry's base URL."""
+        ...
+
+    @property
+    def is_program(self) -> bool:
+        """Return True if a service account signed in."""
+        ...
+
+    @property
+    def role(self) -> str | None:
+        """Return the role that the person took, as it was written."""
+        ...
+
+    def client(self, *, in_role: bool) -> ApiCalls:
+        """Return a client that acts in the role, or as whoever signed in."""
+        ...
+
+    def claims(self) -> TokenClaims:
+        """Return what the token says by which commands act."""
+        ...
+
+    def assume(self, role: str | None) -> None:
+        """Let commands act in a role from now on, or as the person."""
         ...
 
 
@@ -121,8 +215,28 @@ class Invocation(Protocol):
     """One run of a command."""
 
     @property
+    def verb(self) -> str:
+        """Return the command, such as ``create``."""
+        ...
+
+    @property
+    def sign_in(self) -> SignedIn:
+        """Return the sign-in."""
+        ...
+
+    @property
     def client(self) -> ApiCalls:
         """Return the client."""
+        ...
+
+    @property
+    def above(self) -> Invocation:
+        """Return the same run for the resource above the one of the command."""
+        ...
+
+    @property
+    def written(self) -> str:
+        """Return what the command line calls the resource; empty if it names none."""
         ...
 
     @property
@@ -140,8 +254,39 @@ class Invocation(Protocol):
         """Return what was given, by field."""
         ...
 
+    def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
+        """Return another resource by its name, id or CRN.
+
+        Raises:
+            Missing: there is none.
+
+        """
+        ...
+
+    def crn_of(self, written: str) -> str:
+        """Return the CRN of a resource of the registry that may be named without one."""
+        ...
+
+    def confirm(self, question: str) -> None:
+        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        ...
+
+    def ask_secret(self, name: str, *, is_new: bool = False) -> str:
+        """Return a secret that is typed, if it `is_new` twice, or read from the standard input."""
+        ...
+
+    def log_in(self, program: str, username: str, password: str, host: str) -> None:
+        """Log a container client of this machine in."""
+        ...
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
+        ...
+
+    def say_secret(
+        self, text: str, record: Record, secret: Secret, document: Record | None = None
+    ) -> None:
+        """Print a line and a new secret for a person; for a program the document, or the record."""
         ...
 
     @property
@@ -161,9 +306,17 @@ class Invocation(Protocol):
         """Print a record."""
         ...
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell]) -> None:
-        """Print rows as they come."""
+    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
+        """Print rows as they come; with ``--quiet`` the field `name` of each."""
         ...
+
+
+Caller = Callable[[Invocation], ApiCalls]
+"""Returns the client by which a command acts."""
+
+
+Told = str | Callable[[Invocation, Record], str]
+"""What is told of a record: words with its fields in braces, or a function that returns them."""
 
 
 class Act(NamedTuple):
@@ -177,12 +330,15 @@ class Act(NamedTuple):
     words: str
     """Help text."""
     path: str = ""
-    """After the path of the resource, or of the list if it `is_of_all`."""
+    """After the path of the resource, or of the list if it `is_of_all`. One from the root, as
+    ``/v1/actions``, is of no resource and of none above."""
     method: str = "POST"
+    document: Mapping[str, Any] = {}
+    """What the body has besides the options."""
     is_of_all: bool = False
     """It names no resource."""
     is_public: bool = False
-    """It names none above either, and is called without a sign-in, at `path` by itself."""
+    """It is called without a sign-in, at a `path` from the root."""
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()
@@ -197,15 +353,21 @@ class Act(NamedTuple):
     """Asked before, with fields of the resource in braces."""
     run: Callable[[Invocation], bool] | None = None
     """Carries the command out instead; returns False if something was refused (exit status 1)."""
+    asks: bool = False
+    """`run` asks itself."""
+    secret: Secret | None = None
+    """What `run` shows once (`Invocation.say_secret`)."""
+    caller: Caller | None = None
+    """By which it acts, if not as the noun."""
 
 
 class Deletion(NamedTuple):
     """The command ``delete``."""
 
     words: str
-    question: str
-    """Asked before, with fields of the resource in braces."""
-    said: str = "Deleted {name}"
+    question: Told
+    """Asked before."""
+    said: Told = "Deleted {name}"
     options: tuple[Option, ...] = ()
     """They become the query."""
 
@@ -217,7 +379,7 @@ class Noun(NamedTuple):
     words: str
     """Help text."""
     path: str
-    """Of the list; of a noun that has a parent, after the path of the parent."""
+    """Of the list; from the root (``/v1/…``), or after the path of the parent."""
     one: str
     """The field of one record in an answer; its name is that of the argument too."""
     many: str
@@ -229,15 +391,43 @@ class Noun(NamedTuple):
     """The list's query parameter that selects a name; without one, all pages are read for it."""
     is_named_in_path: bool = False
     """Paths have the name, not the id."""
+    singular: str = ""
+    """What people call one, if not as `one`."""
+    metavar: str = ""
+    """Of the argument, if not as `one`."""
+    known_by: str = ""
+    """How people may name one, for the help, if not by name, id or CRN."""
+    within: str = ""
+    """The field of a record that has its id and CRN, if the record itself has not."""
+    is_of_account: bool = True
+    """The account in its CRN is the caller's."""
+    is_lower: bool = False
+    """Names are in lower case."""
+    find: Callable[[Invocation, str], Record] | None = None
+    """Returns the resource of a name, and without a name the obvious one."""
     parent: Noun | None = None
+    is_below_option: bool = False
+    """An option names the parent, which has `find`."""
+    caller: Caller | None = None
+    """By which its commands act, if not in the role or as the program that is signed in."""
+    has_show: bool = True
+    shown: Callable[[Invocation, Record], None] | None = None
+    """Shows a record to a person instead."""
+    quiet: str = ""
+    """The field that ``list --quiet`` prints, if not the name."""
     filters: tuple[Option, ...] = ()
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
-    created: str = "Created {name}"
+    created: Told = "Created {name}"
     told_once: str = ""
     """The field beside the new record that a creation alone answers, if it answers it."""
+    secret: Secret | None = None
+    """The fields of the new record that a creation alone answers."""
     update: tuple[Option, ...] | None = None
+    updated: Told = ""
     delete: Deletion | None = None
+    conflicts: Mapping[str, str] = {}
+    """What to do about a CONFLICT, by verb, with what the command line names in braces."""
     acts: tuple[Act, ...] = ()
 
 
@@ -250,4 +440,8 @@ class CommandLine(Protocol):
 
     def add_described(self, noun: Noun) -> None:
         """Add a noun with its commands."""
+        ...
+
+    def add_command(self, act: Act) -> None:
+        """Add a command that is of no noun."""
         ...

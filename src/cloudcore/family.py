@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.resources.resource import Resource
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -92,6 +93,8 @@ class Family(Generic[Needs]):
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     tables: Callable[[], Sequence[Table]] = _nothing
+    resources: tuple[Resource[Any], ...] = ()
+    """What is described once; their kinds, events and quotas are among those below."""
     resource_kinds: tuple[ResourceKind, ...] = ()
     foreign_kinds: tuple[ResourceKind, ...] = ()
     """Kinds of resources of families that may be absent; its operations need rights on them."""
@@ -106,6 +109,17 @@ class Family(Generic[Needs]):
     quotas: tuple[str, ...] = ()
     """Names of its quotas, as in errors (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Add what follows from the descriptions of resources."""
+        kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
+        told = {
+            action: name for each in self.resources for action, name in each.told_changes.items()
+        }
+        quotas = (*self.quotas, *(each.many for each in self.resources))
+        object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
+        object.__setattr__(self, "told_changes", {**self.told_changes, **told})
+        object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
 
     @property
     def events(self) -> tuple[str, ...]:

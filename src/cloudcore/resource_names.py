@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from cloudcore.account_rows import handle_of
 from cloudcore.crn import Crn
-from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.uuids import parse_uuid
+
+if TYPE_CHECKING:
+    from cloudcore.db.base import Connection
 
 MAX_TAGS: Final = 50
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -157,9 +158,15 @@ def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str)
             f"must be of this region, {scope.region}" if scope.region else "must be of no region"
         )
         raise _refusal(field, words, "foreign_region")
-    if crn.account != scope.account_id and crn.account != handle_of(tx, scope.account_id):
+    if crn.account != scope.account_id and crn.account != _handle_of(tx, scope):
         raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
     return crn.name
+
+
+def _handle_of(tx: Connection, scope: Scope) -> str:
+    from cloudcore.account_rows import handle_of  # noqa: PLC0415 - SQLAlchemy, which commands lack
+
+    return handle_of(tx, scope.account_id)
 
 
 def _refusal(field: str, words: str, reason: str) -> InvalidInput:

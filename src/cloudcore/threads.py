@@ -63,8 +63,8 @@ class FairThread:
 
 
 SLOW_KEYS: Final = FairThread("keys", niceness=10)
-"""Makes slow keys, each of which takes up to seconds of a core. It lets the interpreter go
-meanwhile, so it can yield the core to whoever answers requests."""
+"""Makes slow keys, each of which takes up to seconds of a core. It releases the interpreter's lock
+meanwhile and runs at a lower priority, so that requests are answered first."""
 DOCUMENTS: Final = FairThread("documents")
 """Reads what is large or costs arithmetic: bodies, policies, certificates. It holds the interpreter
 for milliseconds, and the sooner it is done the better for all."""

@@ -10,12 +10,13 @@ from typing import Any, Final
 from cloudcore.audit.family import AUDIT
 from cloudcore.catalog.family import CATALOG
 from cloudcore.certificate.family import CERTIFICATE
+from cloudcore.email.family import EMAIL
 from cloudcore.family import Family
 from cloudcore.identity.family import IDENTITY
 from cloudcore.kernel_family import KERNEL
 from cloudcore.kms.family import KMS
 from cloudcore.notifications.family import NOTIFICATIONS
-from cloudcore.queue.family import QUEUE
+from cloudcore.queue.family import QUEUES
 from cloudcore.storage.family import STORAGE
 from registry.family import REGISTRY
 
@@ -26,8 +27,9 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (
     KMS,
     NOTIFICATIONS,
     REGISTRY,
-    QUEUE,
+    QUEUES,
     CERTIFICATE,
+    EMAIL,
     STORAGE,
     CATALOG,
 )

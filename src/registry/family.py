@@ -211,22 +211,6 @@ REGISTRY: Final[Family[Process]] = Family(
             ),
         ),
         CommandGroup(
-            "people and rights",
-            (
-                "registry.cli.rights.whoami",
-                "registry.cli.rights.container_passwords",
-                "registry.cli.rights.accounts",
-                "registry.cli.rights.service_accounts",
-                "registry.cli.rights.access_keys",
-                "registry.cli.rights.users",
-                "registry.cli.rights.organizations",
-                "registry.cli.rights.identity_providers",
-                "registry.cli.rights.roles",
-                "registry.cli.rights.policies",
-                "registry.cli.rights.simulation",
-            ),
-        ),
-        CommandGroup(
             "set up an account",
             (
                 "registry.cli.settings",

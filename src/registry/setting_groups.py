@@ -28,7 +28,7 @@ _RANGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of uploads and touches. Sizes in bytes, times in seconds."""
+    """Limits of requests, uploads and touches. Sizes in bytes, times in seconds."""
 
     max_blob_bytes: int = 100 * 1024**3
     upload_idle_seconds: int = 24 * 3600
@@ -43,6 +43,8 @@ class Limits:
     """Memory of a worker for answers that it gives again; 0: none is kept."""
     touch_after_seconds: int = 12 * 3600
     """Age of a link's last use from which a HEAD refreshes it."""
+    request_seconds: int = 0
+    """Time after which the server ends any request, in either direction; 0: it ends none."""
 
     @property
     def upload_idle(self) -> int:

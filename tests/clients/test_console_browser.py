@@ -329,6 +329,28 @@ def test_the_header_is_one_row_and_the_audit_filters_align(
         assert who.evaluate("each => getComputedStyle(each).overflowWrap") == "break-word"
 
 
+def test_the_header_is_one_row_at_every_width_above_a_phones(
+    world: World, browser: Browser
+) -> None:
+    with watched(browser, world, viewport={"width": 1280, "height": 900}) as window:
+        window.sign_in("/console/audit")
+        header = window.page.locator("header.top")
+        assert header.locator("nav a").count() == 8  # an administrator's, all there are
+        for width in range(705, 1300, 15):
+            window.page.set_viewport_size({"width": width, "height": 900})
+            box = header.bounding_box()
+            assert box is not None
+            assert box["height"] < 64, width
+            window.check()
+        window.page.set_viewport_size({"width": 720, "height": 900})
+        for each in (*header.locator("nav a").all(), header.locator(".find input")):
+            found = each.bounding_box()
+            assert found is not None
+            assert found["x"] >= 0
+            assert found["x"] + found["width"] <= 720
+            assert found["width"] > 40
+
+
 def test_the_audit_log_fits_on_a_tablet(world: World, browser: Browser) -> None:
     world.pusher.call("PATCH", "/v1/certificate-settings", {"private_key_export": True})
     with watched(browser, world, viewport={"width": 1280, "height": 900}) as window:

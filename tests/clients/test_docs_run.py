@@ -44,6 +44,7 @@ PAGES: Final = (
     "docs/encryption.md",
     "docs/sign-in.md",
     "docs/backup.md",
+    "docs/email.md",
     "docs/queues.md",
     "docs/certificates.md",
     "docs/buckets.md",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import ssl
 import time
@@ -24,7 +25,7 @@ from tests.clients.images import MIB
 from tests.clients.programs import daemon, require_root, run
 from tests.clients.remote import Remote
 from tests.databases import ROOT
-from tests.live import LiveRegistry
+from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
 
@@ -259,26 +260,73 @@ def drips() -> Iterator[bytes]:
         time.sleep(0.05)
 
 
-def test_caddy_ends_any_request_at_its_hour(
-    workspace: Path, live_registry: LiveRegistry, remote: Remote
-) -> None:
-    """In both directions, however steadily it goes on."""
-    whole = PART * LAYER_MIB
-    uploads, digest = f"{remote.base}/blobs/uploads/", f"sha256:{hashlib.sha256(whole).hexdigest()}"
-    pushed = httpx.post(
-        live_registry.url + uploads, params={"digest": digest}, content=whole, timeout=110
+@pytest.fixture
+def impatient_registry(workspace: Path) -> Iterator[LiveRegistry]:
+    """Run a registry whose hour is two seconds."""
+    registry = start_registry(workspace / "data", env={"ENTREPOT_REQUEST_SECONDS": "2"})
+    yield registry
+    assert registry.stop() == 0
+
+
+def pushed(registry: LiveRegistry, content: bytes) -> str:
+    """Push a blob, and return its path."""
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    blobs = f"{registry.url}/v2/dev/hour/blobs"
+    answer = httpx.post(
+        f"{blobs}/uploads/", params={"digest": digest}, content=content, timeout=110
     )
-    assert pushed.status_code == 201
+    assert answer.status_code == 201
+    return f"/v2/dev/hour/blobs/{digest}"
+
+
+def is_ended(client: httpx.Client, location: httpx.URL) -> bool:
+    """Tell whether an upload that goes on steadily is ended: by an answer, or without one."""
+    try:
+        return client.patch(location, content=drips()).status_code >= 400
+    except httpx.TransportError:
+        return True
+
+
+def test_caddy_ends_any_request_at_its_hour(workspace: Path, live_registry: LiveRegistry) -> None:
+    """In both directions, however steadily it goes on."""
+    blob = pushed(live_registry, PART * LAYER_MIB)
     with (
         proxied(impatient_caddy, workspace, live_registry) as client,
-        client.stream("GET", f"{remote.base}/blobs/{digest}") as pulled,
+        client.stream("GET", blob) as pulled,
     ):
-        location = client.base_url.join(client.post(uploads).headers["location"])
-        cut = False
-        try:
-            cut = client.patch(location, content=drips()).status_code >= 400
-        except httpx.TransportError:
-            cut = True
-        assert cut, "an upload went on"
+        begun = client.post("/v2/dev/hour/blobs/uploads/")
+        assert is_ended(client, client.base_url.join(begun.headers["location"]))
         with pytest.raises(httpx.TransportError):
             pulled.read()
+
+
+@pytest.mark.parametrize("made", [nginx, haproxy])
+def test_the_registry_ends_any_request_behind_a_proxy_at_its_hour(
+    made: Callable[[Site], tuple[list[str], list[str]]],
+    workspace: Path,
+    impatient_registry: LiveRegistry,
+) -> None:
+    """And an upload goes on where it stopped."""
+    blob = pushed(impatient_registry, PART * LAYER_MIB)
+    with (
+        proxied(made, workspace, impatient_registry) as client,
+        client.stream("GET", blob) as pulled,
+    ):
+        begun = client.post("/v2/dev/hour/blobs/uploads/")
+        location = client.base_url.join(begun.headers["location"])
+        assert is_ended(client, location)
+        with pytest.raises(httpx.TransportError):
+            pulled.read()
+        state = client.get(location)
+        assert state.status_code == 204
+        taken = int(state.headers["range"].removeprefix("0-")) + 1
+        assert taken > 1
+        digest = hashlib.sha256(b"." * taken + b"end").hexdigest()
+        ended = client.put(
+            location.copy_merge_params({"digest": f"sha256:{digest}"}), content=b"end"
+        )
+        assert ended.status_code == 201, ended.text
+    assert impatient_registry.stop() == 0
+    records = [json.loads(line) for line in impatient_registry.lines if line.startswith("{")]
+    overdue = [each for each in records if each.get("reason") == "the request took longer than 2 s"]
+    assert {each["method"] for each in overdue} == {"GET", "PATCH"}

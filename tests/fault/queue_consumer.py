@@ -15,7 +15,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.queue import messages
 from cloudcore.queue.leases import new_token
 from cloudcore.queue.messages import LeaseTerms
-from cloudcore.queue.rows import find_queue
+from cloudcore.queue.queues import ROWS
 from tests.kms_world import ACME
 
 
@@ -28,7 +28,7 @@ def say(line: str) -> None:
 async def main(url: str, queue_id: str) -> None:
     """Consume until killed."""
     database = open_database(url)
-    queue = await database.read(find_queue, ACME, queue_id)
+    queue = await database.read(ROWS.find, ACME, queue_id)
     assert queue is not None
     say("ready")
     while True:

@@ -12,7 +12,7 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Database
-from cloudcore.queue.rows import find_queue
+from cloudcore.queue.queues import ROWS
 from tests.databases import program, program_environment, with_database
 from tests.inprocess import ManualClock
 from tests.jobs import until
@@ -68,7 +68,7 @@ def test_a_message_whose_consumer_was_killed_is_delivered_again(
 
     async def drain(database: Database) -> None:
         world = QueueWorld(database, SystemClock())
-        queue = await database.read(find_queue, ACME, queue_id)
+        queue = await database.read(ROWS.find, ACME, queue_id)
         assert queue is not None
 
         async def is_drained() -> bool:

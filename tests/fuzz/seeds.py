@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx
 
 from cloudcore.clock import system_clock
+from tests import described
 from tests.certificates import uploaded
 from tests.conformance.content import EMPTY, image_manifest, subject_of
 from tests.fuzz.install import HANDLE, OUTSIDER, FuzzedInstall
@@ -43,6 +44,8 @@ def plant(install: FuzzedInstall) -> None:
     for each in (dead, queue):  # of an empty one, a request to lease waits for up to 20 s
         path = f"/v1/queues/{each}/messages"
         _ask(install, "POST", path, bearer(install.bearers["admin"]), json=messages)
+    for path, sample in described.samples().items():
+        _make(install, path, sample)
     _plant_bucket(install)
     _plant_repository(install)
     install.keep()

@@ -12,6 +12,7 @@ from registry.oci.media_types import OCI_INDEX
 from registry.services import collector_runs as collection
 from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
+from tests import described
 from tests.certificates import uploaded
 from tests.integration.served_world import Served
 from tests.jobs import run_due
@@ -98,7 +99,7 @@ async def asked(served: Served) -> dict[str, Asked]:
         "/v1/certificates/{}/revoke": Asked(program, path=f"/v1/certificates/{own['id']}/revoke"),
         "/v1/certificates/{}/challenges/recheck": Asked(program),
         "/v1/certificates/{}/export-private-key": Asked(program, path=exporting),
-        "/v1/queues": Asked(program, {"name": "new"}),
+        **{path: Asked(program, new) for path, new in described.samples(described.NEW).items()},
         "/v1/queues/{}/purge": Asked(program),
         "/v1/queues/{}/messages": Asked(program, {"body": "x"}),
         "/v1/buckets": Asked(program, {"name": "new-bucket"}),

@@ -54,6 +54,7 @@ from registry.planes import dispatcher, planes_of
 from registry.served import SERVE
 from registry.services.bearers import KEY_KINDS
 from registry.settings import Settings
+from tests import described
 from tests.databases import planted
 from tests.inprocess import ManualClock
 from tests.integration.noting_database import NotingDatabase
@@ -299,11 +300,11 @@ async def furnish(served: Served, tenant: Tenant) -> None:
     }
     kept = await served.make("/v1/keys", {"name": "key"}, token=token)
     tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
-    waiting = await served.make("/v1/queues", {"name": "queue"}, token=token)
+    for path, sample in described.samples().items():
+        tenant.ids[f"{path}/{{}}"] = (await served.make(path, sample, token=token))["id"]
     asked = {"name": "held", "domains": [f"{tenant.handle}.granted.test"]}
     issuing = await served.ask("POST", "/v1/certificates", asked, token=token)
     tenant.ids |= {
-        "/v1/queues/{}": waiting["id"],
         "/v1/certificates/{}": issuing.json()["certificate"]["id"],
     }
     await _furnish_bucket(served, tenant)

@@ -25,10 +25,13 @@ import cloudcore
 import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
+from cloudcore.resources.rows import Rows
 
 ROOTS: Final = (cloudcore, registry)
 SCOPE_COLUMNS: Final = ("account_id", "owner_id", "repository_id", "scope_id")
 
+MAKERS: Final = ("cloudcore.db.statement", "cloudcore.resources.rows")
+"""What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
 """An occurrence of a table, and a column of it."""
 
@@ -39,7 +42,7 @@ def modules() -> Iterator[tuple[ModuleType, str]]:
         folder = Path(next(iter(root.__path__)))
         for path in sorted(folder.rglob("*.py")):
             source = path.read_text()
-            if "from cloudcore.db.statement import" in source:
+            if any(f"from {each} import" in source for each in MAKERS):
                 parts = path.relative_to(folder.parent).with_suffix("").parts
                 yield importlib.import_module(".".join(parts)), source
 
@@ -50,17 +53,20 @@ def all_statements() -> dict[str, Statement]:
     named: dict[int, tuple[str, Statement]] = {}
     for module, _ in modules():
         for name, value in vars(module).items():
-            for number, each in enumerate(_within(value)):
-                suffix = f"[{number}]" if each is not value else ""
+            for key, each in _within(value):
+                suffix = f"[{key}]" if each is not value else ""
                 named.setdefault(id(each), (f"{module.__name__}.{name}{suffix}", each))
     return dict(named.values())
 
 
-def _within(value: object) -> list[Statement]:
+def _within(value: object) -> list[tuple[object, Statement]]:
+    if isinstance(value, Rows):
+        value = value.statements
     if isinstance(value, dict):
-        value = list(value.values())
-    values = value if isinstance(value, list | tuple) else [value]
-    return [each for each in values if isinstance(each, Statement)]
+        values = list(value.items())
+    else:
+        values = list(enumerate(value if isinstance(value, list | tuple) else [value]))
+    return [(key, each) for key, each in values if isinstance(each, Statement)]
 
 
 def makers() -> dict[str, str]:

@@ -14,6 +14,7 @@ from cloudcore.audit.tables import audit_events
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.passwords import Cost, hash_password
+from tests import described
 from tests.integration.acting_persons import set_password
 from tests.integration.id_places import RULE, STATEMENT, Place, filled
 from tests.integration.keyed_requests import DOCUMENT, Asked, asked, end_runs
@@ -125,8 +126,11 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         "PATCH /v1/certificates/{}": Asked(program, {"tags": {"a": "b"}}),
         "DELETE /v1/certificates/{}": Asked(program),
         "PATCH /v1/certificate-settings": Asked(program, {"private_key_export": False}),
-        "PATCH /v1/queues/{}": Asked(program, {"description": "New."}),
-        "DELETE /v1/queues/{}": Asked(program),
+        **{
+            f"{method} {each.path}/{{}}": Asked(program, body)
+            for each in described.RESOURCES
+            for method, body in (("PATCH", described.change_of(each)), ("DELETE", None))
+        },
         "PATCH /v1/buckets/{}": Asked(program, {"tags": {"a": "b"}}),
         "PUT /v1/buckets/{}/cors": Asked(
             program, {"cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]}

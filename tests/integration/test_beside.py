@@ -27,6 +27,7 @@ REACHED: Final = {
     "previews": (200, '"evaluated":'),
     "passwords": (400, "the current password is wrong"),
     "deletions": (200, "DeleteResult"),
+    "ranges": (206, f"Content-Range: bytes {510 << 20}-"),
 }
 """The answer to a load that has come as far as the work that it is to press."""
 SECONDS: Final = 0.2 * FACTOR

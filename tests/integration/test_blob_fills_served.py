@@ -10,26 +10,13 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.live_signed_in import SignedIn, serving
+from tests.live_signed_in import serving
 from tests.scripted_upstream import scripted_upstream
 
 BLOB: Final = random.Random(3).randbytes(3_000_000)
 PULLS: Final = 100
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def token_of(signed_in: SignedIn, name: str) -> str:
-    """Return a bearer that may pull a repository."""
-    login = signed_in.call(signed_in.acme, "POST", "/v1/authorization-token")
-    answer = httpx.get(
-        f"{signed_in.registry.url}/v2/token",
-        params={"scope": f"repository:{name}:pull", "service": signed_in.host},
-        auth=(login["username"], login["password"]),
-    )
-    answer.raise_for_status()
-    token: str = answer.json()["token"]
-    return token
 
 
 def test_many_pulls_cost_one_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +28,7 @@ def test_many_pulls_cost_one_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             rule = {"prefix": "hub", "upstream_url": upstream.url}
             signed_in.call(signed_in.acme, "POST", "/v1/pull-through-cache-rules", rule)
             name = "acme/hub/team/app"
-            headers = {"Authorization": f"Bearer {token_of(signed_in, name)}"}
+            headers = {"Authorization": f"Bearer {signed_in.pull_token(name)}"}
             url = f"{signed_in.registry.url}/v2/{name}"
             assert httpx.get(f"{url}/manifests/1", headers=headers).is_success
 

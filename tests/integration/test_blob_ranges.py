@@ -13,7 +13,7 @@ import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
 from registry.blobstore.memory import MemoryStore
-from registry.distribution.byteranges import byte_ranges
+from registry.distribution.byteranges import MOST_AGAIN, byte_ranges
 from registry.oci.digest import digest_of
 from tests.inprocess import ZERO_COPY, Client, open_registry
 from tests.live_signed_in import SignedIn, serving
@@ -53,6 +53,11 @@ def wanted() -> Iterator[Wanted]:
 
 
 WANTED: Final = tuple(wanted())
+
+
+def passes(count: int) -> list[tuple[int, int]]:
+    """Return one byte of each MiB of the first blob, all of them so many times."""
+    return [(at, at + 1) for at in range(0, len(BLOBS["random"]), MIB)] * count
 
 
 def header_of(ranges: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -109,6 +114,25 @@ def test_the_parts_are_those_that_were_asked_for(docker: httpx.Client) -> None:
         path = f"/v2/acme/app/blobs/{digest_of(BLOBS[each.name])}"
         answer = docker.get(path, headers=header_of(each.ranges))
         check(each, answer.status_code, answer.headers, answer.content)
+
+
+def test_ranges_in_any_order_are_parts_if_they_cost_no_more_than_the_whole(
+    docker: httpx.Client,
+) -> None:
+    path, once = f"/v2/acme/app/blobs/{digest_of(BLOBS['random'])}", passes(1)
+    for ranges in (once + once[:MOST_AGAIN], once[::-1], [*once[::-1], *once[:MOST_AGAIN]]):
+        answer = docker.get(path, headers=header_of(ranges))
+        check(Wanted("random", ranges), answer.status_code, answer.headers, answer.content)
+
+
+def test_ranges_that_cost_more_than_the_whole_are_answered_with_the_whole(
+    docker: httpx.Client,
+) -> None:
+    blob = BLOBS["random"]
+    path = f"/v2/acme/app/blobs/{digest_of(blob)}"
+    for ranges in (passes(2), passes(5), [(0, 1)] * 11):
+        answer = docker.get(path, headers=header_of(ranges))
+        assert (answer.status_code, answer.content == blob) == (200, True)
 
 
 def test_conditions_come_first(docker: httpx.Client) -> None:

@@ -138,6 +138,6 @@ def test_a_bucket_is_named_by_its_own_crn_alone(world: World) -> None:
     account = made["crn"].split(":")[3]
     foreign = made["crn"].replace(account, str(uuid4()))
     told = world.told("buckets", "delete", foreign, "--yes")
-    assert told == (2, f"{foreign!r} is a bucket of another account")
+    assert told == (3, f"{foreign!r} is a bucket of another account")
     for verb in ("show", "objects"):
         assert world.told("buckets", verb, "") == (2, "which bucket? an empty text names none")

@@ -1,4 +1,4 @@
-"""``entrepot certificate`` against a served registry, which issues by its own jobs."""
+"""``entrepot certificates`` against a served registry, which issues by its own jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.cli_world import World, cli_world
 def until_status(world: World, name: str, status: str) -> dict[str, Any]:
     """Wait until a certificate has a status; return its record."""
     ends = time.monotonic() + 30
-    while (shown := world.read("certificate", "show", name))["status"] != status:
+    while (shown := world.read("certificates", "show", name))["status"] != status:
         assert time.monotonic() < ends, shown
     return dict(shown)
 
@@ -28,19 +28,19 @@ def test_a_certificate_is_issued_revoked_uploaded_and_deleted(tmp_path: Path) ->
     grants = {"ENTREPOT_CERTIFICATE_GRANTS": "corp.example=acme"}
     with cli_world(tmp_path / "world", **grants) as world:
         domains = ("--domain", "www.corp.example", "--domain", "*.corp.example")
-        made = world.done("certificate", "create", "web", *domains, "--tag", "a=b")
+        made = world.done("certificates", "create", "web", *domains, "--tag", "a=b")
         assert made.text == (
-            "web is issuing; 'entrepot certificate challenges web' says what it waits for\n"
+            "web is issuing; 'entrepot certificates challenges web' says what it waits for\n"
         )
         issued = until_status(world, "web", "active")
         assert (issued["domains"], issued["tags"]) == (
             ["www.corp.example", "*.corp.example"],
             {"a": "b"},
         )
-        head, *rows = world.done("certificate", "challenges", "web").lines
+        head, *rows = world.done("certificates", "challenges", "web").lines
         assert head == "DOMAIN PUBLISH CNAME AT POINTING TO VERIFIED"
         assert [row.split()[0] for row in rows] == ["www.corp.example", "*.corp.example"]
-        status, words = world.told("certificate", "create", "x", "--domain", "www.example.com")
+        status, words = world.told("certificates", "create", "x", "--domain", "www.example.com")
         assert (status, words.startswith("ACCESS_DENIED: the operator has not")) == (
             1,
             True,
@@ -53,17 +53,17 @@ def test_a_certificate_is_issued_revoked_uploaded_and_deleted(tmp_path: Path) ->
             *("--key", str(tmp_path / "private_key_pem")),
             *("--chain", str(tmp_path / "chain_pem")),
         )
-        assert world.done("certificate", "upload", "up", *files).text == "Uploaded up\n"
-        assert world.done("certificate", "revoke", "web", "--yes").text == (
-            "Revoking web; 'entrepot certificate show web' says when it is\n"
+        assert world.done("certificates", "upload", "up", *files).text == "Uploaded up\n"
+        assert world.done("certificates", "revoke", "web", "--yes").text == (
+            "Revoking web; 'entrepot certificates show web' says when it is\n"
         )
         until_status(world, "web", "revoked")
-        root = world.done("certificate", "authority").text
+        root = world.done("certificates", "authority").text
         assert x509.load_pem_x509_certificate(root.encode()).extensions
-        assert world.read("certificate", "authority") == {"root_pem": root}
-        status, words = world.told("certificate", "recheck", "up")
+        assert world.read("certificates", "authority") == {"root_pem": root}
+        status, words = world.told("certificates", "recheck", "up")
         assert (status, words.startswith("CONFLICT: an uploaded certificate has no")) == (1, True)
-        assert world.done("certificate", "delete", "up", "--yes").text == "Deleted up\n"
+        assert world.done("certificates", "delete", "up", "--yes").text == "Deleted up\n"
 
 
 def test_a_key_made_here_is_written_to_a_file_once_and_a_signing_request_is_taken(
@@ -71,26 +71,26 @@ def test_a_key_made_here_is_written_to_a_file_once_and_a_signing_request_is_take
 ) -> None:
     grants = {"ENTREPOT_CERTIFICATE_GRANTS": "corp.example=acme"}
     with cli_world(tmp_path / "world", **grants) as world:
-        world.done("certificate", "create", "web", "--domain", "www.corp.example")
+        world.done("certificates", "create", "web", "--domain", "www.corp.example")
         request = load_der_x509_csr(
             signing_request(new_private_key("ecdsa-p256"), ["own.corp.example"])
         )
         (tmp_path / "own.csr").write_bytes(request.public_bytes(Encoding.PEM))
-        world.done("certificate", "create", "own", "--csr", str(tmp_path / "own.csr"))
+        world.done("certificates", "create", "own", "--csr", str(tmp_path / "own.csr"))
         assert until_status(world, "own", "active")["domains"] == ["own.corp.example"]
         until_status(world, "web", "active")
-        assert not world.read("certificate", "settings", "--no-private-key-export")[
+        assert not world.read("certificates", "settings", "--no-private-key-export")[
             "private_key_export"
         ]
         target = tmp_path / "web.key"
-        export = ("certificate", "export-private-key", "web")
+        export = ("certificates", "export-private-key", "web")
         status, words = world.told(*export, str(target))
         assert (status, "private_key_export" in words, target.exists()) == (1, True, False)
-        world.done("certificate", "settings", "--private-key-export")
+        world.done("certificates", "settings", "--private-key-export")
         assert world.done(*export, str(target)).text.startswith("Wrote the private key to ")
         assert target.stat().st_mode & 0o777 == 0o600
         key = load_pem_private_key(target.read_bytes(), None)
-        issued = world.read("certificate", "show", "web")["certificate_pem"].encode()
+        issued = world.read("certificates", "show", "web")["certificate_pem"].encode()
         certificate = x509.load_pem_x509_certificate(issued)
         assert public_der(key.public_key()) == public_der(certificate.public_key())
         status, words = world.told(*export, str(target))

@@ -270,7 +270,8 @@ def test_pins_hold_an_image_until_they_are_taken_away(world: World, app: str) ->
     assert [each["name"] for each in pins] == ["production", "staging", "test"]
     assert world.done("images", "pins", f"{app}:v1").lines[3].startswith("test - crn:iam:")
     held = world.run("images", "delete", f"{app}@{digest}")
-    assert (held.status, held.err) == (1, "entrepot: 1 of 1 items were refused\n")
+    hint = "entrepot: --force deletes what is pinned or listed by an index, too\n"
+    assert (held.status, held.err) == (1, f"entrepot: 1 of 1 items were refused\n{hint}")
     words = "CONFLICT: the image is pinned; remove its pins, or force "
     words += "(pins: production, staging, test)"
     assert held.lines[1] == f"{short(digest)} refused {words}"
@@ -338,7 +339,8 @@ def test_a_child_is_refused_with_the_index_that_needs_it(world: World, app: str)
     ended = world.run("images", "delete", app, child.digest, "--full-digests")
     assert ended.status == 1
     assert ended.lines[1].startswith(f"{child.digest} refused CONFLICT: ")
-    assert ended.lines[1].endswith(f"(in: {index.digest})")
+    assert ended.lines[1].endswith(f"delete the index first, or force (in: {index.digest})")
+    assert ended.err.endswith("--force deletes what is pinned or listed by an index, too\n")
 
 
 def test_a_child_goes_by_force_and_the_index_is_told(world: World, app: str) -> None:

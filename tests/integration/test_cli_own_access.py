@@ -48,12 +48,15 @@ def test_a_password_is_made_shown_once_and_revoked(world: World, owner: Home, na
     shown = world.done("container-passwords", "list", *JSON, home=owner)
     assert password not in shown.text
     assert name in [each["name"] for each in shown.document]
-    ended = world.done("container-passwords", "revoke", name, home=owner)
-    assert ended.text == f"Revoked {name}\n"
+    ended = world.done("container-passwords", "delete", name, home=owner)
+    assert ended.text == f"Deleted {name}\n"
     assert not world.admits(password)
-    assert world.told("container-passwords", "revoke", name, home=owner) == (
+    assert world.told("container-passwords", "delete", name, home=owner) == (
         3,
-        f"you have no container password '{name}'; 'entrepot container-passwords list' shows yours",
+        (
+            f"there is no container password {name!r}; "
+            "'entrepot container-passwords list' shows those there are"
+        ),
     )
 
 

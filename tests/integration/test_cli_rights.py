@@ -297,11 +297,13 @@ def test_a_ready_made_policy_is_shown_and_created(world: World, name: str) -> No
     assert created.text.startswith(f"Created the policy {name}; ")
     statement = world.read("policies", "show", name)["document"]["statements"][0]
     assert statement["resources"][0].endswith(":repository/web/*")
-    for wrong in ((), ("-", "--pull", "x"), ("--pull", "x", "--push", "x")):
-        assert world.told("policies", "create", name, *wrong) == (
-            2,
-            "give a FILE with the document, or one of --pull, --push and --admin",
-        )
+    for wrong, told in (
+        ((), "one of the arguments FILE --pull --push --admin is required"),
+        (("-", "--pull", "x"), "argument --pull: not allowed with argument FILE"),
+        (("--pull", "x", "--push", "x"), "argument --push: not allowed with argument --pull"),
+    ):
+        ended = world.run("policies", "create", name, *wrong)
+        assert (ended.status, told in ended.err) == (2, True)
     names = [line.split()[0] for line in world.done("policies", "templates").lines[1:]]
     assert names == ["reader", "pusher", "admin"]
     lines = world.done("policies", "templates", "reader", "--names", "web/*").lines
@@ -310,28 +312,6 @@ def test_a_ready_made_policy_is_shown_and_created(world: World, name: str) -> No
         3,
         "there is no template 'x'; there are reader, pusher, admin",
     )
-
-
-def test_the_policies_of_repositories_are_still_found_under_their_former_noun(
-    world: World, name: str
-) -> None:
-    world.done("repositories", "create", name)
-    statement = {"effect": "allow", "principals": ["*"], "actions": ["registry:PullImage"]}
-    document = json.dumps({"version": "1", "statements": [statement]})
-    world.done("policies", "set", name, "-", stdin=document)
-    assert world.done("policies", "show", name).lines[1] == "- allow * registry:PullImage -"
-    assert world.told("policies", "delete", name) == (
-        3,
-        (
-            f"there is no policy {name!r}; 'entrepot policies list' shows those there are; that of "
-            f"a repository is deleted by 'entrepot repository-policies delete {name}'"
-        ),
-    )
-    world.done("repository-policies", "delete", name)
-    assert world.told("policies", "show", name)[1].startswith(f"there is no policy {name!r}")
-    # The policy of an account comes first.
-    world.done("policies", "create", name, "-", stdin=json.dumps(PULL))
-    assert world.done("policies", "show", name).lines[1] == "pull allow registry:PullImage * -"
 
 
 # may X do Y
@@ -475,17 +455,17 @@ def test_people_are_listed_suspended_and_removed(world: World, owner: Home, name
     assert world.done("users", "suspend", email, home=owner).text == f"{email} is locked out\n"
     assert world.read("users", "show", email)["status"] == "suspended"
     world.done("users", "resume", email, home=owner)
-    made_owner = world.done("organizations", "set-role", email, "owner", home=owner)
+    made_owner = world.done("members", "update", email, "--role", "owner", home=owner)
     assert made_owner.text == f"{email} is owner in main\n"
-    lines = world.done("organizations", "members", home=owner).lines
+    lines = world.done("members", "list", home=owner).lines
     assert any(line.startswith(f"{email} owner 20") for line in lines)
-    removed = world.done("users", "remove", email, home=owner)
+    removed = world.done("members", "delete", email, home=owner)
     assert removed.text == (
         f"{email} is no longer in main, and has lost the roles in its accounts\n"
     )
-    assert world.told("users", "remove", email, home=owner) == (
+    assert world.told("members", "delete", email, home=owner) == (
         3,
-        f"main has no member {email!r}; 'entrepot organizations members' shows those it has",
+        f"there is no member {email!r}; 'entrepot members list' shows those there are",
     )
     other = f"other-{email}"
     world.done("users", "create", other, home=owner)
@@ -501,19 +481,19 @@ def test_a_person_is_invited_and_joins_by_the_code(
     world.sign_in_person(home, email, one_time, "a long new password")
     world.done("organizations", "leave", home=home)
     assert world.told("users", "list", home=home)[0] == 3
-    shown = world.done("users", "invite", email, "--role", "billing", home=owner)
+    shown = world.done("invitations", "create", email, "--role", "billing", home=owner)
     organization = world.read("organizations", "show", home=owner)["id"]
     assert organization in world.done("organizations", "list", "-q", home=owner).lines
     assert f"'entrepot organizations accept {organization}' asks for it" in shown.lines[0]
-    assert email in world.done("users", "invitations", "-q", home=owner).lines
+    assert email in world.done("invitations", "list", "-q", home=owner).lines
     code = labelled(shown.text, "code")
     assert world.told("organizations", "accept", organization, stdin="iv_x\n", home=home)[0] == 3
     joined = world.done("organizations", "accept", organization, stdin=f"{code}\n", home=home)
     assert joined.text == "You are billing in main now\n"
-    world.done("users", "invite", f"x-{email}", home=owner)
-    revoked = world.done("users", "revoke-invitation", f"x-{email}", home=owner)
+    world.done("invitations", "create", f"x-{email}", home=owner)
+    revoked = world.done("invitations", "delete", f"x-{email}", home=owner)
     assert revoked.text == f"Revoked the invitation of x-{email}\n"
-    assert world.told("users", "revoke-invitation", f"x-{email}", home=owner)[0] == 3
+    assert world.told("invitations", "delete", f"x-{email}", home=owner)[0] == 3
 
 
 def test_an_owner_resets_a_persons_password(world: World, owner: Home, name: str) -> None:
@@ -567,10 +547,10 @@ def test_an_organization_is_renamed_and_named(world: World, owner: Home) -> None
     (row,) = [
         each for each in world.read("organizations", "list", home=owner) if not each["is_personal"]
     ]
-    renamed = world.done("organizations", "rename", row["id"], "Acme", home=owner)
-    assert renamed.text == "main is called Acme now\n"
+    renamed = world.done("organizations", "update", row["id"], "--name", "Acme", home=owner)
+    assert renamed.text == "The organization is called Acme now\n"
     assert world.read("organizations", "show", "Acme", home=owner)["role"] == "owner"
-    world.done("organizations", "rename", "Acme", "main", home=owner)
+    world.done("organizations", "update", "Acme", "--name", "main", home=owner)
     status, words = world.told("organizations", "show", "nobody", home=owner)
     assert (status, words.partition(";")[0]) == (3, "you are in no organization 'nobody'")
     assert world.told("organizations", "delete", "main", home=owner)[0] == 1

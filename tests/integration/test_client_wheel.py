@@ -111,7 +111,14 @@ async def check_download(shop: Shop, path: str) -> None:
         assert (answer.status_code, answer.content) == (200, wheel.content)
         tag = answer.headers["etag"]
         assert tag == f'"{wheel.sha256}"'
-        again = await nobody.get(path, headers={"If-None-Match": tag})
-        assert (again.status_code, again.content) == (304, b"")
+        for held in (tag, f"W/{tag}", f'"other" , {tag}', f'W/"a,b",W/{tag}', "*"):
+            again = await nobody.get(path, headers={"If-None-Match": held})
+            assert (again.status_code, again.content) == (304, b""), held
+            assert again.headers["etag"] == tag
+        twice = [("If-None-Match", '"other"'), ("If-None-Match", tag)]
+        assert (await nobody.get(path, headers=twice)).status_code == 304
+        for held in ('"other"', 'W/"other"', wheel.sha256, '"*"', ""):
+            again = await nobody.get(path, headers={"If-None-Match": held})
+            assert (again.status_code, again.content) == (200, wheel.content), held
         assert (await nobody.get(path.replace("-0.", "-9."))).status_code == 404
         assert (await nobody.post(path)).status_code in (404, 405)

@@ -120,9 +120,13 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     assert set(named[1].split()) == {each["digest"] for each in (*parts, pinned)}
     done = await shop.send("/images/delete", confirmed="yes", digests=named[1])
     assert "1 image was deleted" in done.text
-    assert "delete the index first" in row_of(done.text, parts[0]["digest"])
+    assert "delete the index first, or force" in row_of(done.text, parts[0]["digest"])
+    assert "To force what is pinned or part of an index, select it again" in done.text
     assert "<b>production</b>" in row_of(done.text, pinned["digest"])
     assert "The images are back." in await undone(shop, done.text)
+    forced = await shop.send("/images/delete", confirmed="yes", digests=named[1], force="on")
+    assert "To force" not in forced.text
+    assert "The images are back." in await undone(shop, forced.text)
     await shop.told("/images/delete", confirmed="yes", digests=parts[1]["digest"])
 
     asked = (await shop.send("/images/delete", **picks(parts[0], whole))).text

@@ -40,10 +40,14 @@ async def test_a_child_goes_by_force_with_its_tags(world: World, database_url: s
     index = await world.push_index([amd, arm], "v1", "latest")
     outer = await world.push_index([index], "all")
     path = f"{world.images}/{arm['digest']}"
-    refused(await world.control.delete(path), 409, "CONFLICT")
+    stays = await world.control.delete(path)
+    refused(stays, 409, "CONFLICT")
+    assert stays.json()["error"]["message"].endswith("delete the index first, or force")
     on_v2 = await world.docker.delete(f"/v2/{world.name}/manifests/{arm['digest']}")
     assert on_v2.status_code == 405
-    assert on_v2.json()["errors"][0]["detail"] == {"parents": [index["digest"]]}
+    (said,) = on_v2.json()["errors"]
+    assert said["detail"] == {"parents": [index["digest"]]}
+    assert said["message"].endswith("; delete the index first")  # nobody can force it here
 
     assert await force(world, arm) == {
         "digest": arm["digest"],
@@ -83,6 +87,37 @@ async def test_a_child_that_is_pushed_again_heals_its_indexes(
     await world.push(document)
     refused(await world.control.delete(f"{world.images}/{child['digest']}"), 409, "CONFLICT")
     assert await size_of(world, index) == whole
+    await check(world, database_url)
+
+
+async def test_a_sparse_index_gets_further_tags_and_is_whole_under_all_of_them(
+    world: World, database_url: str
+) -> None:
+    amd, arm = await world.push_image("amd"), await world.push_image("arm")
+    index = await world.push_index([amd, arm], "v1")
+    await force(world, arm)
+    assert await world.push_index([amd, arm], "v2") == index
+    told = await world.control.put(f"{world.path}/tags/v3", json={"digest": index["digest"]})
+    assert told.is_success, told.text
+    outer = await world.push_index([index], "all")
+    assert await size_of(world, outer) == await size_of(world, amd)
+    await check(world, database_url)
+    assert await restore(world, arm) == [arm["digest"]]
+    for reference in ("v1", "v2", "v3", "all", arm["digest"]):
+        assert await world.pulls(reference)
+    assert await size_of(world, outer) == await size_of(world, amd) + len("arm")
+    await check(world, database_url)
+
+
+async def test_a_sparse_index_that_was_deleted_is_pushed_only_with_its_children(
+    world: World, database_url: str
+) -> None:
+    amd, arm = await world.push_image("amd"), await world.push_image("arm")
+    index = await world.push_index([amd, arm], "v1")
+    await force(world, arm)
+    await world.control.delete(f"{world.images}/{index['digest']}")
+    with pytest.raises(AssertionError, match="MANIFEST_BLOB_UNKNOWN"):
+        await world.push_index([amd, arm], "v1")
     await check(world, database_url)
 
 

@@ -10,11 +10,14 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
+from tests import described as resources
 from tests.integration.served_world import Served
-from tests.tenants import Statement, allow, document
+from tests.spec.operations import OPERATIONS, Operation
+from tests.tenants import Statement, allow, deny, document
 
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 UUIDS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -200,7 +203,7 @@ def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[
     assert naming <= fields
     unknown = {
         (operation, field)
-        for operation, field in fields - naming - OF_PERSONS
+        for operation, field in fields - naming - OF_PERSONS - resources.fields()
         if field.rpartition(".")[2].removesuffix("[]") not in NAMES_NOTHING
     }
     assert unknown == set()
@@ -358,3 +361,90 @@ async def test_what_is_malformed_or_foreign_is_told_to_all(served: Served, namin
     for value in values:
         status, said = await ask(served, naming, token, value)
         assert status == 400, said
+
+
+BUCKETS: Final = tuple(each for each in OPERATIONS if each.path.startswith("/v1/buckets/{bucket}"))
+BUCKET_BODIES: Final[dict[str, object]] = {
+    "PATCH /v1/buckets/{bucket}": {},
+    "PUT /v1/buckets/{bucket}/cors": {
+        "cors_rules": [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]
+    },
+    "PUT /v1/buckets/{bucket}/objects/{key}": b"bytes",
+    "POST /v1/buckets/{bucket}/multipart-uploads": {"key": "key"},
+    "PUT /v1/buckets/{bucket}/multipart-uploads/{upload_id}/parts/{part_number}": b"part",
+    "POST /v1/buckets/{bucket}/multipart-uploads/{upload_id}/complete": {
+        "parts": [{"part_number": 1, "etag": "e"}]
+    },
+}
+BUCKET: Final = "crn:storage:local:*:bucket/"
+
+
+async def ask_bucket(
+    served: Served, operation: Operation, token: str, bucket: str, upload: str = UNKNOWN
+) -> tuple[int, str]:
+    """Return the answer of an operation on a bucket, without what it says of this request alone."""
+    named = {"bucket": bucket, "upload_id": upload, "part_number": "1", "key": "key-of-acme"}
+    asked = f"{operation.method} {operation.path}"
+    path, body = operation.path.format(**named), BUCKET_BODIES.get(asked)
+    answer = await served.ask(operation.method, path, body, token=token)
+    return answer.status_code, UUIDS.sub("<id>", answer.text)
+
+
+def each_operation_on_buckets(test: Any) -> Any:  # noqa: ANN401 - a decorator
+    ids = [f"{each.method} {each.path}" for each in BUCKETS]
+    return pytest.mark.parametrize("operation", BUCKETS, ids=ids)(test)
+
+
+def test_all_operations_on_a_bucket_are_asked() -> None:
+    assert len(BUCKETS) == 17
+    assert BUCKET_BODIES.keys() <= {f"{each.method} {each.path}" for each in BUCKETS}
+
+
+@each_operation_on_buckets
+async def test_a_bucket_that_one_may_not_use_is_told_like_one_that_is_not_there(
+    served: Served, operation: Operation
+) -> None:
+    assert operation.action is not None
+    token = await add_program(served, "caller", allow(operation.action, on=f"{BUCKET}mine-*"))
+    upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
+    own, theirs = f"bucket-of-{served.acme.handle}", f"bucket-of-{served.globex.handle}"
+    answers = [
+        await ask_bucket(served, operation, token, own, upload),
+        await ask_bucket(served, operation, token, own),
+        await ask_bucket(served, operation, token, "nothing", upload),
+        await ask_bucket(served, operation, token, theirs, upload),
+    ]
+    assert answers[0][0] == 403, answers[0]
+    assert set(answers) == {answers[0]}
+    status, said = await ask_bucket(served, operation, token, "mine-nothing")
+    assert status == 404, said
+    assert "bucket_not_found" in said
+    full = served.acme.program_token
+    absent = await ask_bucket(served, operation, full, "nothing")
+    assert absent[0] == 404
+    assert await ask_bucket(served, operation, full, theirs, upload) == absent
+    for name in ("UPPER", "*", "a?b", "%25"):  # no bucket can be called so: that is told to all
+        assert await ask_bucket(served, operation, token, quote(name, safe="%")) == absent, name
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in BUCKETS if "{upload_id}" in each.path],
+    ids=lambda each: f"{each.method} {each.path}",
+)
+async def test_an_upload_that_one_may_not_use_is_told_like_one_that_is_not_there(
+    served: Served, operation: Operation
+) -> None:
+    assert operation.action is not None
+    own = f"bucket-of-{served.acme.handle}"
+    elsewhere = allow(operation.action, on=f"{BUCKET}{own}/mine/*")
+    denied = deny(operation.action, on=f"{BUCKET}{own}/key-of-acme")
+    upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
+    for name, statements in (("one", (elsewhere,)), ("two", (elsewhere, denied))):
+        token = await add_program(served, name, *statements)
+        found = await ask_bucket(served, operation, token, own, upload)
+        assert found[0] == 403
+        assert await ask_bucket(served, operation, token, own) == found
+    token = await add_program(served, "three", allow(operation.action, on=f"{BUCKET}{own}/*"))
+    status, said = await ask_bucket(served, operation, token, own)
+    assert (status, "upload_not_found" in said) == (404, True), said

@@ -9,17 +9,18 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
-from cloudcore.queue import chores, messages, port, rows, services
+from cloudcore.queue import chores, messages, port, queues
 from cloudcore.queue.leases import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
+from cloudcore.queue.queue import QUEUE, Queue
+from cloudcore.queue.queues import QUEUES
 from cloudcore.queue.rules import QueueMissing
-from cloudcore.queue.services import Redrive
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX
-from tests.queue_world import REGION, QueueWorld, make_queue_world
+from tests.queue_world import NO_REDRIVE, REGION, QueueWorld, Redrive, make_queue_world
 
 HOUR: Final = 3600
 
@@ -160,14 +161,14 @@ async def test_a_deleted_queue_is_gone_with_its_messages_and_its_name_is_free(
 ) -> None:
     queue = await world.make("jobs")
     await world.send(queue, *map(str, range(30)))
-    await world.database.write(services.delete_queue, queue, world.clock())
+    await world.database.write(QUEUES.remove, queue, world.clock())
     for call in (world.send(queue, "x"), world.lease(queue)):
         with pytest.raises(QueueMissing):
             await call
     again = await world.make("jobs")
     assert await world.bodies(again) == []
     await chores.erase_deleted_queues(QueueNeeds.of(world.database, world.clock))
-    assert await world.database.read(rows.list_deleted, "", 9) == []
+    assert await world.database.read(queues.list_deleted, "", 9) == []
     assert await world.database.read(_rows, queue.id) == []
 
 
@@ -175,13 +176,13 @@ async def test_a_dead_letter_queue_stays_while_it_is_one(world: QueueWorld) -> N
     dead = await world.make("dead")
     queue = await world.make("jobs", redrive=await world.redrive("dead", 2))
     with pytest.raises(Conflict, match="the queue jobs"):
-        await world.database.write(services.delete_queue, dead, world.clock())
+        await world.database.write(QUEUES.remove, dead, world.clock())
     with pytest.raises(InvalidInput, match="another queue"):
         await world.database.write(
             _set_redrive, world, await world.current(queue), await world.redrive("jobs", 2)
         )
     await world.database.write(_set_redrive, world, await world.current(queue), None)
-    await world.database.write(services.delete_queue, dead, world.clock())
+    await world.database.write(QUEUES.remove, dead, world.clock())
     assert (await world.current(queue)).max_leases is None
 
 
@@ -198,7 +199,7 @@ async def test_dead_letters_do_not_come_back(world: QueueWorld) -> None:
                 _set_redrive, world, last, await world.redrive(queue.name, 1)
             )
         assert raised.value.params["reason"] == "cycle"
-        assert (await world.current(last)).dead_letter_queue_id is None
+        assert (await world.current(last)).dead_letter_queue is None
     to_last = await world.redrive("last", 1)
     for queue in queues[2:]:
         await world.database.write(_set_redrive, world, await world.current(queue), to_last)
@@ -238,7 +239,7 @@ async def test_a_lease_beside_a_change_of_the_redrive_policy_fails_not(world: Qu
     world.clock.advance(30)
     read_before = await world.current(queue)
     await world.database.write(_set_redrive, world, read_before, None)
-    await world.database.write(services.delete_queue, dead, world.clock())
+    await world.database.write(QUEUES.remove, dead, world.clock())
     await world.database.write(messages.settle, read_before, world.clock())
     assert await world.bodies(queue) == ["a"]
 
@@ -292,7 +293,7 @@ async def test_a_full_queue_takes_no_more(
 async def test_an_account_has_so_many_queues(
     world: QueueWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "MAX_QUEUES", 2)
+    monkeypatch.setitem(vars(QUEUE), "quota", 2)
     await world.make("a")
     await world.make("b")
     with pytest.raises(QuotaExceeded, match="at most 2 queues"):
@@ -399,5 +400,5 @@ def _rows(tx: object, queue_id: str) -> list[str]:
     return [bytes(row[0]).decode() for row in tx.rows(statement, queue_id=queue_id)]  # type: ignore[attr-defined]
 
 
-def _set_redrive(tx: object, world: QueueWorld, queue: rows.Queue, redrive: Redrive | None) -> None:
-    services.update_queue(tx, queue, {}, redrive, world.clock(), sets_redrive=True)  # type: ignore[arg-type]
+def _set_redrive(tx: Connection, world: QueueWorld, queue: Queue, redrive: Redrive | None) -> None:
+    QUEUES.update(tx, queue, (redrive or NO_REDRIVE)._asdict(), world.clock())

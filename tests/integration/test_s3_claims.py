@@ -9,6 +9,7 @@ from hashlib import md5, sha256
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from cloudcore.storage.checksums import Algorithm, Part, combine, composite, encode, new_checksum
@@ -233,3 +234,41 @@ async def test_what_is_claimed_of_an_empty_document_is_compared(s3: S3Client) ->
     await s3.done("PUT", "/bucket/key?acl", b"", **right)
     framing = {"payload": UNSIGNED_CHUNKS_TRAILER, "x_amz_decoded_content_length": "0"}
     await s3.done("PUT", "/bucket/key?acl", b"0\r\n\r\n", **framing)
+
+
+async def test_what_is_claimed_of_the_body_that_begins_an_upload_is_compared(s3: S3Client) -> None:
+    """The upload has checksums of its own, of which this body is none."""
+    target = "/bucket/parts?uploads"
+    right = {"content_md5": "1B2M2Y8AsgTpgAmY7PhCfg==", "x_amz_checksum_crc32": "AAAAAA=="}
+    for body, claim, code in (
+        (b"", {"content_md5": "AAAAAAAAAAAAAAAAAAAAAA=="}, "BadDigest"),
+        (b"", {"x_amz_checksum_crc32": "AAAAAQ=="}, "BadDigest"),
+        (b"body", right, "BadDigest"),
+        (b"", {"x_amz_checksum_crc32": "no"}, "InvalidRequest"),
+        (b"", {"x_amz_checksum_md4": "AAAAAA=="}, "InvalidRequest"),
+        (b"", {"content_md5": "no"}, "InvalidDigest"),
+        (b"x" * 70_000, {}, "EntityTooLarge"),
+    ):
+        assert await s3.code("POST", target, body, **claim) == code, (body, claim)
+    assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
+    begun = await s3.done("POST", target, b"", **right, x_amz_checksum_algorithm="SHA256")
+    assert texts(begun, "UploadId")
+    await s3.done("POST", target)
+
+
+@pytest.mark.parametrize("target", ["POST /bucket/parts?uploads", "PUT /bucket/key?acl"])
+async def test_a_request_without_a_length_has_no_body(s3: S3Client, target: str) -> None:
+    await s3.done("PUT", "/bucket/key", b"body")
+    method, _, path = target.partition(" ")
+    request = s3.sign(method, path)
+    sent = httpx.Request(
+        method,
+        f"http://{s3.host}{path}",
+        headers=list(request.headers),
+        stream=httpx.ByteStream(b""),
+    )
+    assert "content-length" not in sent.headers
+    transport = httpx.ASGITransport(s3.served.app)
+    async with httpx.AsyncClient(transport=transport) as client:
+        answer = await client.send(sent)
+    assert answer.status_code == 200, answer.text

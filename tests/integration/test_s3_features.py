@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from cloudcore.storage import buckets
+from cloudcore.storage.bucket_rows import Bucket
+from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.rules import STORAGE_CLASSES
 from cloudcore.storage.s3.signature import SignedRequest
 from tests.databases import on_both_databases
@@ -335,6 +337,32 @@ async def test_open_uploads_end_with_their_bucket(
     await s3.served.auditor.flush()
     events = (await v1(s3, "GET", "/v1/audit-events?action=storage:DeleteBucket")).json()["events"]
     assert len([each for each in events if each["outcome"] == "succeeded"]) == 1
+
+
+@on_both_databases
+@pytest.mark.parametrize("presentation", ["s3", "v1"])
+async def test_an_upload_that_begins_while_its_bucket_is_deleted_is_what_keeps_it(
+    s3: S3Client, presentation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_uploads = buckets.end_uploads
+
+    async def end_and_begin(needs: StorageNeeds, bucket: Bucket) -> None:
+        await end_uploads(needs, bucket)
+        await s3.done("POST", "/bucket/new?uploads")
+
+    monkeypatch.setattr(buckets, "end_uploads", end_and_begin)
+    words = "uploads began in the bucket while it was deleted; delete it again"
+    if presentation == "s3":
+        answer = await s3.ask("DELETE", "/bucket")
+        assert code_of(answer) == "BucketNotEmpty"
+        (said,) = texts(fromstring(answer.content), "Message")
+    else:
+        token = s3.served.acme.program_token
+        answer = await s3.served.ask("DELETE", "/v1/buckets/bucket", token=token)
+        said = answer.json()["error"]["message"]
+    assert (answer.status_code, said) == (409, words)
+    monkeypatch.undo()
+    await s3.done("DELETE", "/bucket")
 
 
 @on_both_databases

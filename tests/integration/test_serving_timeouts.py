@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cloudcore.serving.limits import ServerLimits
-from tests.integration.serving_app import RunningServer, serving
+from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
 
 LIMITS = ServerLimits(
     head_seconds=1,
@@ -18,6 +21,10 @@ LIMITS = ServerLimits(
     sweep_seconds=0.05,
 )
 """A second, as a busy machine may stand still for half of one, which must cut nobody here."""
+
+
+LOOPS = pytest.mark.parametrize("loop", ["uvloop", "asyncio", "uvloop+tls"])
+FAULT = "the request took longer than 1 s"
 
 
 @pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
@@ -95,3 +102,45 @@ def test_an_application_that_thinks_is_not_cut(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(b"PUT /v2/slow?1.5 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
         assert client.response()[1] == b"done"
+
+
+@LOOPS
+@pytest.mark.parametrize("target", ["echo", "sink"])
+def test_a_body_that_drips_is_ended_when_the_request_is_too_old(loop: str, target: str) -> None:
+    with serving(limits=replace(LIMITS, request_seconds=1), loop=loop) as server:
+        with server.connect() as client:
+            client.sock.settimeout(0.02)  # between two bytes; a handshake may take longer
+            started = time.monotonic()
+            head = f"PUT /v2/{target} HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n"
+            client.send(head.encode())
+            answer = b""
+            while not answer and time.monotonic() - started < 30:
+                client.send(b"x")
+                try:
+                    answer = client.sock.recv(100)
+                except TimeoutError:
+                    continue
+            assert answer.startswith(b"HTTP/1.1 408 ")
+        wait_until(lambda: len(server.records) == 1)
+        assert server.records[0].reason == FAULT
+        assert server.records[0].received > 1
+
+
+@LOOPS
+@pytest.mark.parametrize("target", ["stream?1000000", "file"])
+def test_a_response_that_is_read_on_is_ended_when_the_request_is_too_old(
+    loop: str, target: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    limits = replace(LIMITS, request_seconds=1)
+    with serving(SampleApplication(path), limits, loop=loop) as server:
+        with server.connect() as client:
+            client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            with suppress(OSError):
+                while client.sock.recv(1 << 20):
+                    pass
+        wait_until(lambda: len(server.records) == 1)
+        assert server.records[0].reason == FAULT
+        assert server.records[0].sent > 1 << 20

@@ -114,11 +114,15 @@ async def test_a_slow_upstream_is_asked_for_no_more_pages(
     assert await listed(asked) == (["0", "1", "2"], False)
 
 
-async def test_a_page_elsewhere_is_not_asked_for(asked: Asking) -> None:
-    asked.upstream.script = lambda _: page("1", link="https://elsewhere.example/v2/x/tags/list")
-    assert await listed(asked) == (["1"], True)
-    asked.upstream.script = lambda _: page("1", link="/v2/another/tags/list?last=1")
-    assert await listed(asked) == (["1"], True)
+@pytest.mark.parametrize(
+    "link", ["https://elsewhere.example/v2/x/tags/list", "/v2/another/tags/list?last=1"]
+)
+async def test_a_page_elsewhere_is_not_asked_for_and_the_list_is_cut(
+    asked: Asking, link: str
+) -> None:
+    asked.upstream.script = lambda _: page("1", link=link)
+    assert await listed(asked) == (["1"], False)
+    assert len(asked.upstream.asked) == 1
 
 
 async def test_who_may_pull_may_perhaps_not_list(asked: Asking) -> None:

@@ -23,15 +23,16 @@ from cloudcore.identity.tables import accounts
 from cloudcore.queue import chores
 from cloudcore.queue.messages import Leased
 from cloudcore.queue.needs import QueueNeeds
-from cloudcore.queue.services import Redrive
-from cloudcore.queue.tables import queue_messages, queues
+from cloudcore.queue.queues import ROWS
+from cloudcore.queue.tables import queue_messages
+from cloudcore.resources.record import Reference
 from tests.inprocess import ManualClock
-from tests.queue_world import QueueWorld, make_queue_world
+from tests.queue_world import QueueWorld, Redrive, make_queue_world
 from tests.soak import times
 
 RETENTION: Final = 600
 MAX_LEASES: Final = 2
-_CLEAR: Final = [Statement(delete(table)) for table in (queue_messages, queues, accounts)]
+_CLEAR: Final = [Statement(delete(table)) for table in (queue_messages, ROWS.table, accounts)]
 T = TypeVar("T")
 
 
@@ -71,7 +72,9 @@ class Queues(RuleBasedStateMachine):
         self.dead_queue = self.run(self.world.make("dead", retention_seconds=RETENTION))
         self.queue = self.run(
             self.world.make(
-                "jobs", retention_seconds=RETENTION, redrive=Redrive(self.dead_queue.id, MAX_LEASES)
+                "jobs",
+                retention_seconds=RETENTION,
+                redrive=Redrive(Reference(self.dead_queue.id), MAX_LEASES),
             )
         )
         self.model: list[Expected] = []

@@ -1,6 +1,7 @@
 """The operations of the specification as data, to compare the routes with in both directions.
 
-One line an operation: method, path, action (``-`` where none is needed), statuses of success, and
+What is described as a resource has its standard methods from there (`tests.described`). One line
+another operation: method, path, action (``-`` where none is needed), statuses of success, and
 what else is true of it:
 
     key       it takes an ``Idempotency-Key``
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.web.openapi import statuses
 from cloudcore.web.route_spec import RouteSpec
+from tests import described
 
 KERNEL: Final = """
 GET    /healthz                                     -                         200 public
@@ -205,11 +207,7 @@ POST   /v1/keys/{key_id}/generate-data-key          UseKey                    20
 """
 
 QUEUE: Final = """
-POST   /v1/queues                                   CreateQueue               201 key
-GET    /v1/queues                                   ListQueues                200
 GET    /v1/queues/{queue_id}                        GetQueue                  200
-PATCH  /v1/queues/{queue_id}                        UpdateQueue               200
-DELETE /v1/queues/{queue_id}                        DeleteQueue               204
 POST   /v1/queues/{queue_id}/purge                  PurgeQueue                200 key
 POST   /v1/queues/{queue_id}/messages               SendMessage               201 key
 POST   /v1/queues/{queue_id}/messages/lease         LeaseMessages             200
@@ -218,8 +216,6 @@ POST   /v1/queues/{queue_id}/messages/extend        LeaseMessages             20
 """
 
 EMAIL: Final = """
-POST   /v1/suppressions                             CreateSuppression         201 key later
-PATCH  /v1/suppressions/{id}                        UpdateSuppression         200 later
 POST   /v1/dedicated-ips                            RequestDedicatedIP        201 key later
 DELETE /v1/templates/{template_id}                  DeleteTemplate            204 later
 """
@@ -354,7 +350,7 @@ OPERATIONS: Final = tuple(
         "catalog": CATALOG,
     }.items()
     for operation in parse(family, table)
-)
+) + tuple(operation for family, line in described.operations() for operation in parse(family, line))
 
 
 def differences(routes: Iterable[RouteSpec], operations: Iterable[Operation]) -> list[str]:

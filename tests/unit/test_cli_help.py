@@ -71,6 +71,31 @@ def test_a_command_there_is_not_is_answered_by_the_one_that_was_meant(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("tags", "list", "app", "--prefx", "v"), "there is no option --prefx; did you mean --pre"),
+        (("tags", "delete", "--yess=1"), "there is no option --yess; did you mean --yes?"),
+        (("tags", "list", "app", "--xyz"), "there is no option --xyz\n"),
+        (("tags", "list", "app", "-x"), "there is no option -x\n"),
+        (("tags", "list", "app", "other"), "'other' is too much\n"),
+    ],
+)
+def test_an_option_there_is_not_is_answered_by_its_own_command(
+    command: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*command) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: entrepot {command[0]} {command[1]} [-h]")
+    assert f"entrepot {command[0]} {command[1]}: error: {words}" in told
+
+
+def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert make_parser().parse_args(["tags", "list", "--", "--app"]).repository == "--app"
+    assert ended("--xyz", "tags", "list", "app") == 2
+    assert "entrepot: error: there is no option --xyz" in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--version") == 0
     assert capsys.readouterr().out == f"entrepot {metadata.version('entrepot')}\n"

@@ -75,19 +75,22 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     assert told == {*EVENT_TYPES, *EVENTS, OBJECT_CREATED, OBJECT_DELETED}
+    pages = "".join(page.read_text() for page in (SOURCES.parent / "docs").glob("*.md"))
     page = (SOURCES.parent / "docs" / "events.md").read_text()
-    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) == {
-        event for family in FAMILIES for event in family.events
-    }
+    events = {event for family in FAMILIES for event in family.events}
+    assert set(re.findall(r"`([a-z]+\.[a-z]+\.[a-z_]+)`", page)) <= events
+    assert {event for event in events if f"`{event}`" not in pages} == set()
     changes = {action for family in FAMILIES for action in family.told_changes}
     assert changes - set(actions(FAMILIES)) == {CONFIRM, UNSUBSCRIBE, KEY_DELETED}
-    counted = set(named(r'quota="(\w+)"'))
+    described = {each.many for family in FAMILIES for each in family.resources}
+    counted = described | set(named(r'quota="(\w+)"'))
     assert {quota for family in FAMILIES for quota in family.quotas} == counted
 
 
 def test_what_the_audit_log_has_is_known() -> None:
     # Whatever looks like an action in the code is one, or is recorded without being asked for.
     found = {text for text in named(r'"([a-z]+:[A-Z][A-Za-z]+)"') if ":" in text}
+    found |= {a for family in FAMILIES for each in family.resources for a in each.kind.actions}
     assert found == {*vocabulary(FAMILIES).recorded_actions}
 
 

@@ -34,6 +34,7 @@ def test_every_setting_has_a_variable() -> None:
             "ENTREPOT_MAX_OPEN_UPLOADS": "4",
             "ENTREPOT_MAX_OPEN_UPLOADS_PER_REPOSITORY": "5",
             "ENTREPOT_MAX_BUCKET_BYTES": "9",
+            "ENTREPOT_REQUEST_SECONDS": "3600",
         },
         DEFAULTS,
     )
@@ -51,6 +52,7 @@ def test_every_setting_has_a_variable() -> None:
             max_open_uploads=4,
             max_bucket_bytes=9,
             max_open_uploads_per_repository=5,
+            request_seconds=3600,
         ),
     )
 

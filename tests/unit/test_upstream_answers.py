@@ -13,7 +13,7 @@ from registry.upstream import answers
 from registry.upstream.answers import ContentRange
 from registry.upstream.challenges import Challenge, read_challenges
 from registry.upstream.realms import check_realm
-from registry.upstream.referrers import next_page
+from registry.upstream.referrers import RefusedLink, next_page
 from registry.upstream.watch import RateLimit
 
 NOW = 1_800_000_000 * MICROSECONDS
@@ -171,14 +171,30 @@ def test_a_realm_of_somebody_else(origin: str, realm: str) -> None:
         ('</v2/a/referrers/d?n=2>; rel="next"', "/v2/a/referrers/d?n=2"),
         ("<https://hub.example.com/v2/a/referrers/d?n=2>;rel=next", "/v2/a/referrers/d?n=2"),
         ('<?n=2>; rel="next"', "/v2/a/referrers/d?n=2"),
-        ('<https://evil.example/v2/a/referrers/d?n=2>; rel="next"', None),
-        ('</v2/b/referrers/d?n=2>; rel="next"', None),
         ('</v2/a/referrers/d?n=2>; rel="prev"', None),
+        ('</next>; rel="first"; title="next"', None),
         ("", None),
     ],
 )
 def test_the_next_page_is_one_of_the_same_referrers(link: str, path: str | None) -> None:
     assert next_page(head(link=link), "https://hub.example.com", "/v2/a/referrers/d") == path
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        '<https://evil.example/v2/a/referrers/d?n=2>; rel="next"',
+        '<http://hub.example.com/v2/a/referrers/d?n=2>; rel="next"',
+        '<https://[/v2/a/referrers/d?n=2>; rel="next"',
+        '</v2/b/referrers/d?n=2>; rel="next"',
+        '</v2/a/referrers/d?n=2>; title="more"; rel=next',
+        '</v2/a/referrers/d?n=2>; rel = "last Next"',
+        f'<?{"n" * 4000}>; rel="next"',
+    ],
+)
+def test_a_next_page_that_is_not_read_is_not_the_end_of_the_list(link: str) -> None:
+    with pytest.raises(RefusedLink):
+        next_page(head(link=link), "https://hub.example.com", "/v2/a/referrers/d")
 
 
 def test_a_slow_upstream_is_given_up_and_a_slow_reader_is_not() -> None:

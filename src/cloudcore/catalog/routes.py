@@ -6,7 +6,6 @@ The content changes only with a restart, so it is encoded once and has an entity
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -14,11 +13,11 @@ import msgspec
 from litestar import Request, Response, get
 
 from cloudcore.catalog.documents import CatalogFile, Price, Region
+from cloudcore.entity_tags import tags_named
 from cloudcore.web.app import Needs
 from cloudcore.wire import ResponseBody
 
 _OPT: Final = {"action": None, "public": True, "rate_limited": True, "entity_tag": True}
-_ENTITY_TAG: Final = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class ManyRegions(ResponseBody):
@@ -38,13 +37,14 @@ class Document:
 
     def __init__(self, content: ResponseBody) -> None:
         self._body = msgspec.json.encode(content)
-        self.etag = f'"{hashlib.sha256(self._body).hexdigest()}"'
+        self._digest = hashlib.sha256(self._body).hexdigest()
+        self.etag = f'"{self._digest}"'
 
     def answer(self, request: Request[Any, Any, Any]) -> Response[Any]:
         """Return the document, or 304 if ``If-None-Match`` matches its entity tag."""
         headers = {"ETag": self.etag, "Cache-Control": "no-cache"}
         conditions = ",".join(request.headers.getall("if-none-match", []))
-        if conditions.strip() == "*" or self.etag in _ENTITY_TAG.findall(conditions):
+        if not tags_named(conditions).isdisjoint({self._digest, "*"}):
             return Response(b"", status_code=304, headers=headers)
         return Response(self._body, headers=headers)
 

@@ -1,4 +1,4 @@
-"""``entrepot certificate``: certificates of TLS."""
+"""``entrepot certificates``: certificates of TLS."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _settings(run: Invocation) -> bool:
 
 
 CERTIFICATE: Final = Noun(
-    noun="certificate",
+    noun="certificates",
     words="certificates of TLS, issued and renewed here or uploaded",
     path="/v1/certificates",
     one="certificate",
@@ -113,7 +113,7 @@ CERTIFICATE: Final = Noun(
         ),
         _TAGS,
     ),
-    created="{name} is {status}; 'entrepot certificate challenges {name}' says what it waits for",
+    created="{name} is {status}; 'entrepot certificates challenges {name}' says what it waits for",
     update=(_TAGS,),
     delete=Deletion(
         words="delete a certificate and its key; what was issued stays valid",
@@ -155,7 +155,7 @@ CERTIFICATE: Final = Noun(
             path="revoke",
             takes_key=True,
             answer="certificate",
-            said="Revoking {name}; 'entrepot certificate show {name}' says when it is",
+            said="Revoking {name}; 'entrepot certificates show {name}' says when it is",
             question="Revoke the certificate {name}?",
         ),
         Act(
@@ -184,5 +184,5 @@ CERTIFICATE: Final = Noun(
 
 
 def add_parsers(commands: CommandLine) -> None:
-    """Add ``certificate`` and its commands."""
+    """Add ``certificates`` and its commands."""
     commands.add_described(CERTIFICATE)

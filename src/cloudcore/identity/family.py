@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.family import Family
+from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 
@@ -192,4 +192,26 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
     ),
     recorded_actions=("iam:LinkUser", "iam:SignIn", "iam:SignOut"),
     quotas=("accounts", "organizations", "role_sessions"),
+    commands=(
+        CommandGroup(
+            "people and rights",
+            tuple(
+                f"cloudcore.identity.commands.{subject}"
+                for subject in (
+                    "whoami",
+                    "container_passwords",
+                    "accounts",
+                    "service_accounts",
+                    "access_keys",
+                    "users",
+                    "organizations",
+                    "invitations",
+                    "identity_providers",
+                    "roles",
+                    "policies",
+                    "simulation",
+                )
+            ),
+        ),
+    ),
 )

@@ -137,7 +137,7 @@ def split_token(token: bytes) -> tuple[bytes, bytes]:
     They are the same for all spellings of a token: of what is signed there is only one.
 
     Raises:
-        Unauthenticated: it is no token.
+        Unauthenticated: the token is malformed.
 
     """
     signed, _, signature = token.rpartition(b".")

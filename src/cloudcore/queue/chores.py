@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.queue import message_rows, rows
+from cloudcore.queue import message_rows
 from cloudcore.queue.messages import SETTLED_AT_ONCE, has_due, settle
 from cloudcore.queue.needs import QueueNeeds
-from cloudcore.queue.rows import Queue
+from cloudcore.queue.queue import Queue
+from cloudcore.queue.queues import ROWS, erase_queue, list_deleted, list_live
 
 EVERY_SECONDS: Final = 30
 _PAGE: Final = 100
@@ -19,7 +20,7 @@ _EVERY_POSITION: Final = (1 << 63) - 1
 async def settle_queues(needs: QueueNeeds) -> None:
     """Return, move and delete messages whose time is over, in transactions of a hundred."""
     after = ""
-    while queues := await needs.database.read(rows.list_live, after, _PAGE):
+    while queues := await needs.database.read(list_live, after, _PAGE):
         for queue in queues:
             await _delete_purged(needs, queue.account_id, queue.id, queue.purged_through)
             await _settle(needs, queue)
@@ -29,10 +30,10 @@ async def settle_queues(needs: QueueNeeds) -> None:
 async def erase_deleted_queues(needs: QueueNeeds) -> None:
     """Delete the messages of deleted queues, and then their rows."""
     after = ""
-    while found := await needs.database.read(rows.list_deleted, after, _PAGE):
+    while found := await needs.database.read(list_deleted, after, _PAGE):
         for account_id, queue_id in found:
             await _delete_purged(needs, account_id, queue_id, _EVERY_POSITION)
-            await needs.database.write(rows.erase_queue, account_id, queue_id)
+            await needs.database.write(erase_queue, account_id, queue_id)
         after = found[-1][1]
 
 
@@ -53,5 +54,5 @@ async def _delete_purged(
 
 
 def _settle_current(tx: Connection, queue: Queue, now: int) -> int:
-    current = rows.find_queue(tx, queue.account_id, queue.id)
+    current = ROWS.find(tx, queue.account_id, queue.id)
     return 0 if current is None else settle(tx, current, now).total

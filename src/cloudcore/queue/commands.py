@@ -1,25 +1,20 @@
-"""``entrepot queue``: queues and their messages."""
+"""``entrepot queues``: queues and their messages."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Option
+from cloudcore.queue.queue import QUEUE
+from cloudcore.resources.nouns import noun_of
 
-_FIELDS: Final = (
-    Option("description", 'for persons; "" takes it away'),
-    Option(
-        "retention_seconds", "seconds until a message that nobody acknowledges is deleted", "number"
-    ),
-    Option("lease_seconds", "seconds of a lease that says none itself", "number"),
-    Option("delay_seconds", "seconds until a new message can be leased", "number"),
+_REDRIVE: Final = (
     Option(
         "redrive_policy.dead_letter_queue",
         "queue that gets messages leased too often: name, id or CRN",
         metavar="QUEUE",
     ),
     Option("redrive_policy.max_leases", "leases of a message before it goes there", "number"),
-    Option("tags", "a tag of the queue", "tags"),
 )
 _MESSAGES: Final = (
     Cell("LEASE ID", "lease_id", "whole"),
@@ -53,34 +48,17 @@ def _for_each_lease(run: Invocation, verb: str, field: str, word: str) -> bool:
     return not failures
 
 
-QUEUE: Final = Noun(
-    noun="queue",
+QUEUES: Final = noun_of(
+    QUEUE,
     words="queues of messages that programs send and lease",
-    path="/v1/queues",
-    one="queue",
-    many="queues",
-    name_filter="name",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("RETENTION", "retention_seconds", "duration"),
-        Cell("LEASE", "lease_seconds", "duration"),
-        Cell("DEAD LETTERS", "redrive_policy.dead_letter_queue.name"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
-    ),
-    create=(
-        Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True),
-        *_FIELDS,
-    ),
-    created="Created {name}; 'entrepot queue send {name} TEXT' sends it a message",
-    update=(
-        *_FIELDS,
+    cells=(Cell("DEAD LETTERS", "redrive_policy.dead_letter_queue.name"),),
+    options=_REDRIVE,
+    more_updates=(
         Option("redrive_policy", "let no message go to another queue", "null", "no-redrive-policy"),
     ),
-    delete=Deletion(
-        words="delete a queue and its messages",
-        question="Delete the queue {name} and its messages?",
-    ),
+    created="Created {name}; 'entrepot queues send {name} TEXT' sends it a message",
+    delete_words="delete a queue and its messages",
+    question="Delete the queue {name} and its messages?",
     acts=(
         Act(
             verb="send",
@@ -143,5 +121,5 @@ QUEUE: Final = Noun(
 
 
 def add_parsers(commands: CommandLine) -> None:
-    """Add ``queue`` and its commands."""
-    commands.add_described(QUEUE)
+    """Add ``queues`` and its commands."""
+    commands.add_described(QUEUES)

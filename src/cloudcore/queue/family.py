@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.queue.queue import QUEUE
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -52,42 +52,20 @@ def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
 
 
 def _tables() -> Sequence[Table]:
-    from cloudcore.queue import tables  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue import queues, tables  # noqa: PLC0415 - SQLAlchemy
 
-    return tables.TABLES
+    return queues.ROWS.table, tables.queue_messages
 
 
-QUEUE: Final[Family[QueueNeeds]] = Family(
+QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
     open=_open,
     offers=_offers,
     routes=_routes,
     schedule=_schedule,
     tables=_tables,
-    resource_kinds=(
-        ResourceKind(
-            crn="crn:queue:<region>:<account>:queue/<name>",
-            actions=(
-                "queue:AcknowledgeMessages",
-                "queue:CreateQueue",
-                "queue:DeleteQueue",
-                "queue:GetQueue",
-                "queue:LeaseMessages",
-                "queue:ListQueues",
-                "queue:PurgeQueue",
-                "queue:SendMessage",
-                "queue:UpdateQueue",
-            ),
-            summaries={
-                "queue:LeaseMessages": "Lease messages of a queue, and extend the leases.",
-            },
-        ),
-    ),
-    told_changes={
-        "queue:CreateQueue": "queue.queue.created",
-        "queue:DeleteQueue": "queue.queue.deleted",
-        "queue:PurgeQueue": "queue.queue.purged",
-    },
-    quotas=("queue_bytes", "queue_messages", "queues"),
+    resources=(QUEUE,),
+    told_changes={"queue:PurgeQueue": "queue.queue.purged"},
+    quotas=("queue_bytes", "queue_messages"),
     commands=(CommandGroup("use the platform's services", ("cloudcore.queue.commands",)),),
 )

@@ -17,7 +17,8 @@ from cloudcore.queue import messages
 from cloudcore.queue.leases import new_token
 from cloudcore.queue.messages import Leased, LeaseTerms, NewMessage
 from cloudcore.queue.needs import QueueNeeds
-from cloudcore.queue.queue_routes import ONE, authorized_queue
+from cloudcore.queue.queue import QUEUE
+from cloudcore.queue.queues import QUEUES
 from cloudcore.queue.records import (
     Acknowledged,
     AcknowledgeMessages,
@@ -36,7 +37,7 @@ from cloudcore.queue.rules import check_message
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 
-MESSAGES: Final = ONE + "/messages"
+MESSAGES: Final = QUEUE.path_of_one + "/messages"
 _MOST_TRIES: Final = 20
 """Transactions of one look for messages, each of which moves on a hundred that are over."""
 
@@ -52,7 +53,7 @@ async def send_messages(
 
     A queue holds at most 100,000 messages, and 1 GiB.
     """
-    queue = await authorized_queue(ctx, queue_id)
+    queue = await QUEUES.authorized(ctx, queue_id)
     new = _new_messages(data)
     now = ctx.clock()
     is_counted = needs.room.is_due(queue.id, now)
@@ -79,7 +80,7 @@ async def lease_messages(
     to `wait_seconds` for the first; the caller must still have the right then. A lease ends earlier
     when its message is acknowledged.
     """
-    queue = await authorized_queue(ctx, queue_id)
+    queue = await QUEUES.authorized(ctx, queue_id)
     database, clock = needs.database, ctx.clock
 
     async def due_at() -> int | None:
@@ -112,7 +113,7 @@ async def acknowledge_messages(
 
     A lease is acknowledged once.
     """
-    queue = await authorized_queue(ctx, queue_id)
+    queue = await QUEUES.authorized(ctx, queue_id)
     outcomes = await needs.database.write(messages.acknowledge, queue, data.lease_ids, ctx.clock())
     done, failed = done_and_failed(outcomes)
     return Acknowledged(acknowledged=done, failures=failed)
@@ -126,7 +127,7 @@ async def extend_leases(
     needs: Needs[QueueNeeds],
 ) -> Extended:
     """Let leases end some seconds from now; 0 gives the messages back at once."""
-    queue = await authorized_queue(ctx, queue_id)
+    queue = await QUEUES.authorized(ctx, queue_id)
     outcomes = await needs.database.write_relaxed(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
     )

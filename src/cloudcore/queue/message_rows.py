@@ -12,7 +12,7 @@ from sqlalchemy import text as sql
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
-from cloudcore.queue.rows import Queue
+from cloudcore.queue.queue import Queue
 from cloudcore.queue.tables import IS_HIDDEN, IS_VISIBLE, queue_messages
 
 _m = queue_messages.c

@@ -16,7 +16,8 @@ from cloudcore.errors import QuotaExceeded
 from cloudcore.queue import message_rows
 from cloudcore.queue.leases import LeaseId, lease_id, read_lease_id
 from cloudcore.queue.message_rows import Message
-from cloudcore.queue.rows import Queue, find_queue, hold_queue
+from cloudcore.queue.queue import Queue
+from cloudcore.queue.queues import ROWS
 from cloudcore.queue.rules import (
     MAX_LEASED_BYTES,
     MAX_MESSAGES,
@@ -92,7 +93,7 @@ def send_messages(
         QuotaExceeded: the queue is full, if the send `checks_room`.
 
     """
-    queue = hold_queue(tx, account_id, queue_id)
+    queue = ROWS.hold(tx, account_id, queue_id)
     if queue is None:
         raise QueueMissing
     if checks_room:
@@ -111,7 +112,7 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
         QueueMissing: it was deleted.
 
     """
-    queue = find_queue(tx, account_id, queue_id)
+    queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
         raise QueueMissing
     return message_rows.first_due(tx, queue, _kept_from(queue, now))
@@ -128,7 +129,7 @@ def lease_messages(
         QueueMissing: it was deleted.
 
     """
-    queue = find_queue(tx, account_id, queue_id)
+    queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
         raise QueueMissing
     settled = settle(tx, queue, now)
@@ -224,8 +225,8 @@ def _move(tx: Connection, queue: Queue, dead: Sequence[Message], now: int) -> No
 
     If that was deleted since `queue` was read, its policy was changed before: they wait for it.
     """
-    assert queue.dead_letter_queue_id is not None
-    target = hold_queue(tx, queue.account_id, queue.dead_letter_queue_id)
+    assert queue.dead_letter_queue is not None
+    target = ROWS.hold(tx, queue.account_id, queue.dead_letter_queue.id)
     if target is None:
         return
     message_rows.delete_messages(tx, queue, [each.id for each in dead])

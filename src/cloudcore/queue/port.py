@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.queue.messages import NewMessage, send_messages
-from cloudcore.queue.references import resolve_queue
+from cloudcore.queue.queues import ROWS
 from cloudcore.queue.rules import check_message
 from cloudcore.resource_names import Authorize
 
@@ -48,7 +48,7 @@ class Queues:
             NotFound: there is no such queue.
 
         """
-        found = resolve_queue(tx, account_id, self._region, field, reference, authorize)
+        found = ROWS.resolve(tx, account_id, self._region, field, reference, authorize)
         return QueueRef(found.id, found.crn, found.name)
 
     def send(

@@ -21,7 +21,7 @@ class Begun(NamedTuple):
 
 
 class ReturnsBytes(Protocol):
-    """A held body that takes back what was read (see `cloudcore.serving.body.HeldBody`)."""
+    """A held body to which read bytes can be returned (see `cloudcore.serving.body.HeldBody`)."""
 
     def give_back(self, data: bytes) -> None:
         """Take back the bytes of the messages read so far; there are more to come."""
@@ -49,7 +49,7 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
 
 
 def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Receive]:
-    """Return the scope and the messages of a request whose body begins anew."""
+    """Return the scope and the messages of a request whose body is received from its start."""
     extensions = scope.get("extensions", {})
     held: ReturnsBytes | None = extensions.get("entrepot.held_body")
     if held is not None and not begun.is_complete:
@@ -68,7 +68,7 @@ def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Re
 def whole_again(
     scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
 ) -> tuple[Scope, Receive]:
-    """Return the scope and the messages of a request whose body was read, to be received anew.
+    """Return the scope and messages of a request whose body was read, to receive it once more.
 
     Without its end, the client leaves again.
     """

@@ -25,8 +25,8 @@ _LAST_DIGITS: Final = tuple(f"{number:02x}" for number in range(256))
 def new_request_id() -> str:
     """Return a random UUID (version 4) as text, at a tenth of the cost of ``str(uuid4())``.
 
-    It must be unique and is no secret. So no system call is made for it, and of 256 in a row only
-    the last two digits differ.
+    It must be unique, and need not be secret. So no system call is made for it, and of 256 in a
+    row only the last two digits differ.
     """
     return next(_request_ids)
 

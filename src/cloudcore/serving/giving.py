@@ -89,7 +89,7 @@ async def _give_proven(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Answer with what is kept if it is `proven`, else with the application."""
+    """Send the kept answer if it is `proven`; else call the application."""
     if not await proven:
         await cycle.connection.application(scope, receive, send)
     elif not cycle.disconnected:

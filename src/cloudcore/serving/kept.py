@@ -49,7 +49,7 @@ class KeptAnswers:
         self._hits = self._confirmed = self._missed = 0
 
     def find(self, head: bytes) -> Entry | None:
-        """Return what is kept for exactly these bytes, or None."""
+        """Return the kept answer to exactly these bytes, or None."""
         entry = self._entries.get(head)
         if entry is None:
             return None
@@ -210,7 +210,7 @@ class KeptAnswers:
             self._drop(head)
 
     def take_counts(self) -> tuple[int, int, int]:
-        """Return what was counted since the last call.
+        """Return the counts since the last call.
 
         Answers that were given at once, those given after their proof was read again, and those
         that the application gave, and that were kept.

@@ -28,6 +28,11 @@ class ServerLimits:
     """Minimum bytes a transfer must move while a worker has more than `crowd` connections."""
     crowd: int = 1000
 
+    request_seconds: float = 0.0
+    """Maximum time from the head of a request to the end of its answer; 0: there is none."""
+    request_grace_seconds: float = 10.0
+    """Time after that for an answer to a request whose body was cut."""
+
     refusal_drain_bytes: int = MIB
     refusal_drain_seconds: float = 5.0
     linger_bytes: int = MIB

@@ -168,7 +168,7 @@ class MetricsApplication:
         await send({"type": "http.response.body", "body": body})
 
     async def _renew_gauges(self) -> None:
-        """Measure anew, unless that was done a moment ago; show no gauge that is out of date."""
+        """Measure the gauges, unless that was done a moment ago; leave out stale ones."""
         async with self._measuring:
             if self._monotonic() < self._measure_at:
                 return

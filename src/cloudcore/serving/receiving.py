@@ -136,7 +136,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def _socket(self) -> socket.socket | TlsStream:
-        """Return what is read: the socket, or the TLS over it."""
+        """Return the stream that is read: the socket, or the TLS stream over it."""
         assert self.sock is not None
         return self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
 

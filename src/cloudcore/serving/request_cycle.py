@@ -433,7 +433,10 @@ class RequestCycle:
             body.fail(400, "the client left")
 
     def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
-        """Abort the connection of a client that is too slow."""
+        """Abort the connection of a client that is too slow; end a request that is too old."""
+        if limits.request_seconds and now - self.started_at > limits.request_seconds:
+            self._end_overdue(now, limits)
+            return
         body, job = self.body, self.send_job
         receiving = body is not None and (body.waits or body.job is not None)
         if receiving:
@@ -455,3 +458,22 @@ class RequestCycle:
             body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
         else:
             self.connection.abort(fault)
+
+    def _end_overdue(self, now: float, limits: ServerLimits) -> None:
+        """End a request that has taken longer than any may, with an answer if none has begun.
+
+        Of a body, the rest is cut off. The application takes what came of it, so that an upload
+        can go on from there, and its error becomes a 408.
+        """
+        fault = f"the request took longer than {limits.request_seconds:g} s"
+        body = self.body
+        ends_at = self.started_at + limits.request_seconds + limits.request_grace_seconds
+        if self.status:
+            self.connection.abort(fault)
+        elif body is not None and not body.framing.complete and now <= ends_at:
+            body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
+        elif body is not None and body.job is not None:  # whose the connection still is
+            self.connection.abort(fault)
+        else:
+            self.lose()
+            self.connection.refuse(HTTPStatus.SERVICE_UNAVAILABLE, fault)

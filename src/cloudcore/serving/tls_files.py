@@ -1,4 +1,4 @@
-"""Read a certificate and its key from files, and say what is wrong with them."""
+"""Read a certificate and its key from files; the errors name the file and the fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate that a worker serves: replaced while it runs, and told of before it expires."""
+"""The certificate of a worker: replaced while it runs, with a warning before it expires."""
 
 from __future__ import annotations
 

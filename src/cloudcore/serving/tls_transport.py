@@ -175,7 +175,7 @@ class TlsTransport(asyncio.Transport):
     # What the loop calls
 
     def _watch(self) -> None:
-        """Let the loop watch the socket for what is waited for now."""
+        """Register the socket at the loop for the events that the transport waits for."""
         is_ours = not (self._lent or self._closing)
         reads = is_ours and (self._wants_reading or not self._established)
         stream = self._stream
@@ -261,7 +261,7 @@ class TlsTransport(asyncio.Transport):
         return not self._closing
 
     def _find_validation(self, stream: TlsStream) -> None:
-        """Change what is shown, if it is an authority that says hello."""
+        """Replace the certificate if the hello is an authority's."""
         if self._validations is None or not self._validations.are_awaited:
             return
         context = self._validations.context_for(stream.peek_hello())

@@ -27,10 +27,10 @@ def proof_file(folder: Path, name: str) -> Path:
 
 
 def token_file(folder: Path, token: str) -> Path:
-    """Return the file of what is answered to a token.
+    """Return the file with the answer to a challenge of this token.
 
     Raises:
-        ValueError: it is no token.
+        ValueError: the token is not 1 to 200 characters of base64url.
 
     """
     if _TOKEN.fullmatch(token) is None:
@@ -52,7 +52,7 @@ class Validations:
         return self._folder.exists()
 
     def context_for(self, hello: bytes) -> ssl.SSLContext | None:
-        """Return what to shake hands with, or None if it is no authority that says this hello.
+        """Return the TLS context for the handshake, or None if the hello is not an authority's.
 
         That a hello has the protocol's name elsewhere than where it lists protocols does no harm:
         such a client gets a certificate that proves nothing to it.
@@ -64,7 +64,7 @@ class Validations:
         return context
 
     def find_answer(self, path: str) -> bytes | None:
-        """Return what is answered to a plain request of an authority, or None."""
+        """Return the answer to an authority's plain HTTP request, or None."""
         token = path.removeprefix(_PLACE)
         if token == path or _TOKEN.fullmatch(token) is None:
             return None

@@ -36,7 +36,7 @@ from cloudcore.storage.records import (
     cors_rules,
     given_rules,
 )
-from cloudcore.storage.rules import bucket_crn, check_bucket_name
+from cloudcore.storage.rules import bucket_crn, check_bucket_name, named_bucket_crn
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -49,22 +49,37 @@ _USE_KEY: Final = "kms:UseKey"
 """The action on a key that binding a bucket to it needs."""
 
 
-async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, with nothing authorized.
+async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
+    """Return a bucket of the caller's account, on which the caller may do the operation.
 
     Raises:
-        NoSuchBucket: there is no such bucket.
+        AccessDenied: policies refuse it, whether or not there is such a bucket.
+        NoSuchBucket: the account has no such bucket.
+
+    """
+    ctx.authorize(bucket_crn_of(ctx, name))
+    return await found_bucket(ctx, name)
+
+
+async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
+    """Return a bucket of the caller's account, for what has authorized by key.
+
+    Raises:
+        NoSuchBucket: the account has no such bucket.
 
     """
     region = ctx.settings.region
     return await ctx.database.read(buckets.find_bucket, account_of(ctx), region, name)
 
 
-async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account; raise `AccessDenied` if policies refuse."""
-    found = await found_bucket(ctx, name)
-    ctx.authorize(found.crn)
-    return found
+def bucket_crn_of(ctx: RequestContext, name: str) -> str:
+    """Return the CRN of a bucket of the caller's account, whether or not there is one.
+
+    Raises:
+        NoSuchBucket: no bucket can be called so.
+
+    """
+    return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
 
 
 @post(

@@ -94,10 +94,10 @@ def delete_bucket(tx: Connection, bucket: Bucket) -> None:
     """
     found = _locked(tx, bucket)
     of = found.account_id, found.id
-    if object_rows.list_keys(tx, *of, *EVERY_KEY, 1) or upload_rows.list_uploads(
-        tx, *of, EVERY_KEY, (b"", ""), 1
-    ):
+    if object_rows.list_keys(tx, *of, *EVERY_KEY, 1):
         raise BucketNotEmpty
+    if upload_rows.list_uploads(tx, *of, EVERY_KEY, (b"", ""), 1):
+        raise BucketNotEmpty("uploads began in the bucket while it was deleted; delete it again")
     upload_rows.erase_ended(tx, *of)
     remove_runs(tx, found.id)
     rows.erase_bucket(tx, found)

@@ -79,11 +79,8 @@ class BucketAlreadyOwnedByYou(Conflict):
 class BucketNotEmpty(Conflict):
     """The bucket has objects, or an upload has just begun in it."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the bucket has objects; delete them first",
-            reason="bucket_not_empty",
-        )
+    def __init__(self, words: str = "the bucket has objects; delete them first") -> None:
+        super().__init__(words, reason="bucket_not_empty")
 
 
 class InvalidBucketName(InvalidInput):

@@ -106,14 +106,6 @@ def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
     return checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id))
 
 
-def find_any_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
-    """Return an upload of a bucket, completed or not, or raise `NoSuchUpload`."""
-    found = rows.find_upload(tx, bucket.account_id, bucket.id, upload_id)
-    if found is None:
-        raise NoSuchUpload
-    return found
-
-
 def check_part_number(number: int) -> None:
     """Refuse a number that no part can have."""
     if not 1 <= number <= MAX_PARTS:

@@ -11,10 +11,11 @@ from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
+from cloudcore.db.base import Connection
 from cloudcore.storage import multipart, piece_rows, storing, upload_rows
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, found_bucket
-from cloudcore.storage.bucket_rows import Bucket
-from cloudcore.storage.errors import InvalidPartNumber
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.bucket_rows import Bucket, find_bucket
+from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
 from cloudcore.storage.listing import span_of
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
@@ -42,6 +43,7 @@ from cloudcore.storage.rules import (
 from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.web.app import Needs
+from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.streams import RequestStream
@@ -54,16 +56,30 @@ PARTS: Final = UPLOAD + "/parts"
 async def _authorized_upload(
     ctx: RequestContext, name: str, upload_id: str
 ) -> tuple[Bucket, Upload]:
-    """Return an upload, open or completed; the caller may do the action on its object.
+    """Return an upload, open or completed; the caller may do the operation on its object.
+
+    The right comes before the existence: to what does not exist it is that to all keys.
 
     Raises:
+        AccessDenied: policies refuse it, whether or not there is such a bucket or upload.
         NoSuchBucket, NoSuchUpload: there is none.
-        AccessDenied: policies refuse it.
 
     """
-    bucket = await found_bucket(ctx, name)
-    upload = await ctx.database.read(multipart.find_any_upload, bucket, upload_id)
-    ctx.authorize(object_crn(bucket.crn, upload.key))
+    assert ctx.action is not None
+    crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)
+
+    def find(tx: Connection) -> tuple[Bucket | None, Upload | None]:
+        bucket = find_bucket(tx, account_id, ctx.settings.region, name)
+        if bucket is None:
+            return None, None
+        return bucket, upload_rows.find_upload(tx, account_id, bucket.id, upload_id)
+
+    bucket, upload = await ctx.database.read(find)
+    authorize(f"{crn}/*" if upload is None else object_crn(crn, upload.key))
+    if bucket is None:
+        raise NoSuchBucket
+    if upload is None:
+        raise NoSuchUpload
     return bucket, upload
 
 
@@ -78,11 +94,11 @@ async def create_multipart_upload(
 
     It is refused while the bucket's KMS key is disabled (403), or if it was deleted (404).
     """
-    found = await found_bucket(ctx, bucket)
     key_bytes(data.key)
+    ctx.authorize(object_crn(bucket_crn_of(ctx, bucket), data.key))
+    found = await found_bucket(ctx, bucket)
     check_tags(data.tags)
     metadata = checked_metadata(data.metadata)
-    ctx.authorize(object_crn(found.crn, data.key))
     upload = Upload(
         ctx.new_id(),
         found.id,

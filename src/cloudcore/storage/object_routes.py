@@ -16,7 +16,7 @@ from litestar.params import FromPath
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import objects, reading, storing
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, found_bucket
+from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.bucket_rows import Bucket
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.listing import list_page
@@ -72,12 +72,11 @@ AnyRequest = Request[Any, Any, Any]
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
-    """Return a bucket, and the CRN of an object of it, which the caller may ask for."""
-    found = await found_bucket(ctx, name)
+    """Return a bucket, and the CRN of an object of it, on which the caller may do the operation."""
     key_bytes(key)
-    crn = object_crn(found.crn, key)
+    crn = object_crn(bucket_crn_of(ctx, name), key)
     ctx.authorize(crn)
-    return found, crn
+    return await found_bucket(ctx, name), crn
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})

@@ -15,6 +15,7 @@ from cloudcore.storage.errors import (
     InvalidTag,
     KeyTooLong,
     MetadataTooLarge,
+    NoSuchBucket,
 )
 
 StorageClass = Literal[
@@ -96,6 +97,18 @@ def key_bytes(key: str) -> bytes:
 def bucket_crn(region: str, account_id: str, name: str) -> str:
     """Return the CRN of a bucket; `name` may be a pattern."""
     return f"crn:storage:{region}:{account_id}:bucket/{name}"
+
+
+def named_bucket_crn(region: str, account_id: str, name: str) -> str:
+    """Return the CRN of the bucket that a request names, whether or not there is one.
+
+    Raises:
+        NoSuchBucket: no bucket can be called so.
+
+    """
+    if not is_bucket_name(name):
+        raise NoSuchBucket
+    return bucket_crn(region, account_id, name)
 
 
 def object_crn(bucket_crn: str, key: str) -> str:

@@ -37,11 +37,18 @@ def _structs(described: Sequence[msgspec.Struct]) -> set[type]:
 
 
 def _words(struct: type) -> dict[str, str]:
-    """Return the docstrings of a Struct's fields, including inherited ones."""
+    """Return the docstrings of a Struct's fields, including inherited ones.
+
+    A Struct that is made at run time may have those of another one (``described_by``), and others
+    by name (``field_words``).
+    """
     found: dict[str, str] = {}
+    if (described_by := vars(struct).get("described_by")) is not None:
+        found |= _words(described_by)
     for base in reversed(struct.__mro__):
         found |= _of_module(base.__module__).get(base.__qualname__, {})
-    return found
+    more: Mapping[str, str] = vars(struct).get("field_words", {})
+    return found | dict(more)
 
 
 @cache

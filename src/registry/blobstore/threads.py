@@ -43,8 +43,9 @@ class Threads:
     They start with the first call, and end with `close`; a call after it starts others.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, at_once: int = _AT_ONCE) -> None:
         self._name = name
+        self._at_once = at_once
         self._pool: ThreadPoolExecutor | None = None
         _every.add(self)
 
@@ -57,7 +58,7 @@ class Threads:
     ) -> T:
         """Call in one of the threads."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(_AT_ONCE, self._name)
+            self._pool = ThreadPoolExecutor(self._at_once, self._name)
         running = asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
         try:
             return await asyncio.shield(running)

@@ -15,8 +15,8 @@ import msgspec
 
 from registry.cli.credentials import credentials_path
 from registry.cli.environment_key import KeyTokens, find_key
-from registry.cli.rights.token_claims import claims_of
 from registry.cli.sign_in import SignIn, bearer, choose_registry
+from registry.cli.token_claims import claims_of
 from registry.cli.transport import Lost, RequestRefused, Transport
 
 PAGE_ROWS: Final = 200

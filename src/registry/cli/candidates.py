@@ -14,15 +14,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from cloudcore.command_line import Noun
 from cloudcore.errors import PlatformError
+from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.commands.people import ORGANIZATIONS_PATH
+from cloudcore.identity.commands.roles import ROLES
+from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.api import ApiClient, Query
 from registry.cli.command_table import CommandTable
 from registry.cli.credentials import credentials_path
 from registry.cli.failure import CommandFailure, Missing
+from registry.cli.invocation import words_of
 from registry.cli.options import Verbs
 from registry.cli.references import repository_path
-from registry.cli.rights.lookup import KEY, POLICY, ROLE, SERVICE_ACCOUNT, USER, Kind
-from registry.cli.rights.people import ORGANIZATIONS, providers_of
 from registry.cli.sign_in import SignIn, choose_registry
 from registry.cli.transport import Transport
 
@@ -38,24 +42,13 @@ KINDS: Final = {
     "RESOURCE": "repository",
     "PRINCIPAL": "principal",
     "ACTION": "action",
-    "SERVICE-ACCOUNT": "service-account",
-    "ROLE": "role",
-    "POLICY": "policy",
-    "EMAIL": "person",
     "IDENTITY-PROVIDER": "identity-provider",
     "KEY": "key",
 }
 """What is offered for an argument, by its metavar."""
 
-_NAMED: Final = {
-    "service-account": SERVICE_ACCOUNT,
-    "role": ROLE,
-    "policy": POLICY,
-    "person": USER,
-    "key": KEY,
-}
-_OF_PEOPLE: Final = "identity-provider"
-"""The kind that is asked for as the person, also by who acts in a role."""
+_KEYS: Final = Noun(noun="keys", words="", path="/v1/keys", one="key", many="keys", columns=())
+_PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 """What no shell expands: bash would run a command that stood between backticks."""
 _TIMEOUT_SECONDS: Final = 2
@@ -67,32 +60,34 @@ _MOST_ARGUMENTS: Final = 3
 def add_parsers(commands: Verbs) -> None:
     """Add ``__complete``, which no help shows."""
     parser = commands.add_parser(COMMAND)
-    described = kinds_of(commands)
-    parser.add_argument("kind", choices=sorted({*KINDS.values(), *(k.noun for k in described)}))
+    described = nouns_of(commands)
+    parser.add_argument("kind", choices=sorted({*KINDS.values(), *described}))
     parser.add_argument("word", nargs="?", default="")
     parser.add_argument("--line", default="", help="what is typed so far")
-    parser.set_defaults(run=partial(_print, {kind.noun: kind for kind in described}))
+    parser.set_defaults(run=partial(_print, described))
 
 
-def kinds_of(commands: Verbs) -> list[Kind]:
-    """Return the kinds of resources of the described nouns, but of those that have a parent."""
+def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
+    """Return the described nouns by kind, but those whose path is below a resource."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
-    return [
-        Kind(each.noun, each.one, each.path, each.one, each.many, each.name)
-        for each in nouns
-        if each.parent is None
-    ]
+    return {kind_of(each): each for each in nouns if each.path.startswith("/")}
 
 
-def _print(described: Mapping[str, Kind], options: argparse.Namespace) -> int:
+def kind_of(noun: Noun) -> str:
+    """Return what the names of a described noun are asked for as."""
+    return words_of(noun).replace(" ", "-")
+
+
+def _print(described: Mapping[str, Noun], options: argparse.Namespace) -> int:
     try:
         path = credentials_path(os.environ)
         url = choose_registry(None, os.environ, path)
         transport = Transport(url, timeout_seconds=_TIMEOUT_SECONDS)
-        tokens = SignIn(transport, path, in_role=options.kind != _OF_PEOPLE)
-        client = ApiClient(transport, tokens)
-        if options.kind in described:
-            found = _names(client, described[options.kind], options.word)
+        noun = described.get(options.kind)
+        is_of_people = options.kind == _PROVIDER or (noun is not None and noun.caller is not None)
+        client = ApiClient(transport, SignIn(transport, path, in_role=not is_of_people))
+        if noun is not None:
+            found = _names(client, noun, options.word)
         else:
             found = candidates(client, options.kind, options.word, options.line)
     except (CommandFailure, PlatformError, OSError):
@@ -106,15 +101,15 @@ def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Seque
 
     Tags are those of the repository that the `line` typed so far names.
     """
-    if kind in _NAMED:
-        return _names(client, _NAMED[kind], word)
+    if kind == "key":
+        return _names(client, _KEYS, word)
     if kind == "principal":
         return _principals(client, word)
     if kind == "action":
         return _actions(client, word)
     if kind == "tag":
         return _tags_of_line(client, word, line)
-    if kind == _OF_PEOPLE:
+    if kind == _PROVIDER:
         return _providers(client, word)
     name, colon, prefix = word.partition(":")
     if kind == "image" and colon:
@@ -152,8 +147,8 @@ def _tags_of_line(client: ApiClient, word: str, line: str) -> Sequence[str]:
 def _principals(client: ApiClient, word: str) -> Sequence[str]:
     """Return service accounts by name, and roles as ``role/NAME``."""
     kind, slash, name = word.partition("/")
-    roles = _names(client, ROLE, name if slash and kind == "role" else "")
-    named = [*_names(client, SERVICE_ACCOUNT, word), *(f"role/{each}" for each in roles)]
+    roles = _names(client, ROLES, name if slash and kind == "role" else "")
+    named = [*_names(client, SERVICE_ACCOUNTS, word), *(f"role/{each}" for each in roles)]
     return [each for each in named if each.startswith(word)]
 
 
@@ -162,13 +157,18 @@ def _actions(client: ApiClient, word: str) -> Sequence[str]:
     return [str(row["name"]) for row in rows if row["name"].startswith(word)]
 
 
-def _names(client: ApiClient, kind: Kind, word: str) -> Sequence[str]:
-    rows = client.call("GET", kind.path, query={"limit": _MOST})[kind.fields]
-    return [str(row[kind.name]) for row in rows if row[kind.name].startswith(word)]
+def _names(client: ApiClient, noun: Noun, word: str) -> Sequence[str]:
+    rows = client.call("GET", noun.path, query={"limit": _MOST})[noun.many]
+    return [str(row[noun.name]) for row in rows if row[noun.name].startswith(word)]
 
 
 def _providers(client: ApiClient, word: str) -> Sequence[str]:
     """Return the identity providers of the organizations that the person owns."""
-    rows = client.call("GET", ORGANIZATIONS, query={"limit": _MOST})["organizations"]
+    rows = client.call("GET", ORGANIZATIONS_PATH, query={"limit": _MOST})["organizations"]
     owned = [row["id"] for row in rows if row["role"] == "owner" and not row["is_personal"]]
-    return [name for each in owned for name in _names(client, providers_of(each), word)]
+    paths = [f"{ORGANIZATIONS_PATH}/{each}/{IDENTITY_PROVIDERS.path}" for each in owned]
+    return [
+        name
+        for path in paths
+        for name in _names(client, IDENTITY_PROVIDERS._replace(path=path), word)
+    ]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from cloudcore.command_line import Noun, PublicList
-from registry.cli.nouns import add_described
+from cloudcore.command_line import Act, Noun, PublicList
+from registry.cli.nouns import add_command, add_described
 from registry.cli.options import add_noun, add_verb
 from registry.cli.output import column, write_records
 from registry.cli.parser import Commands
@@ -27,6 +27,10 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
         """Add a noun with its commands (`CommandLine.add_described`)."""
         self.described.append(noun)
         add_described(self, noun)
+
+    def add_command(self, act: Act) -> None:
+        """Add a command that is of no noun (`CommandLine.add_command`)."""
+        add_command(self, act)
 
     def add_public_lists(self, noun: str, words: str, public_lists: Sequence[PublicList]) -> None:
         """Add a noun, and a command under it for each list (`CommandLine.add_public_lists`)."""

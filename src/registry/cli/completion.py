@@ -70,9 +70,8 @@ def _print(options: argparse.Namespace) -> int:
 
     parser = make_parser()
     (commands,) = (each for each in parser._actions if isinstance(each, CommandTable))
-    kinds = candidates.KINDS | {
-        metavar_of(each): each.noun for each in commands.described if not each.parent
-    }
+    nouns = candidates.nouns_of(commands)
+    kinds = candidates.KINDS | {metavar_of(nouns[kind]): kind for kind in nouns}
     for action in _arguments(parser):
         if action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 
 from registry.cli.api import ApiClient, Record
@@ -88,7 +89,13 @@ class _Deletion:
             *map(failed, self.failures),
         ]
         document = {"deleted": self._images + self._tags, "failures": self.failures}
-        return write_outcome(options, document, lines)
+        status = write_outcome(options, document, lines)
+        held = any({"pins", "parents"} & each.get("params", {}).keys() for each in self.failures)
+        if held and not self._force:
+            sys.stderr.write(
+                "entrepot: --force deletes what is pinned or listed by an index, too\n"
+            )
+        return status
 
     def _send(self, items: Record, *, force: bool) -> Record:
         return self._client.create(self._path, items, {"force": True} if force else {})

@@ -9,30 +9,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+from cloudcore.command_failures import (
+    FAILED,
+    MISUSE,
+    NOT_FOUND,
+    SIGNED_OUT,
+    CommandFailure,
+    Missing,
+    Misuse,
+)
 
-FAILED: Final = 1
-MISUSE: Final = 2
-NOT_FOUND: Final = 3
-SIGNED_OUT: Final = 4
-
-
-class CommandFailure(Exception):
-    """End the command with this one line, which says what to do unless that is obvious."""
-
-    exit_status = FAILED
-
-
-class Misuse(CommandFailure):
-    """An option, setting or document is invalid."""
-
-    exit_status = MISUSE
-
-
-class Missing(CommandFailure):
-    """What the command names does not exist."""
-
-    exit_status = NOT_FOUND
+__all__ = (
+    "FAILED",
+    "MISUSE",
+    "NOT_FOUND",
+    "SIGNED_OUT",
+    "CommandFailure",
+    "Missing",
+    "Misuse",
+    "NotSignedIn",
+)
 
 
 class NotSignedIn(CommandFailure):

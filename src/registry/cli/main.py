@@ -28,6 +28,8 @@ _SERVER: Final = "registry.cli.server_commands"
 _SERVING: Final = ("dev", "serve")
 """Commands of `_SERVER` that run for long: they keep no parser of other commands in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.completion",))
+_TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
+"""Of the groups that the help shows first."""
 _EXAMPLES: Final = """\
 examples:
   entrepot dev                    run a registry to try, on this machine
@@ -102,7 +104,7 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = parser.add_commands(CommandTable)
-    groups: dict[str, list[argparse.Action]] = {}
+    groups: dict[str, list[argparse.Action]] = {title: [] for title in _TITLES}
     for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
         for module in group.modules:
@@ -110,7 +112,7 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
                 continue
             import_module(module).add_parsers(commands)
         groups.setdefault(group.title, []).extend(commands._choices_actions[before:])
-    parser.groups = [Group(title, found) for title, found in groups.items()]
+    parser.groups = [Group(title, found) for title, found in groups.items() if found]
     return parser
 
 

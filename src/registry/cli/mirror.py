@@ -14,7 +14,7 @@ from registry.cli.mirror_rules import RULE
 from registry.cli.options import Run, Verbs, add_noun, add_verb
 from registry.cli.output import column, echo, size_text, time_text, write_record
 from registry.cli.rights.lookup import find
-from registry.cli.rights.secret_text import read_secret
+from registry.cli.secret_text import read_secret
 
 _COLUMNS: Final = (
     column("PREFIX", "prefix"),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cloudcore.command_line import Option
 from registry.cli.documents import read_document
 from registry.cli.failure import Misuse
 from registry.cli.options import repeatable
+from registry.cli.secret_text import read_secret
+from registry.cli.spans import span, time_after
 from registry.cli.tag_pairs import pairs
+
+Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
 """Before the field, so that no option hides one of the command line's own, such as ``run``."""
@@ -20,25 +25,63 @@ _STDIN: Final = "-"
 _PAIR: Final = "KEY=VALUE"
 
 
-def add_options(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
-    """Add options and arguments to the parser of a command."""
+def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    """Add options and arguments to the parser of a command; of some at most one can be given."""
+    sharing = Counter(map(_group, options))
+    groups: dict[str, Parser] = {}
     for option in options:
-        _ADDING.get(option.kind, _add_value)(parser, option)
+        name = _group(option)
+        is_alone = sharing[name] == 1 or option.kind in _REPEATED
+        if not is_alone and name not in groups:
+            is_needed = any(each.is_required for each in options if _group(each) == name)
+            groups[name] = parser.add_mutually_exclusive_group(required=is_needed)
+        _ADDING.get(option.kind, _add_value)(parser if is_alone else groups[name], option)
+
+
+def _group(option: Option) -> str:
+    return option.group or option.field
 
 
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
     """Return what a command line gives, by field; what it does not give is absent.
 
     Raises:
-        Misuse: a file holds no JSON object or no text, or a tag is not ``KEY=VALUE``.
+        Misuse: a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a secret is
+            asked for and not given.
 
     """
-    values = {}
-    for option in options:
-        given = getattr(parsed, _dest(option))
-        if given is not None:
-            values[option.field] = _value(option, given)
-    return values
+    return {each.field: _value(each, parsed) for each in options if is_given(parsed, each)}
+
+
+def is_given(parsed: argparse.Namespace, option: Option) -> bool:
+    """Return True if a command line gives an option, or a secret that is asked for without it."""
+    given = getattr(parsed, _dest(option))
+    return (given is None) if option.kind == "asked" else given is not None
+
+
+def sent_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
+    """Return the values that become the body."""
+    return {
+        each.field: values[each.field]
+        for each in options
+        if each.field in values and not each.is_query
+    }
+
+
+def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
+    """Return the values that become the query."""
+    return {
+        each.field: values[each.field] for each in options if each.field in values and each.is_query
+    }
+
+
+def flags_of(options: Iterable[Option]) -> Sequence[str]:
+    """Return the options that change something."""
+    return [
+        _metavar(each, each.field) if each.is_argument else _flag(each)
+        for each in options
+        if not each.is_query and each.kind != "null"
+    ]
 
 
 def document_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -58,31 +101,40 @@ def document_of(values: dict[str, Any]) -> dict[str, Any]:
                 raise Misuse(f"either {name} is taken away, or it is set")
         if last in inside:
             raise Misuse(f"either {last} is taken away, or it is set")
-        inside[last] = None if value is _NULL else value
+        inside[last] = value
     return document
 
 
-class _Null:
-    """The value of an option whose field becomes null."""
-
-
-_NULL: Final = _Null()
-
-
-def _value(option: Option, given: Any) -> Any:  # noqa: ANN401 - of any kind
+def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 - of any kind
+    given = getattr(parsed, _dest(option))
     match option.kind:
         case "tags":
             return pairs(given, _flag(option), _metavar(option, _PAIR))
         case "document":
-            return read_document(given)
+            return _document(option, given)
+        case "documents":
+            return [read_document(each) for each in given]
         case "file":
             return _text_in(given)
         case "body" if given == _STDIN:
             return _text_in(given)
+        case "span":
+            return int(given.total_seconds())
+        case "until":
+            return time_after(given)
+        case "secret" | "asked":
+            words = option.field.replace("_", " ")
+            return read_secret(f"{words.capitalize()}: ", words)
         case "null":
-            return _NULL
+            return None
         case _:
             return given
+
+
+def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - as a field of what is shown
+    """Return the document in a file, which may hold a whole record as ``show`` prints it."""
+    found = read_document(name)
+    return found[option.field] if {option.field, "revision"} <= found.keys() else found
 
 
 def _text_in(name: str) -> str:
@@ -95,43 +147,49 @@ def _text_in(name: str) -> str:
 
 
 def _dest(option: Option) -> str:
-    if option.is_argument:
-        return _DEST + option.field
-    if option.kind in ("texts", "tags"):  # as `repeatable` calls it
+    if option.kind in ("texts", "tags") and not option.is_argument:  # as `repeatable` calls it
         return _flag(option).removeprefix("--").replace("-", "_")
-    return _DEST + option.field + (":null" if option.kind == "null" else "")
+    return _DEST + option.field + ("" if option.is_argument else _flag(option))
 
 
 def _flag(option: Option) -> str:
     name = option.name or option.field.rpartition(".")[2].replace("_", "-")
     if option.kind == "tags" and not option.name:
         name = name.removesuffix("s")
-    return f"--{name}"
+    return f"--no-{name}" if option.kind == "asked" else f"--{name}"
 
 
 def _metavar(option: Option, default: str) -> str:
     return option.metavar or default
 
 
-def _add_value(parser: argparse.ArgumentParser, option: Option) -> None:
-    defaults = {"number": "N", "document": "FILE", "file": "FILE"}
+def _add_value(parser: Parser, option: Option) -> None:
+    types = {"number": int, "span": span, "until": span}
+    files = dict.fromkeys(("document", "documents", "file"), "FILE")
+    shown = files | {"number": "N", "span": "SPAN", "until": "SPAN"}
     shared: dict[str, Any] = {
         "help": option.words,
-        "type": int if option.kind == "number" else str,
+        "type": types.get(option.kind, str),
         "choices": option.choices or None,
     }
     if not option.choices:
-        shared["metavar"] = _metavar(option, defaults.get(option.kind, "TEXT"))
+        shared["metavar"] = _metavar(option, shown.get(option.kind, "TEXT"))
+    if option.kind in ("many", "documents"):
+        shared["action"] = "append"
     if option.is_argument:
-        shown = _metavar(option, option.field.rpartition(".")[2].upper().replace("_", "-"))
-        parser.add_argument(_dest(option), **shared | {"metavar": shown})
+        name = _metavar(option, option.field.rpartition(".")[2].upper().replace("_", "-"))
+        count = {"nargs": "?"} if option.is_optional else {}
+        parser.add_argument(_dest(option), **shared | {"metavar": name} | count)
+    elif option.group:
+        parser.add_argument(_flag(option), dest=_dest(option), **shared)
     else:
         parser.add_argument(
             _flag(option), dest=_dest(option), required=option.is_required, **shared
         )
 
 
-def _add_texts(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add_texts(parser: Parser, option: Option) -> None:
+    assert isinstance(parser, argparse.ArgumentParser)
     if option.is_argument:
         shown = _metavar(option, option.field.upper().replace("_", "-"))
         parser.add_argument(_dest(option), metavar=shown, nargs="+", help=option.words)
@@ -141,7 +199,7 @@ def _add_texts(parser: argparse.ArgumentParser, option: Option) -> None:
     repeatable(parser, flag, f"--no-{flag.removeprefix('--')}s", shown, option.words)
 
 
-def _add_boolean(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add_boolean(parser: Parser, option: Option) -> None:
     parser.add_argument(
         _flag(option),
         dest=_dest(option),
@@ -150,15 +208,19 @@ def _add_boolean(parser: argparse.ArgumentParser, option: Option) -> None:
     )
 
 
-def _add_null(parser: argparse.ArgumentParser, option: Option) -> None:
+def _add_flag(parser: Parser, option: Option) -> None:
     parser.add_argument(
         _flag(option), dest=_dest(option), action="store_const", const=True, help=option.words
     )
 
 
+_REPEATED: Final = ("texts", "tags")
 _ADDING: Final = {
     "texts": _add_texts,
     "tags": _add_texts,
     "boolean": _add_boolean,
-    "null": _add_null,
+    "flag": _add_flag,
+    "secret": _add_flag,
+    "asked": _add_flag,
+    "null": _add_flag,
 }

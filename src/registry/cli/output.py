@@ -75,7 +75,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
         out.write(document_text(record, form))
         return
     headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
-    rows = [[printable(name), text_of(_shaped(name, record[name]))] for name in record]
+    rows = [[printable(name), text_of(shaped(name, record[name]))] for name in record]
     write_table(headings, rows, out)
 
 
@@ -151,7 +151,7 @@ def printable(text: str) -> str:
     )
 
 
-def _shaped(name: str, value: object) -> object:
+def shaped(name: str, value: object) -> object:
     """Format sizes and times, told by the end of the field's name; leave others as they are."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return size_text(value)

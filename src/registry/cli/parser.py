@@ -1,4 +1,4 @@
-"""A command parser that groups its commands, and suggests the one that was meant."""
+"""A command parser that groups its commands, and suggests the command or option that was meant."""
 
 from __future__ import annotations
 
@@ -49,6 +49,34 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse; refuse what a command does not take by the command itself, so with its usage."""
+        given = list(sys.argv[1:] if args is None else args)
+        if not self.groups:  # else options may be those of its subcommands
+            for each in given[: given.index("--")] if "--" in given else given:
+                self._check_option(each)
+        parsed, unknown = super().parse_known_args(given, namespace)
+        for each in unknown:
+            self.error(f"there is no option {each}" if each[:1] == "-" else f"{each!r} is too much")
+        return parsed, unknown
+
+    def _check_option(self, given: str) -> None:
+        """Refuse an unknown option before what is missing is told, and suggest a similar one."""
+        name, _, _ = given.partition("=")
+        known = self._option_string_actions
+        if (
+            not name.startswith("--")
+            or " " in name
+            or any(map(str.startswith, known, [name] * len(known)))
+        ):
+            return
+        from difflib import get_close_matches  # noqa: PLC0415 - for what is misspelled
+
+        meant = "".join(f"; did you mean {each}?" for each in get_close_matches(name, known, n=1))
+        self.error(f"there is no option {name}{meant}")
 
     def _show_help(self, _options: argparse.Namespace) -> int:
         self.print_help(sys.stderr)

@@ -11,6 +11,7 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.room import is_read_only
 from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.server import run
 from cloudcore.serving.tls_files import TlsFilesError
@@ -61,6 +62,7 @@ def serve_application(
             planes=planes_of(settings),
             watched=WATCHED,
             workers=settings.workers,
+            limits=ServerLimits(request_seconds=settings.limits.request_seconds),
             metrics_bind=settings.metrics_address,
             on_ready=on_ready,
             tls=settings.tls_files,

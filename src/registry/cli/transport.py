@@ -13,26 +13,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from registry.cli.failure import NOT_FOUND, SIGNED_OUT, CommandFailure, Misuse
+from cloudcore.command_failures import RequestRefused as RequestRefused  # noqa: PLC0414
+from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output import printable
 
 T = TypeVar("T")
 
 _TIMEOUT_SECONDS: Final = 30
-_EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
-
-
-class RequestRefused(CommandFailure):
-    """The registry answered an error.
-
-    `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
-    """
-
-    def __init__(self, message: str, status: int, code: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.exit_status = _EXIT_STATUSES.get(status, self.exit_status)
 
 
 class Lost(CommandFailure):

@@ -172,9 +172,9 @@ def _part(
 
 
 def _several(digest: Digest, ranges: list[tuple[int, int]], size: int) -> _Part | None:
-    """Return several ranges of a blob, or None if the whole blob is shorter than their answer."""
+    """Return several ranges of a blob, or None if the whole blob costs less (RFC 9110 §14.2)."""
     found = byte_ranges(ranges, size)
-    if found.length >= size:
+    if found.cost_more_than_all(size):
         return None
     headers = [
         (b"content-type", found.content_type),

@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cloudcore.serving.body import Scope, Send
 from registry.blobstore.base import OpenObject
 from registry.blobstore.inline import InlineObject
+from registry.blobstore.reading import PART_BYTES
+from registry.blobstore.threads import Threads
 
 _NEAR_BYTES: Final = 1024 * 1024
-"""Distance up to which ranges that are sealed are read together: so many are opened at once."""
+"""Bytes that are sealed, and so read, together; the distance up to which ranges are, too."""
 _SENT_BYTES: Final = 64 * 1024
 """Bytes that are sent at once, and from which ``sendfile`` sends a range."""
 _BOUNDARY_BYTES: Final = 16
+MOST_AGAIN: Final = 4
+"""MiB that may be read beside the whole blob once: of ranges that overlap, or go back."""
+
+_READERS: Final = Threads("ranges", at_once=2)
+"""Few, and of their own: for a byte that is asked for, what is sealed with it is opened, so that
+readers of ranges could keep every core and all other reading busy."""
 
 
 class Part(NamedTuple):
@@ -48,6 +56,18 @@ class ByteRanges(NamedTuple):
     def length(self) -> int:
         """Return the bytes of the answer."""
         return self.covered + sum(len(part.head) for part in self.parts) + len(self.end)
+
+    def cost_more_than_all(self, size: int) -> bool:
+        """Return True if it costs less to send a blob of `size` bytes whole.
+
+        The answer is no shorter, or more must be read for it. Never more for ranges that ascend;
+        those that come again to bytes that are sealed together have them opened again.
+        """
+        read = sum(
+            _sealed_together(group[-1].stop) - group[0].start // _NEAR_BYTES
+            for group in _groups(self.parts, _NEAR_BYTES)
+        )
+        return self.length >= size or read > _sealed_together(size) + MOST_AGAIN
 
 
 class RangesBody(NamedTuple):
@@ -100,13 +120,20 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
                 }
             )
             continue
-        async for piece in _read(blob, group):
-            waiting += piece
-            if len(waiting) >= _SENT_BYTES:
-                await _send(send, waiting)
-                waiting.clear()
+        read = _read(blob, group)
+        while (pieces := await _READERS(_next_pieces, read)) is not None:
+            for piece in pieces:
+                waiting += piece
+                if len(waiting) >= _SENT_BYTES:
+                    await _send(send, waiting)
+                    waiting.clear()
     waiting += body.ranges.end
     await send({"type": "http.response.body", "body": bytes(waiting), "more_body": False})
+
+
+def _sealed_together(size: int) -> int:
+    """Return how many times bytes are sealed together in so many."""
+    return -(-size // _NEAR_BYTES)
 
 
 def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
@@ -119,21 +146,35 @@ def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
     yield parts[begin:]
 
 
-async def _read(blob: OpenObject, group: Sequence[Part]) -> AsyncIterator[bytes]:
-    """Yield the parts of a group, whose ranges ascend; the bytes between are read, and left out."""
+def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
+    """Yield what each chunk has of the parts of a group, whose ranges ascend. Blocks.
+
+    The bytes between are read, and left out.
+    """
     waiting = iter(group)
     part: Part | None = next(waiting)
-    stop = group[0].start
-    yield group[0].head
-    async for chunk in blob.stream(group[0].start, group[-1].stop):
+    found, stop = [group[0].head], group[0].start
+    for chunk in blob.chunks(group[0].start, group[-1].stop):
         start, stop = stop, stop + len(chunk)
         while part is not None and part.start < stop:
-            yield chunk[max(part.start - start, 0) : part.stop - start]
+            found += _copied(chunk[max(part.start - start, 0) : part.stop - start])
             if part.stop > stop:
                 break
             part = next(waiting, None)
             if part is not None:
-                yield part.head
+                found.append(part.head)
+        yield found
+        found = []
+
+
+def _copied(view: memoryview) -> Iterator[bytes]:
+    for at in range(0, len(view), PART_BYTES):
+        yield bytes(view[at : at + PART_BYTES])
+
+
+def _next_pieces(pieces: Iterator[list[bytes]]) -> list[bytes] | None:
+    """Return the next pieces, or None at the end."""
+    return next(pieces, None)
 
 
 async def _send(send: Send, data: bytearray) -> None:

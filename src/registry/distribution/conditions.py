@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cloudcore.entity_tags import tags_named
 from cloudcore.errors import PreconditionFailed
 from registry.distribution.request import DataPlaneRequest
 from registry.services.tags import preconditions
 from registry.services.tags.pointers import Precondition
-from registry.services.tags.preconditions import digests_named
 
 
 def etag(digest: str) -> tuple[bytes, bytes]:
@@ -24,7 +24,7 @@ def require_match(request: DataPlaneRequest, digest: str) -> None:
     header = request.list_header(b"if-match")
     if header is None:
         return
-    if digests_named(header, strongly=True).isdisjoint({digest, "*"}):
+    if tags_named(header, strongly=True).isdisjoint({digest, "*"}):
         raise PreconditionFailed(
             "If-Match names other content (entity tags are digests in quotes)", digest=str(digest)
         )
@@ -33,7 +33,7 @@ def require_match(request: DataPlaneRequest, digest: str) -> None:
 def is_not_modified(request: DataPlaneRequest, digest: str) -> bool:
     """Return True if ``If-None-Match`` contains this digest, so that the answer is 304."""
     header = request.list_header(b"if-none-match")
-    return header is not None and not digests_named(header).isdisjoint({digest, "*"})
+    return header is not None and not tags_named(header).isdisjoint({digest, "*"})
 
 
 def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:

@@ -69,7 +69,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> Keep | None:
-    """Return how a page may be given again; look at what it depends on, before it is read."""
+    """Return the proof under which a page may be sent again; call it before the page is read."""
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)

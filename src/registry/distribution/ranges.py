@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from typing import Final
 
 from registry.errors import RangeInvalid, RangeUnsatisfiable, SizeInvalid, UploadOutOfOrder
@@ -13,8 +12,6 @@ _RANGE: Final = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)", re.ASCII)  # RFC 911
 _CONTENT_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
 MOST_RANGES: Final = 1024
 """Most ranges of one request: as many as containers/storage asks for at once."""
-MOST_STEPS_BACK: Final = 4
-"""Most of them that overlap the one before, or begin before it: what is sealed is read again."""
 _SPEC: Final = re.compile(r"([0-9]*)-([0-9]*)", re.ASCII)
 _MAX_DIGITS: Final = 19
 """The digits of the largest 63-bit number; longer text is never converted."""
@@ -52,8 +49,7 @@ def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
     """Return ``(start, stop)`` of each of several ranges of `size` bytes, in the order of `header`.
 
     Ranges without a byte of the content are left out. The list is empty if the header is to be
-    ignored (RFC 9110 §14.2): it is malformed, has more than `MOST_RANGES`, or more than
-    `MOST_STEPS_BACK` of them begin before the end of the one before.
+    ignored (RFC 9110 §14.2): it is malformed, or has more than `MOST_RANGES`.
 
     Raises:
         RangeUnsatisfiable: no range has a byte of the content.
@@ -77,8 +73,7 @@ def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
             ranges.append((start, stop))
     if not ranges:
         raise RangeUnsatisfiable(size)
-    steps_back = sum(start < stop for (_, stop), (start, _) in pairwise(ranges))
-    return ranges if steps_back <= MOST_STEPS_BACK else []
+    return ranges
 
 
 def parse_content_range(header: str | None, content_length: int | None) -> Span | None:

@@ -11,7 +11,7 @@ CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
 
 
 def stale_headers(now: int, told_at: int | None) -> Headers:
-    """Return the headers that tell how old the answer is, if it was told by an upstream (RFC 9111).
+    """Return `Age` and `Warning` for a cached answer of an upstream that is stale (RFC 9111).
 
     Times are in microseconds.
     """

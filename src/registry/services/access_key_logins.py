@@ -96,7 +96,7 @@ def find_key_login(tx: Connection, access_key_id: str, now: int) -> Login | None
 
 
 def _find(tx: Connection, access_key_id: str, source: str | None, now: int) -> _Found:
-    """Return what is stored of a key; without a `source`, whatever failed before."""
+    """Read the rows of a key; without a `source`, its failed attempts do not count."""
     retry_after = 0
     if source is not None:
         retry_after = seconds_refused(tx, access_key_id, source, now)

@@ -30,7 +30,7 @@ class Change(NamedTuple):
     client: AuditClient | None = None
     """The request on the data plane; None if nothing or the control plane records the change."""
     details: MutableMapping[str, Any] | None = None
-    """What the change's event in the audit log tells besides."""
+    """Further details of the change's event in the audit log."""
 
     def begin(self) -> None:
         """Forget what was told: the transaction begins, perhaps again after a conflict.

@@ -117,7 +117,7 @@ class Bearer(NamedTuple):
 
 
 class IssuedBearer(NamedTuple):
-    """A new bearer, with the content that its client is told."""
+    """A new bearer token, with the claims in it."""
 
     token: str
     subject: str

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
+from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.failures import AnswerTooLong, RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
 from registry.oci.digest import Digest, digest_of
@@ -39,7 +40,7 @@ from registry.upstream.base import (
 )
 from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.failures import failure_of, told
-from registry.upstream.referrers import RefusedPage, join_pages, next_page
+from registry.upstream.referrers import RefusedLink, RefusedPage, join_pages, next_page
 from registry.upstream.tag_pages import PAGE_SIZE, BadTagPage, TagPages
 from registry.upstream.watch import NoWatch, Watch
 
@@ -161,7 +162,7 @@ class RegistryClient:
                 if answer.head.status != 200 or answers.media_type(answer.head) != OCI_INDEX:
                     return None
                 pages.append(await self._body(remote, answer))
-                path = next_page(answer.head, remote.origin, first)
+                path = _next_referrers(answer.head, remote.origin, first)
         try:
             return join_pages(pages)
         except RefusedPage as error:
@@ -186,7 +187,10 @@ class RegistryClient:
                     except BadTagPage as error:
                         raise self._broken(remote, str(error)) from None
             if status == 200:
-                path = next_page(answer.head, remote.origin, first)
+                try:
+                    path = next_page(answer.head, remote.origin, first)
+                except RefusedLink:
+                    pages.cut()
             elif status == _BAD_REQUEST and path != first:
                 path = first  # it gives no pages of this size
             else:
@@ -320,3 +324,11 @@ class RegistryClient:
 
 def _path(remote: Remote, kind: str, reference: str) -> str:
     return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"
+
+
+def _next_referrers(head: Head, origin: str, first: str) -> str | None:
+    """Return the path of the next page of referrers; what is behind a refused link is left out."""
+    try:
+        return next_page(head, origin, first)
+    except RefusedLink:
+        return None

@@ -1,4 +1,4 @@
-"""The pages of an upstream's referrers, joined to one index (distribution-spec end-12)."""
+"""Follow the pages of an upstream's lists, and join those of referrers to one index (end-12)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,40 @@ from registry.oci.manifest import MAX_BYTES
 
 _NEXT: Final = re.compile(r"\s*<([!-;=?-~]{1,4000})>\s*;\s*rel=\"?next\"?\s*", re.IGNORECASE)
 
+_NAMES_NEXT: Final = re.compile(r";\s*rel\s*=\s*\"?[^\",;]*\bnext\b", re.IGNORECASE)
+
 
 class RefusedPage(Exception):
     """A page is no index, or all together are too large; the message says which."""
 
 
+class RefusedLink(Exception):
+    """There is a next page, by a ``Link`` that is not followed."""
+
+
 def next_page(head: Head, origin: str, first: str) -> str | None:
-    """Return the path of the next page, or None; it is a page of the first one's referrers."""
-    found = _NEXT.fullmatch(head.get("link") or "")
+    """Return the path of the next page (RFC 8288), or None after the last one.
+
+    Raises:
+        RefusedLink: the next page has another origin or path than the first, or its ``Link``
+            cannot be read.
+
+    """
+    links = head.all("link")
+    found = next(filter(None, map(_NEXT.fullmatch, links)), None)
     if found is None:
+        if any(map(_NAMES_NEXT.search, links)):
+            raise RefusedLink
         return None
     try:
-        url = urljoin(origin + first, found[1])
+        url: str = urljoin(origin + first, found[1])
         is_here = origin_of(url) == origin
     except (ValueError, NotAllowed):
-        return None
+        raise RefusedLink from None
     path = url.removeprefix(origin)
-    return path if is_here and path.partition("?")[0] == first.partition("?")[0] else None
+    if not is_here or path.partition("?")[0] != first.partition("?")[0]:
+        raise RefusedLink
+    return path
 
 
 def join_pages(pages: Sequence[bytes]) -> bytes:

@@ -225,7 +225,7 @@ class _Received:
     ) -> None:
         self._promise = (
             _promise_of_nothing(call, of_object=of_object)
-            if call.header("content-length") == "0"
+            if _is_empty(call)
             else read_promise(call, of_object=of_object)
         )
         algorithm = self._promise.algorithm
@@ -234,7 +234,7 @@ class _Received:
         self._size = 0
         self._pass_on = take
         self._decoder: ChunkDecoder | None = None
-        if call.header("content-length") != "0" and call.claim.payload in CHUNKED:
+        if not _is_empty(call) and call.claim.payload in CHUNKED:
             self._decoder = _decoder(call, self._promise, self._add)
 
     def take(self, part: memoryview) -> None:
@@ -261,6 +261,12 @@ class _Received:
         if self._checksum is not None:
             self._checksum.update(content)
         self._pass_on(content)
+
+
+def _is_empty(call: S3Call) -> bool:
+    """Return True if the request has no body (RFC 9112 section 6.3)."""
+    length = call.header("content-length")
+    return length == "0" or (length is None and call.header("transfer-encoding") is None)
 
 
 def _promise_of_nothing(call: S3Call, *, of_object: bool) -> Promise:

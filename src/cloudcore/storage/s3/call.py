@@ -12,9 +12,8 @@ from cloudcore.events import Events
 from cloudcore.serving.body import Receive, Scope
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket_rows import Bucket
-from cloudcore.storage.errors import NoSuchBucket
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rules import bucket_crn, is_bucket_name, object_crn
+from cloudcore.storage.rules import bucket_crn, named_bucket_crn, object_crn
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
@@ -143,9 +142,7 @@ class S3Call:
             NoSuchBucket: no bucket can be called so.
 
         """
-        if not is_bucket_name(name):
-            raise NoSuchBucket
-        return self.bucket_crn(name)
+        return named_bucket_crn(self.region, self.account_id, name)
 
     async def _find(self, name: str) -> Bucket:
         of = self.account_id, self.region

@@ -42,7 +42,7 @@ def form_request(request: S3Request, form: Form) -> S3Request:
     """Return the request that a form stands for: its key and its headers are fields.
 
     Raises:
-        S3Error: there is no key, or a field cannot be a header.
+        S3Error: the form has no `key` field, or a field is not valid as a header.
 
     """
     fields = form.fields

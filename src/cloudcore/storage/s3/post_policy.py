@@ -120,7 +120,7 @@ def read_policy(encoded: str) -> PostPolicy:
 
 def _is_start(kind: str) -> bool:
     if kind.lower() not in ("eq", "starts-with"):
-        raise _invalid(f"{kind[:64]} is no condition.")
+        raise _invalid(f"{kind[:64]} is not a kind of condition; use eq or starts-with.")
     return kind.lower() == "starts-with"
 
 

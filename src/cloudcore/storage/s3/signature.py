@@ -105,7 +105,7 @@ class Regions(NamedTuple):
 
     own: str
     others: frozenset[str] | None = frozenset()
-    """None: any."""
+    """Regions that are taken besides `own`, or None if every region is."""
 
     def take(self, region: str) -> bool:
         """Return True if a signature for a region is taken."""

@@ -20,6 +20,7 @@ from cloudcore.storage.s3.answers import Answer, Fields, empty, iso_time, quoted
 from cloudcore.storage.s3.bodies import (
     S3Body,
     read_algorithm,
+    read_document,
     read_large,
     read_whole_checksum,
     refuse_checksum,
@@ -48,9 +49,10 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 
 async def create_upload(call: S3Call) -> Answer:
-    """CreateMultipartUpload."""
+    """CreateMultipartUpload; a body says nothing, but is compared with what is claimed of it."""
     bucket = await call.find_bucket_of_key()
     key_bytes(call.request.key)
+    await read_document(call)
     facts = read_facts(call.request.headers, bucket.account_id)
     encryption = written_fields(call, bucket)
     algorithm, kind = _checksum(call)

@@ -8,10 +8,11 @@ from typing import Final
 from litestar import get
 from litestar.response import Response
 
+from cloudcore.entity_tags import tags_named
 from cloudcore.errors import NotFound
+from cloudcore.identity.oauth_forms import values_of
 from registry.client_wheel import client_wheel, wheel_name
 from registry.console.admission import Requires
-from registry.console.browser_request import header_of
 from registry.console.page_request import InjectedPage, PageResponse
 
 _PATH: Final = "/console/client"
@@ -28,9 +29,9 @@ async def send_client(page: InjectedPage) -> PageResponse:
     if page.parameters["wheel"] != wheel_name():
         raise NotFound("there is no such file")
     wheel = await asyncio.to_thread(client_wheel)
-    tag = f'"{wheel.sha256}"'
-    headers = {"etag": tag, "cache-control": "public, no-cache"}
-    if header_of(page.scope, b"if-none-match") == tag:
+    headers = {"etag": f'"{wheel.sha256}"', "cache-control": "public, no-cache"}
+    conditions = b",".join(values_of(page.scope["headers"], b"if-none-match")).decode("latin-1")
+    if not tags_named(conditions).isdisjoint({wheel.sha256, "*"}):
         return Response(b"", status_code=304, headers=headers)
     headers["content-type"] = "application/octet-stream"
     return Response(wheel.content, headers=headers)

@@ -61,6 +61,14 @@ FAMILIES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "queue.queue.deleted": "A queue was deleted",
         },
     ),
+    "email.*": (
+        "Email",
+        {
+            "email.suppression.created": "A suppression was created",
+            "email.suppression.updated": "A suppression was updated",
+            "email.suppression.deleted": "A suppression was deleted",
+        },
+    ),
     "notifications.*": (
         "Topics",
         {

@@ -101,6 +101,9 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
         repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
         failures=outcome["failures"],
+        may_force=any(
+            {"pins", "parents"} & each.get("params", {}).keys() for each in outcome["failures"]
+        ),
         kept=[],
         reasons=REASONS,
         undo=undo,

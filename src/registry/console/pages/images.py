@@ -207,6 +207,7 @@ async def delete_image(page: InjectedPage) -> PageResponse:
             repository=await read_repository(page, is_changed=True),
             deleted=[outcome["deleted"]],
             failures=[],
+            may_force=False,
             kept=[],
             reasons={},
             undo=undo,

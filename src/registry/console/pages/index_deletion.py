@@ -60,6 +60,7 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
         failures=outcome["failures"],
+        may_force=False,
         kept=outcome["kept"],
         reasons=REASONS,
         # An index is restored with the children that were deleted.

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
-    """Return what is wrong with stored bytes by their presence and size, or None.
+    """Return the damage of stored bytes by their presence and size, or None.
 
     Raises:
         StoreUnavailable: the store failed.

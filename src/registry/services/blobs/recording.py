@@ -96,7 +96,7 @@ class _NotSeenError(Exception):
 
 
 class PlaceChangedError(Exception):
-    """The place that was to be proved is not as it was: nothing is written."""
+    """The place has changed since it was read; nothing is written."""
 
 
 class _NoRepositoryError(Exception):
@@ -295,9 +295,9 @@ def _record_rows(
         _NotSeenError: the kept bytes were not looked at; look at them and repeat.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
-        PlaceChangedError: the place is not as it was.
+        PlaceChangedError: the place has changed since it was read.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
-        UploadLeaseLost: the session is not as it was seen, or its lease is held by another.
+        UploadLeaseLost: the session has changed since it was read, or another holds its lease.
 
     """
     account_id, stored = new.account_id, new.stored

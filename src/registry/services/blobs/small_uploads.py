@@ -240,7 +240,7 @@ def _place(upload: Upload) -> tuple[str, str]:
 def _keep(
     tx: Connection, ctx: ServiceContext, session: Session, received: Received, now: int
 ) -> bool:
-    """Write what a small session has received; return False if it is not as it was seen."""
+    """Store the bytes of a small session; return False if its row has changed since it was read."""
     expires_at = now + ctx.limits.upload_idle
     if session.is_written:
         lease = lease_of(session.upload)

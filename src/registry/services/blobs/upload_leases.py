@@ -47,7 +47,7 @@ class UploadHold:
 
     name: Name
     upload: Upload
-    """The session as it was when the lease was taken."""
+    """The session's row when the lease was taken."""
     lease: Lease
     stage_id: str
     """Id under which this holder stages: the session's, or that of a copy."""
@@ -61,7 +61,7 @@ class UploadHold:
 
     @property
     def has_copy(self) -> bool:
-        """Return True if this holder writes to a copy of what was received so far."""
+        """Return True if this holder writes to a copy of the received bytes."""
         return self.stage_id != self.upload.stage_id
 
 

@@ -104,7 +104,7 @@ def has_room(
     now: int,
     upload_id: str | None = None,
 ) -> bool:
-    """Return True if a place is as it was, and `check_room` finds nothing to refuse.
+    """Return True if a place is unchanged and `check_room` raises nothing.
 
     With `upload_id`, also that the session has no row and has not ended.
     """

@@ -88,7 +88,7 @@ async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def new_stage_seal(ctx: ServiceContext, hold: UploadHold) -> Seal | None:
-    """Return the seal for bytes that are staged anew; None if they are to be plain."""
+    """Return the seal for newly staged bytes, or None if they are stored plain."""
     writing = hold.keys.writing if hold.keys else None
     return await new_seal(ctx, hold.upload.account_id, writing, hold.stage_id)
 

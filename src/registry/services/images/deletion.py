@@ -37,25 +37,34 @@ _MOST_TAGS: Final = 20
 
 
 def drop_image(
-    tx: Connection, repository: Repository, manifest: ManifestRow, change: Change
+    tx: Connection,
+    repository: Repository,
+    manifest: ManifestRow,
+    change: Change,
+    *,
+    has_force: bool = False,
 ) -> list[RegistryEvent]:
     """Delete a manifest and every tag that points to it; return the events to publish.
 
-    The caller holds the repository's lock.
+    The caller holds the repository's lock. With `has_force`, the error names `force`, which the
+    client could have given.
 
     Raises:
         ManifestReferenced: an index here lists it.
 
     """
     if manifests.listed_of(tx, [manifest.id]):
-        raise referenced(tx, repository, manifest)
+        raise referenced(tx, repository, manifest, has_force=has_force)
     return drop_unlisted(tx, repository, [manifest], change)
 
 
-def referenced(tx: Connection, repository: Repository, manifest: ManifestRow) -> ManifestReferenced:
+def referenced(
+    tx: Connection, repository: Repository, manifest: ManifestRow, *, has_force: bool
+) -> ManifestReferenced:
     """Return the error for deleting a manifest that an index lists; it names the indexes."""
+    way_out = "delete the index first, or force" if has_force else "delete the index first"
     return ManifestReferenced(
-        f"an index in {repository.name} lists {manifest.digest}; delete the index first",
+        f"an index in {repository.name} lists {manifest.digest}; {way_out}",
         parents=manifests.indexes_listing(tx, manifest.id),
     )
 

@@ -215,7 +215,8 @@ def delete_image(
         raise _pinned(pins[manifest.id])
     incomplete = detach_listed(tx, repository, {manifest.id}) if force else {}
     tags = images.tag_names_of(tx, repository.id, [manifest.id]) if incomplete else {}
-    publish(tx, change, repository, drop_image(tx, repository, manifest, change))
+    events = drop_image(tx, repository, manifest, change, has_force=True)
+    publish(tx, change, repository, events)
     item = DeletedItem(manifest.digest, tags.get(manifest.id, ()))
     return item._replace(incomplete=incomplete.get(manifest.id, ()))
 
@@ -292,7 +293,7 @@ def _delete_images(
             outcome.failures.append(BatchFailure(digest, None, _pinned(pins[each])))
         elif each in waiting:
             outcome.failures.append(
-                BatchFailure(digest, None, referenced(tx, repository, manifest))
+                BatchFailure(digest, None, referenced(tx, repository, manifest, has_force=True))
             )
     return events
 

@@ -19,8 +19,8 @@ from registry.oci.reference import Name
 
 _MOST_LOGGED: Final = 1000
 _HASHING: Final = FairThread("manifests", niceness=10)
-"""Hashes large ones: takes milliseconds, and lets the interpreter go, so that it can yield the core
-to whoever answers requests."""
+"""Hashes large manifests, each in milliseconds. It releases the interpreter's lock meanwhile and
+runs at a lower priority, so that requests are answered first."""
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from registry.metadata.repositories.visible import VisibleRepository
 MAX_REFERRERS: Final = 20
 """The newest referrers of an image whose types are told."""
 MAX_INDEXES: Final = 20
-"""The most indexes that are told of an image."""
+"""The most indexes that an image's details list."""
 
 SUFFIXES: Final = ("", ".sig", ".att", ".sbom")
 """What older clients append to the digest for the tag of an artifact that they attach."""

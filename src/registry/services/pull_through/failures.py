@@ -1,4 +1,4 @@
-"""What a client is told when an upstream gives no usable answer."""
+"""The errors for clients when an upstream gives no usable answer."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ class Feed:
         self.size: int | None = None
         """Of the blob. None until it is known, and if readers must wait for the end."""
         self.stage: Stage | None = None
-        """Where what is not in memory is staged, or None if all is in memory."""
+        """The stage of the bytes that are not in memory, or None if all are."""
         self.is_right = False
         """True once the digest is known to be right: then the blob is stored."""
         self.failure: Exception | None = None
         self.is_given_up = False
-        """Nobody read any more; whoever comes now gets another feed."""
+        """The last reader has left; later readers get another feed."""
         self.readers: WeakSet[object] = WeakSet()
         """Those who read, or wait for the first byte."""
         self.rewinds: list[int] = []

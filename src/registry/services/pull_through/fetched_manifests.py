@@ -103,7 +103,7 @@ async def store_fetched(
     """Store what the upstream sent for a reference, and point the tag to it if that is one.
 
     Raises:
-        UpstreamBroken: that is no manifest, or not the one with the digest.
+        UpstreamBroken: the bytes are not a manifest, or have another digest.
         TagImmutable: the tag may not move.
         NameUnknown: the repository, or its rule, was deleted meanwhile.
 

@@ -74,7 +74,7 @@ class FillStage:
         await self._written()
 
     async def note(self) -> None:
-        """Make what is written durable, and note it, so that another worker can go on from here."""
+        """Flush the written bytes and record how many; another worker can resume there."""
         await self._note(await _WRITING(self.staged.flush))
 
     async def commit(self, digest: Digest) -> Stored:

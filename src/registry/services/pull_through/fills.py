@@ -53,7 +53,7 @@ class Fills:
         return feed
 
     async def settled(self) -> None:
-        """Wait until nothing is fetched of what is fetched now."""
+        """Wait until the present fetches have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:

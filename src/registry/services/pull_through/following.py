@@ -46,7 +46,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     Return False if the other worker has ended in some way, or died.
 
     Raises:
-        KmsKeyDeleted, KmsKeyDisabled, Unavailable: what is staged cannot be opened.
+        KmsKeyDeleted, KmsKeyDisabled, Unavailable: the staged bytes cannot be decrypted.
         StoreUnavailable: it cannot be read.
 
     """

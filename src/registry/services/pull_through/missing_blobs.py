@@ -124,7 +124,7 @@ async def size_of_missing_blob(
 
 
 async def _ask_size(ctx: ServiceContext, name: Name, digest: Digest, remote: Remote) -> int | None:
-    """Return the size of a blob that the upstream has, if it tells."""
+    """Return the size of a blob at the upstream, or None if it sends none."""
     assert ctx.upstream is not None
     try:
         return await ctx.upstream.head_blob(remote, digest)

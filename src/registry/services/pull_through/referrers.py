@@ -33,7 +33,7 @@ from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, 
 
 
 class UpstreamReferrer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The descriptor of a referrer; what else an upstream tells is left out."""
+    """The descriptor of a referrer, without the other members that an upstream sends."""
 
     media_type: str
     digest: str
@@ -52,7 +52,7 @@ class UpstreamReferrers(NamedTuple):
 
     listed: Sequence[UpstreamReferrer]
     stale_since: int | None
-    """When the upstream told them, if it could not be asked again; else None."""
+    """When the upstream sent them, if it cannot be asked now; else None."""
 
 
 class _Known(NamedTuple):
@@ -108,7 +108,7 @@ def _find(tx: Connection, name: Name, subject: Digest) -> _Known:
 async def _ask(
     ctx: ServiceContext, way: Way, name: Name, subject: Digest, repository: Repository | None
 ) -> bytes:
-    """Return the index that the upstream tells, and keep it if the manifest is here."""
+    """Fetch the upstream's index of referrers; store it if the manifest is stored here."""
     try:
         told = await way.upstream.get_referrers(way.remote, subject)
     except HiddenUpstream:
@@ -137,7 +137,7 @@ async def _by_tag(ctx: ServiceContext, name: Name, subject: Digest) -> bytes:
 
 
 def _keep(tx: Connection, repository: Repository, subject: str, told: CachedReferrers) -> None:
-    """Keep what was told of a manifest that is here: whoever asks for others makes no rows."""
+    """Store the referrers of a manifest that is stored here; requests for others add no rows."""
     if lock_repository(tx, repository.id) is None:
         return
     digest = canonical_digests(tx, repository.account_id, [subject]).get(subject, subject)
@@ -146,10 +146,10 @@ def _keep(tx: Connection, repository: Repository, subject: str, told: CachedRefe
 
 
 def _checked(told: bytes) -> list[UpstreamReferrer]:
-    """Return what an upstream tells.
+    """Return the referrers in an upstream's answer.
 
     Raises:
-        UpstreamBroken: that is no list of manifests.
+        UpstreamBroken: the answer is not a list of manifests.
 
     """
     try:

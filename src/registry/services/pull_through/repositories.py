@@ -19,7 +19,7 @@ _KIND: Final = "pull-through-cache-rule"
 
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
-    """Return a change that the cache makes now by a rule: whoever pulls changes nothing."""
+    """Return the context of a change by the cache; its actor is the rule, not the client."""
     crn = Crn("registry", ctx.registry_host.region, rule.account_id, _KIND, rule.prefix)
     return ctx.change_by(str(crn))
 
@@ -30,7 +30,7 @@ async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
     The right to pull suffices: the rule is the permission.
 
     Raises:
-        NameUnknown: no rule has the name, or what has it is no repository of the cache.
+        NameUnknown: no rule covers the name, or its repository is not a cached one.
 
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)

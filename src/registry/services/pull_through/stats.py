@@ -46,7 +46,7 @@ class CacheCounts:
         self._served[repository_id] += size
 
     def take(self) -> Counted:
-        """Return the counts, and begin anew."""
+        """Return the counts, and reset them to zero."""
         taken = Counted(self._misses, self._fetched, self._served)
         self._misses, self._fetched, self._served = Counter(), Counter(), Counter()
         return taken

@@ -38,7 +38,7 @@ class CachedTags(NamedTuple):
     is_stale: bool
     """The upstream could not be asked."""
     checked_at: int | None
-    """When it told its list; None if it never did."""
+    """When the upstream sent its list, or None if it never did."""
     is_whole: bool
     """False if the upstream has more tags than are listed."""
 
@@ -100,10 +100,10 @@ def _find(tx: Connection, name: Name, now: int) -> _Known:
 
 
 async def _ask(ctx: ServiceContext, way: Way, name: Name, kept: KeptTags | None) -> KeptTags:
-    """Return the list that the upstream tells, and keep it.
+    """Fetch the upstream's list and store it.
 
     Raises:
-        NotUpstream: it has none, which is noted; but what was told stays if it is hidden now.
+        NotUpstream: it has none; the stored list is deleted, unless it is hidden now.
 
     """
     known = await ctx.database.read(_find, name, ctx.clock())

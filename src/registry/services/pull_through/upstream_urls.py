@@ -23,7 +23,7 @@ def upstream_origin(url: str, allowed: Allowed) -> str:
     Nothing is asked: the addresses of the name are checked at each connection.
 
     Raises:
-        InvalidInput: it is no origin, or may not be asked.
+        InvalidInput: the URL is not an origin, or this install may not ask it.
 
     """
     try:

@@ -30,7 +30,7 @@ class NamePage(NamedTuple):
 
 
 def name_unknown(name: Name, why: str = "") -> NameUnknown:
-    """Return the error for a repository that does not exist; `why` tells why none is created."""
+    """Return the error for a missing repository; `why` is the reason why none is created."""
     return NameUnknown(f"there is no repository {name}{why and ', '}{why}", name=str(name))
 
 
@@ -88,7 +88,7 @@ def as_restored_in(tx: Connection, repository: Repository) -> Repository:
 
 
 def refuse_mirrored(tx: Connection, name: Name) -> None:
-    """Check that a name takes pushes, be there a repository or not.
+    """Check that a name takes pushes, whether or not the repository exists.
 
     Raises:
         RepositoryMirrored: the pull-through cache fills its repository, or a rule has the name.

@@ -5,12 +5,8 @@ The entity tag of a tag is ``"<digest>"``, always strong.
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
+from cloudcore.entity_tags import tags_named
 from registry.services.tags.pointers import Precondition
-
-_ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 
 
 def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
@@ -22,17 +18,6 @@ def tag_precondition(match: str | None, none_match: str | None) -> Precondition 
     if match is None and none_match is None:
         return None
     return Precondition(
-        None if match is None else digests_named(match, strongly=True),
-        None if none_match is None else digests_named(none_match) or frozenset({"*"}),
+        None if match is None else tags_named(match, strongly=True),
+        None if none_match is None else tags_named(none_match) or frozenset({"*"}),
     )
-
-
-def digests_named(header: str, *, strongly: bool = False) -> frozenset[str]:
-    """Return the digests in a list of entity tags; ``*`` yields ``*``.
-
-    With `strongly`, as for ``If-Match``, weak entity tags are left out (RFC 9110 §13.1.1).
-    """
-    if header.strip() == "*":
-        return frozenset({"*"})
-    tags = _ENTITY_TAG.findall(header)
-    return frozenset(tag for weak, tag in tags if tag != "*" and not (strongly and weak))

@@ -1,0 +1,47 @@
+"""The errors by which a command of a family ends with one line instead of a traceback."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FAILED: Final = 1
+MISUSE: Final = 2
+NOT_FOUND: Final = 3
+SIGNED_OUT: Final = 4
+
+_EXIT_STATUSES: Final = {401: SIGNED_OUT, 404: NOT_FOUND}
+
+
+class CommandFailure(Exception):
+    """End the command with this one line, which says what to do unless that is obvious."""
+
+    exit_status = FAILED
+
+
+class Misuse(CommandFailure):
+    """An option, setting or document is invalid."""
+
+    exit_status = MISUSE
+
+
+class Missing(CommandFailure):
+    """What the command names does not exist."""
+
+    exit_status = NOT_FOUND
+
+
+class RequestRefused(CommandFailure):
+    """The registry answered an error.
+
+    `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
+    """
+
+    def __init__(self, message: str, status: int, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.exit_status = _EXIT_STATUSES.get(status, self.exit_status)
+
+    def with_advice(self, advice: str) -> RequestRefused:
+        """Return this error with what to do about it."""
+        return RequestRefused(f"{self}; {advice}", self.status, self.code)

@@ -1,0 +1,75 @@
+"""The suppressions of accounts, and their rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, UnsetType, structs
+from sqlalchemy import bindparam
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
+from cloudcore.errors import InvalidInput
+from cloudcore.resources.composite import Composite
+from cloudcore.resources.methods import Methods
+from cloudcore.resources.rows import Rows, one_of
+from cloudcore.uuids import Uuid
+from cloudcore.wire import ResponseBody
+
+ROWS: Final = Rows(
+    SUPPRESSION, one_of("reason", "auto_bounce", "auto_complaint", "unsubscribe", "manual")
+)
+_s = ROWS.table.c
+_REMOVE_EXPIRED: Final = Statement(
+    ROWS.table.delete().where(
+        _s.account_id == bindparam("account_id"),
+        _s.region == bindparam("region"),
+        _s.folded == bindparam("folded"),
+        _s.expires_at <= bindparam("now"),
+    )
+)
+
+
+class SourceMessage(ResponseBody):
+    """The message that caused a suppression."""
+
+    id: Uuid
+    crn: str
+
+
+def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
+    """Refuse an expiry in the past, and fold the address of a new one."""
+    is_new = old is None or new.expires_at != old.expires_at
+    if is_new and new.expires_at is not None and new.expires_at <= now:
+        raise InvalidInput("expires_at: is past", field="expires_at", reason="out_of_range")
+    return structs.replace(new, folded=folded(new.address)) if old is None else new
+
+
+def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) -> Suppression:
+    """Delete an expired suppression of the address: it keeps nobody from another one."""
+    if old is None:
+        tx.execute(
+            _REMOVE_EXPIRED,
+            account_id=new.account_id,
+            region=new.region,
+            folded=new.folded,
+            now=new.created_at,
+        )
+    return new
+
+
+def _source(found: Suppression) -> SourceMessage | UnsetType:
+    if (message := found.source_message_id) is None:
+        return UNSET
+    crn = f"crn:email:{found.region}:{found.account_id}:message/{message}"
+    return SourceMessage(id=message, crn=crn)
+
+
+SUPPRESSIONS: Final = Methods(
+    ROWS,
+    check=_check,
+    before_save=_replace_expired,
+    composites=(Composite(name="source_message", shown=SourceMessage, show=_source),),
+    docs={"create": "Suppress an address: it gets no mail from the account."},
+)

@@ -1,0 +1,126 @@
+"""``entrepot container-passwords``: named passwords of a person for container clients."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cloudcore.command_failures import Misuse
+from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Secret
+from cloudcore.identity.commands.people import person
+
+_PASSWORD: Final = Secret(
+    "the password, so that it can be piped; the username is 'token'",
+    {"registry": "host", "username": "username", "password": "password"},
+)
+
+
+def _create(run: Invocation) -> bool:
+    """Make a password, and log a client in by it or show it once."""
+    document: dict[str, Any] = {"name": run.values["name"], "role": _role(run)}
+    if "duration_seconds" in run.values:
+        document["duration_seconds"] = run.values["duration_seconds"]
+    made = run.client.create(run.path, document)["container_password"]
+    until = f"{made['expires_at'][:19].replace('T', ' ')}Z"
+    words = (
+        f"Made {made['name']}, which acts as {made['role']['name']} of {made['account']['name']} "
+        f"until {until}"
+    )
+    if "client" not in run.values:
+        run.say_secret(words, made, _PASSWORD)
+        return True
+    run.log_in(run.values["client"], made["username"], made["password"], made["host"])
+    run.say(words, {each: made[each] for each in made if each != "password"})
+    return True
+
+
+def _role(run: Invocation) -> str:
+    """Return the role that is named, or that commands act in, or the person's only one.
+
+    Raises:
+        Misuse: there is none, or several.
+
+    """
+    named: str | None = run.values.get("role") or run.sign_in.role
+    if named:
+        return named
+    roles = list(run.client.rows("/v1/users/me/roles", "roles"))
+    if len(roles) == 1:
+        crn: str = roles[0]["crn"]
+        return crn
+    if not roles:
+        raise Misuse("no role is assigned to you; ask an administrator of the account for one")
+    names = ", ".join(f"{each['name']} of {each['account']['name']}" for each in roles)
+    raise Misuse(f"name one of your roles with --role: {names}")
+
+
+def _delete(run: Invocation) -> bool:
+    """Delete passwords, none of them if one is not found."""
+    found = [run.find(CONTAINER_PASSWORDS, each) for each in run.values["names"]]
+    for each in found:
+        run.client.call("DELETE", f"{run.path}/{each['id']}")
+        run.say(f"Deleted {each['name']}")
+    return True
+
+
+CONTAINER_PASSWORDS: Final = Noun(
+    noun="container-passwords",
+    words="your named passwords for docker and other clients",
+    path="/v1/users/me/container-passwords",
+    one="container_password",
+    many="container_passwords",
+    known_by="name or id",
+    caller=person,
+    columns=(
+        Cell("NAME", "name"),
+        Cell("ACCOUNT", "account.name"),
+        Cell("ROLE", "role.name"),
+        Cell("LAST USED", "last_used_at", "time"),
+        Cell("CREATED", "created_at", "time"),
+        Cell("EXPIRES", "expires_at", "time"),
+    ),
+    acts=(
+        Act(
+            verb="create",
+            words="make a password, which is shown once",
+            is_of_all=True,
+            options=(
+                Option("name", "what it is for, such as laptop", metavar="NAME", is_argument=True),
+                Option(
+                    "role",
+                    "in which it acts: name, id or CRN (the one that you act in, or your only one)",
+                    metavar="ROLE",
+                ),
+                Option(
+                    "duration_seconds",
+                    "how long it works, as 8h (as long as the operator allows: 12h unless set)",
+                    "span",
+                    "expires-in",
+                ),
+                Option(
+                    "client",
+                    "log this container client in, and print nothing secret: docker, podman, oras",
+                    metavar="PROGRAM",
+                ),
+            ),
+            run=_create,
+            secret=_PASSWORD,
+        ),
+        Act(
+            verb="delete",
+            words="end passwords; clients get no more tokens by them",
+            is_of_all=True,
+            question="Delete these passwords?",
+            options=(
+                Option(
+                    "names", "name or id", "texts", metavar="CONTAINER-PASSWORD", is_argument=True
+                ),
+            ),
+            run=_delete,
+        ),
+    ),
+)
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``container-passwords`` and its commands."""
+    commands.add_described(CONTAINER_PASSWORDS)

@@ -1,0 +1,95 @@
+"""``entrepot identity-providers``: where the people of an organization sign in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_line import Cell, CommandLine, Deletion, Noun, Option
+from cloudcore.identity.commands.organizations import ORGANIZATIONS
+from cloudcore.identity.commands.people import person
+
+_CHANGEABLE: Final = (
+    Option(
+        "scopes",
+        "what is asked for besides openid (email, profile)",
+        "texts",
+        "scope",
+        metavar="SCOPE",
+    ),
+    Option(
+        "email_domains",
+        "whose addresses the provider is the authority of, such as example.com",
+        "texts",
+        "email-domain",
+        metavar="DOMAIN",
+    ),
+    Option(
+        "email_verified_claim",
+        "which claim says that the address was verified (email_verified)",
+        metavar="CLAIM",
+    ),
+    Option(
+        "session_hours",
+        "after how many hours people sign in anew, with their groups of then (168)",
+        "number",
+    ),
+    Option(
+        "creates_people",
+        "create persons of these domains at their first sign-in; off unless it is turned on",
+        "boolean",
+    ),
+)
+_TYPED: Final = "it is typed without an echo, or read from the standard input"
+
+IDENTITY_PROVIDERS: Final = Noun(
+    noun="identity-providers",
+    words="where people of an organization sign in (OpenID Connect)",
+    path="identity-providers",
+    parent=ORGANIZATIONS,
+    is_below_option=True,
+    one="identity_provider",
+    many="identity_providers",
+    is_of_account=False,
+    caller=person,
+    columns=(
+        Cell("NAME", "name"),
+        Cell("STATUS", "status"),
+        Cell("ISSUER", "issuer"),
+        Cell("E-MAIL DOMAINS", "email_domains"),
+        Cell("CREATES PEOPLE", "creates_people"),
+        Cell("CREATED", "created_at", "time"),
+        Cell("ID", "id", "whole"),
+    ),
+    create=(
+        Option("name", "what the sign-in page calls it", metavar="NAME", is_argument=True),
+        Option(
+            "issuer",
+            "where the provider's .well-known/openid-configuration is",
+            metavar="URL",
+            is_required=True,
+        ),
+        Option("client_id", "of the client registered there", metavar="ID", is_required=True),
+        Option("client_secret", f"the client has none; else {_TYPED}", "asked"),
+        Option("groups_claim", "which claim lists a person's groups (groups)", metavar="CLAIM"),
+        *_CHANGEABLE,
+    ),
+    created="Created {name}; register this redirect URI there: {redirect_uri}",
+    update=(
+        Option("name", "the new one", metavar="NAME"),
+        Option("client_secret", f"ask for another secret of the client: {_TYPED}", "secret"),
+        Option("client_secret", "the client has no secret any more", "null", "no-client-secret"),
+        *_CHANGEABLE,
+        Option("status", "inactive: nobody signs in with it", choices=("active", "inactive")),
+    ),
+    updated="Changed {name}; it is {status}",
+    delete=Deletion(
+        words="delete an identity provider; its people stay",
+        question="Delete {name}, and take the roles that its groups have from its people?",
+        said="Deleted {name}; its people stay, without the roles that its groups gave them",
+    ),
+)
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``identity-providers`` and its commands."""
+    commands.add_described(IDENTITY_PROVIDERS)

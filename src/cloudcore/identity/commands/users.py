@@ -1,0 +1,130 @@
+"""``entrepot users``: the people of an organization, and their passwords."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloudcore.command_failures import CommandFailure
+from cloudcore.command_line import (
+    Act,
+    Cell,
+    CommandLine,
+    Deletion,
+    Invocation,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
+from cloudcore.identity.commands.organizations import ORGANIZATIONS
+from cloudcore.identity.commands.people import people, person
+
+_ME: Final = "/v1/users/me"
+_PASSWORD: Final = Secret(
+    "the password, so that it can be piped",
+    {"e-mail address": "email", "one-time password": "one_time_password"},
+)
+
+
+def _created(run: Invocation, made: Record) -> str:
+    return (
+        f"Added {made['email']} to {run.above.record['name']}; "
+        f"'entrepot roles assign ROLE {made['email']}' gives them rights"
+    )
+
+
+def _reset_password(run: Invocation) -> bool:
+    """Give a person a new password for one sign-in."""
+    user = run.record
+    if user["id"] == run.client.call("GET", _ME)["user"]["id"]:
+        raise CommandFailure(
+            f"{user['email']} is you; 'entrepot users change-password' changes your own password"
+        )
+    run.confirm(f"Reset the password of {user['email']}, and end their sessions?")
+    changed = run.client.create(f"{run.path}/reset-password")["user"]
+    words = f"Reset the password of {changed['email']}; all their sessions are over"
+    run.say_secret(words, changed, _PASSWORD)
+    return True
+
+
+def _change_password(run: Invocation) -> bool:
+    """Change the caller's own password."""
+    email = run.client.call("GET", _ME)["user"]["email"]
+    passwords = {
+        "current_password": run.ask_secret("current password"),
+        "password": run.ask_secret("new password", is_new=True),
+    }
+    run.client.call("PUT", f"{_ME}/password", passwords)
+    run.say(f"Changed the password of {email}; your other sessions are over")
+    return True
+
+
+USERS: Final = Noun(
+    noun="users",
+    words="people of an organization",
+    path="/v1/users",
+    parent=ORGANIZATIONS,
+    is_below_option=True,
+    one="user",
+    many="users",
+    name="email",
+    singular="person",
+    metavar="EMAIL",
+    known_by="e-mail address, id or CRN",
+    is_of_account=False,
+    is_lower=True,
+    caller=people,
+    columns=(
+        Cell("E-MAIL", "email"),
+        Cell("STATUS", "status"),
+        Cell("MUST CHANGE PASSWORD", "must_change_password"),
+        Cell("CREATED", "created_at", "time"),
+        Cell("ID", "id", "whole"),
+    ),
+    create=(Option("email", "new in the organization", metavar="EMAIL", is_argument=True),),
+    created=_created,
+    secret=_PASSWORD,
+    delete=Deletion(
+        words="delete a person of no other organization",
+        question="Delete {email}, with their personal organization?",
+        said="Deleted {email}",
+    ),
+    conflicts={"delete": "'entrepot members delete {email}' ends their part in yours"},
+    acts=(
+        Act(
+            verb="suspend",
+            words="lock a person out; 'users resume' lets them in",
+            method="PATCH",
+            document={"status": "suspended"},
+            answer="user",
+            said="{email} is locked out",
+        ),
+        Act(
+            verb="resume",
+            words="let a suspended person in again",
+            method="PATCH",
+            document={"status": "active"},
+            answer="user",
+            said="{email} may sign in again",
+        ),
+        Act(
+            verb="reset-password",
+            words="give a person a new password for one sign-in",
+            asks=True,
+            run=_reset_password,
+            secret=_PASSWORD,
+        ),
+        Act(
+            verb="change-password",
+            words="change your own password, which is asked for; your other sessions end",
+            path=f"{_ME}/password",
+            caller=person,
+            run=_change_password,
+        ),
+    ),
+)
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``users`` and its commands."""
+    commands.add_described(USERS)

@@ -1,0 +1,94 @@
+"""``entrepot whoami``: who acts, in which account and role, and until when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from cloudcore.command_failures import RequestRefused
+from cloudcore.command_line import Act, CommandLine, Invocation, TokenClaims
+
+
+class Identity(msgspec.Struct):
+    """What ``whoami`` prints."""
+
+    registry: str
+    """The base URL."""
+    principal: str
+    """The CRN that policies name."""
+    person: str | None
+    """E-mail address, also of a person in a role."""
+    organization: str | None
+    """The one that the person's session works in."""
+    service_account: str | None
+    role: str | None
+    """The role that commands act in."""
+    account: str | None
+    """The handle; null also if the caller's rights do not show it."""
+    account_id: str | None
+    """Null for a person without a role."""
+    session_id: str | None
+    """Of people and roles."""
+    access_key_id: str | None
+    """The key by which a service account signed in."""
+    expires_at: str
+    """The end of the token."""
+    is_renewed: bool
+    """True if the command gets a new token by itself; else a new sign-in is needed."""
+
+
+def _show(run: Invocation) -> bool:
+    stored = run.sign_in
+    # The first request renews the tokens, or fails if the sign-in has ended.
+    handle = _handle_that_is_visible(run)
+    claims = stored.claims()
+    person = None
+    if not stored.is_program:
+        person = stored.client(in_role=False).call("GET", "/v1/users/me")["user"]
+    kind, _, name = claims.sub.rpartition(":")[2].partition("/")
+    identity = Identity(
+        registry=stored.url,
+        principal=claims.sub,
+        person=person and person["email"],
+        organization=person and person["organization"]["name"],
+        service_account=name if kind == "service-account" else None,
+        role=name if kind == "role" else None,
+        account=_account(run, claims, handle),
+        account_id=claims.acc,
+        session_id=claims.sid,
+        access_key_id=claims.akid,
+        expires_at=f"{datetime.fromtimestamp(claims.exp, UTC):%Y-%m-%dT%H:%M:%SZ}",
+        is_renewed=not stored.is_program,
+    )
+    run.show(msgspec.to_builtins(identity))
+    return True
+
+
+def _handle_that_is_visible(run: Invocation) -> str | None:
+    """Return the handle of the caller's account, or None if its rights do not show it."""
+    try:
+        rows = list(run.sign_in.client(in_role=True).rows("/v1/accounts", "accounts"))
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        return None
+    return rows[0]["handle"] if len(rows) == 1 else None
+
+
+def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str | None:
+    """Return the handle of the account of a token; None for a person, who acts in none."""
+    if claims.acc is None or run.sign_in.is_program:
+        return visible if claims.acc else None
+    # People may see the accounts of their roles, whatever the roles may do.
+    for role in run.sign_in.client(in_role=False).rows("/v1/users/me/roles", "roles"):
+        if role["account"]["id"] == claims.acc:
+            handle: str = role["account"]["name"]
+            return handle
+    return visible
+
+
+def add_parsers(commands: CommandLine) -> None:
+    """Add ``whoami``."""
+    words = "show who you are here: account, role, session"
+    commands.add_command(Act("whoami", words, run=_show))

@@ -1,0 +1,185 @@
+"""The bodies of requests and answers of a resource, made from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
+
+from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
+
+from cloudcore.resources.composite import Composite
+from cloudcore.resources.record import Described, Record, without_bounds
+from cloudcore.resources.resource import Resource, camel
+from cloudcore.uuids import Uuid
+from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.references import ResourceRef
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
+
+R = TypeVar("R", bound=Record)
+B = TypeVar("B", bound=Struct)
+
+
+@dataclass(frozen=True, slots=False)
+class Bodies(Generic[R]):
+    """The types of bodies; named as they stand in the OpenAPI document."""
+
+    of: Resource[R]
+    composites: Sequence[Composite[R, Any]] = ()
+
+    @cached_property
+    def create(self) -> type[RequestBody]:
+        """Return ``CreateQueue``."""
+        taken = [
+            (each.name, _taken(each), each.default) for each in self.of.of_use("given", "fixed")
+        ]
+        taken += [(each.name, each.given | None, None) for each in self._given]
+        fixed = " and ".join(each.name for each in self.of.of_use("fixed"))
+        return self._made("Create", taken, RequestBody, f"A new {self.of.noun}; its {fixed} stays.")
+
+    @cached_property
+    def update(self) -> type[RequestBody]:
+        """Return ``UpdateQueue``."""
+        taken = [(each.name, _taken(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
+        taken += [(each.name, each.given | UnsetType | None, UNSET) for each in self._given]
+        doc = "The fields to change; null takes an optional one away, others are replaced whole."
+        return self._made("Update", taken, RequestBody, doc)
+
+    @cached_property
+    def record(self) -> type[ResponseBody]:
+        """Return ``QueueRecord``."""
+        shown: list[Any] = [("id", Uuid), ("crn", str)]
+        shown += [_answered(each) for each in self.of.fields.values() if not each.use.is_hidden]
+        shown += [
+            (each.name, each.shown | None)
+            if each.given is not None
+            else (each.name, each.shown | UnsetType, UNSET)
+            for each in self.composites
+        ]
+        shown += [("created_at", RFC3339), ("updated_at", RFC3339)]
+        return self._made("", shown, ResponseBody, f"A {self.of.noun}.", "Record")
+
+    @cached_property
+    def one(self) -> type[ResponseBody]:
+        """Return ``OneQueue``: a record under its name."""
+        return self._made(
+            "One", [(self.of.one, self.record)], ResponseBody, f"A {self.of.noun}, wrapped."
+        )
+
+    @cached_property
+    def page(self) -> type[ResponseBody]:
+        """Return ``ManyQueues``: a page of records."""
+        shown = [(self.of.many, Sequence[self.record]), ("meta", PageMeta)]  # type: ignore[name-defined]
+        doc = f"A page of {self.of.many.replace('_', ' ')}."
+        return self._made("Many", shown, ResponseBody, doc, name=camel(self.of.many))
+
+    @cached_property
+    def query(self) -> type[PageQuery]:
+        """Return ``QueueQuery``: the page and the filters that a list takes."""
+        fields = self.of.fields
+        wanted = [
+            (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
+        ]
+        return self._made("", wanted, PageQuery, "The filters of a list.", "Query")
+
+    def shown(self, found: R, **more: object) -> ResponseBody:
+        """Return the answer's record of a resource; `more` are composites beyond the record."""
+        values: dict[str, object] = {
+            "id": found.id,
+            "crn": self.of.crn_of(found),
+            "created_at": rfc3339(found.created_at),
+            "updated_at": rfc3339(found.updated_at),
+        }
+        for each in self._answered:
+            value = getattr(found, each.name)
+            if value is not None:
+                if each.is_moment:
+                    value = rfc3339(value)
+                elif each.is_reference:
+                    target = self.of.refers[each.name].resource
+                    crn = target.crn(found.region, found.account_id, value.name)
+                    value = ResourceRef(id=value.id, crn=crn, name=value.name)
+            elif not each.use.shows_null:
+                continue
+            values[each.name] = value
+        for part in self.composites:
+            values[part.name] = more[part.name] if part.name in more else part.show(found)
+        return self.record(**values)
+
+    def wrapped(self, found: R, **more: object) -> ResponseBody:
+        """Return the answer of one resource."""
+        return self.one(**{self.of.one: self.shown(found, **more)})
+
+    @cached_property
+    def _words(self) -> Mapping[str, str]:
+        return {each.name: each.words for each in self.composites if each.words}
+
+    @cached_property
+    def _filter_words(self) -> Mapping[str, str]:
+        many = self.of.many.replace("_", " ")
+        return {each.name: f"Only {many} of this {each.name}." for each in self.of.filters}
+
+    @cached_property
+    def _given(self) -> Sequence[Any]:
+        return [each for each in self.composites if each.given is not None]
+
+    @cached_property
+    def _answered(self) -> Sequence[Described]:
+        return [each for each in self.of.fields.values() if not each.use.is_hidden]
+
+    def _made(
+        self,
+        verb: str,
+        fields: Sequence[Any],
+        base: type[B],
+        doc: str,
+        suffix: str = "",
+        name: str = "",
+    ) -> type[B]:
+        """Return a Struct; its fields have the docstrings of the record's."""
+        fields = [each[:2] if each[2:] == (NODEFAULT,) else each for each in fields]
+        made: Any = defstruct(
+            f"{verb}{name or camel(self.of.one)}{suffix}",
+            fields,
+            bases=(base,),
+            namespace={
+                "__doc__": doc,
+                "described_by": self.of.record,
+                "field_words": self._words if base is not PageQuery else self._filter_words,
+            },
+            kw_only=True,
+        )
+        return cast("type[B]", made)
+
+
+def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
+    if each.is_reference:
+        return str | None if each.is_optional else str
+    if each.is_moment:
+        return Timestamp | None if each.is_optional else Timestamp
+    return each.kind
+
+
+def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
+    kind = without_bounds(each)
+    if each.is_reference:
+        kind = ResourceRef | None if each.is_optional else ResourceRef
+    elif each.is_moment:
+        kind = RFC3339 | None if each.is_optional else RFC3339
+    if not each.is_optional or each.use.shows_null:
+        return (each.name, kind)
+    return (each.name, kind | UnsetType, UNSET)
+
+
+def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
+    return fields[name].kind if name in fields else str
+
+
+def values_of(data: Struct) -> dict[str, Any]:
+    """Return what a request has, by field."""
+    return {
+        name: value
+        for name in data.__struct_fields__
+        if (value := getattr(data, name)) is not UNSET
+    }

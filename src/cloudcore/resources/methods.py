@@ -1,0 +1,249 @@
+"""The standard methods of a resource: create, list, get, update and delete (AIP-131 to 135).
+
+Each is a change of a transaction and, around it, what answers a request; the routes are made of
+these by `cloudcore.resources.routes`. Custom methods are handlers of the family, which take the
+record by `authorized` and answer with `one`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import structs
+
+from cloudcore.account_rows import lock_account
+from cloudcore.db.base import Connection
+from cloudcore.errors import Conflict
+from cloudcore.resource_names import check_tags
+from cloudcore.resources.bodies import Bodies, values_of
+from cloudcore.resources.composite import Composite
+from cloudcore.resources.record import Record, Reference
+from cloudcore.resources.resource import Resource, Verb
+from cloudcore.resources.rows import Rows
+from cloudcore.web.callers import account_of
+from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
+from cloudcore.wire import RequestBody, ResponseBody, moment_of
+
+R = TypeVar("R", bound=Record)
+_UNRESOLVED: Final = Reference("")
+"""Until policies have allowed the creation: only then it matters what a request names."""
+
+
+def _same(_tx: Connection, new: R, _old: R | None) -> R:
+    return new
+
+
+def _unchecked(new: R, _old: R | None, _now: int) -> R:
+    return new
+
+
+def _nothing(_tx: Connection, _found: R) -> None:
+    pass
+
+
+class Referrer(NamedTuple):
+    """A kind of resource one of whose fields may mean a resource, which then is not deleted."""
+
+    rows: Rows[Any]
+    field: str
+
+
+class Methods(Generic[R]):
+    """The standard methods of a resource."""
+
+    def __init__(
+        self,
+        rows: Rows[R],
+        *,
+        check: Callable[[R, R | None, int], R] = _unchecked,
+        before_save: Callable[[Connection, R, R | None], R] = _same,
+        before_delete: Callable[[Connection, R], None] = _nothing,
+        composites: Sequence[Composite[R, Any]] = (),
+        targets: Mapping[str, Rows[Any]] | None = None,
+        referrers: Sequence[Referrer] = (),
+        one_at_a_time: frozenset[str] = frozenset(),
+        docs: Mapping[Verb, str] | None = None,
+        statuses: Mapping[Verb, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Make the methods of `rows`.
+
+        `check` completes or refuses a new or changed record; it gets the one before, or None, and
+        the moment of the request, and must be pure. `before_save` is the same in the transaction.
+        `before_delete` refuses a deletion, or deletes what goes with it. `targets` are the rows
+        that references mean, by field. Changes of the fields `one_at_a_time` of an account wait for
+        one another. `docs` replaces what the OpenAPI document says of a method, and `statuses` adds
+        to it.
+        """
+        self.of: Final[Resource[R]] = rows.of
+        self.rows: Final = rows
+        self.bodies: Final = Bodies(rows.of, composites)
+        self._check = check
+        self._before_save = before_save
+        self._before_delete = before_delete
+        self._targets: Final = targets or {}
+        self._referrers: Final = referrers
+        self._one_at_a_time: Final = one_at_a_time
+        self.docs: Final = docs or {}
+        self.statuses: Final = statuses or {}
+        self.is_referred_to: Final = bool(referrers)
+        self._moments: Final = [each.name for each in self.of.fields.values() if each.is_moment]
+
+    def one(self, found: R, **more: object) -> ResponseBody:
+        """Return the answer for a record; `more` are composite fields that it cannot show."""
+        return self.bodies.wrapped(found, **more)
+
+    # Changes, each in a transaction
+
+    def create(self, tx: Connection, new: R) -> R:
+        """Insert one.
+
+        Raises:
+            Conflict: its key is taken.
+            QuotaExceeded: the account has as many as it may have.
+
+        """
+        lock_account(tx, new.account_id)
+        self.rows.check_room(tx, new.account_id, new.region)
+        self._hold_targets(tx, new)
+        return self.rows.add(tx, self._before_save(tx, new, None))
+
+    def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
+        """Change fields of one; raise `NotFound` if it was deleted meanwhile."""
+        if not self._one_at_a_time.isdisjoint(changes):
+            lock_account(tx, found.account_id)
+        old = self.rows.lock(tx, found.account_id, found.id)
+        if not changes:
+            return old
+        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
+        self._hold_targets(tx, changed)
+        return self.rows.save(tx, self._before_save(tx, changed, old))
+
+    def remove(self, tx: Connection, found: R, now: int) -> None:
+        """Delete one.
+
+        Raises:
+            NotFound: it was deleted meanwhile.
+            Conflict: another resource refers to it.
+
+        """
+        old = self.rows.lock(tx, found.account_id, found.id)
+        for rows, field in self._referrers:
+            name = rows.name_of_one_referring(tx, field, old.account_id, old.id)
+            if name is not None:
+                raise Conflict(
+                    f"the {rows.of.noun} {name} refers to it; change or delete that first",
+                    reason="is_referred_to",
+                    **{rows.of.one: name},
+                )
+        self._before_delete(tx, old)
+        self.rows.remove(tx, old, now)
+
+    def _hold_targets(self, tx: Connection, new: R) -> None:
+        """Keep what a record refers to from deletion; a foreign key refuses what is gone."""
+        for name, rows in self._targets.items():
+            if (meant := getattr(new, name)) is not None:
+                rows.hold(tx, new.account_id, meant.id)
+
+    # What requests give
+
+    async def authorized(self, ctx: RequestContext, found_id: str) -> R:
+        """Return one of the caller's account; raise `AccessDenied` if policies refuse."""
+        region = ctx.settings.region
+        found = await ctx.database.read(self.rows.get, account_of(ctx), region, found_id)
+        ctx.authorize(self.of.crn_of(found))
+        return found
+
+    def given(self, data: RequestBody) -> dict[str, Any]:
+        """Return the fields of the record that a request sets, checked as far as each can be."""
+        values = values_of(data)
+        if "tags" in values:
+            check_tags(values["tags"])
+        for name in self._moments:
+            if values.get(name) is not None:
+                values[name] = moment_of(values[name])
+        return values
+
+    def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
+        """Return a new record of the caller's account, whose creation policies allow."""
+        now = ctx.clock()
+        made = self._check(
+            self.of.record(
+                id=ctx.new_id(),
+                account_id=account_of(ctx),
+                region=ctx.settings.region,
+                created_at=now,
+                updated_at=now,
+                **values,
+            ),
+            None,
+            now,
+        )
+        self.of.check_key(getattr(made, self.of.key))
+        ctx.authorize(self.of.crn_of(made))
+        return made
+
+    async def resolved(self, ctx: RequestContext, values: dict[str, Any]) -> dict[str, Any]:
+        """Return `values` with what references and composite fields in them mean."""
+        for part in self.bodies.composites:
+            if part.resolve is not None and part.name in values:
+                values |= await part.resolve(ctx, values.pop(part.name))
+        for name, rows in self._targets.items():
+            if isinstance(values.get(name), str):
+                found = await ctx.database.read(
+                    rows.resolve,
+                    account_of(ctx),
+                    ctx.settings.region,
+                    name,
+                    values[name],
+                    ctx.right_to(self.of.refers[name].action),
+                )
+                values[name] = Reference(found.id, getattr(found, rows.of.key))
+        return values
+
+    # What answers requests
+
+    async def answer_create(self, ctx: RequestContext, data: RequestBody) -> Reply[ResponseBody]:
+        """Create one as a request says."""
+        values = self.given(data)
+        parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
+        named = {name: values[name] for name in self._targets if values.get(name)}
+        new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
+        if found := await self.resolved(ctx, parts | named):
+            new = structs.replace(new, **found)
+        path = self.of.path
+        return await ctx.commit(
+            self.create, new, wrap=self.one, location=lambda made: f"{path}/{made.id}"
+        )
+
+    async def answer_list(self, ctx: RequestContext) -> ResponseBody:
+        """Return the page that a request asks for."""
+        account_id, region = account_of(ctx), ctx.settings.region
+        query = ctx.query(self.bodies.query)
+        ctx.authorize(self.of.crn(region, account_id, "*"))
+        given = ((each, getattr(query, each.name)) for each in self.of.filters)
+        asked = tuple(each.read(value) if value else "" for each, value in given)
+        rows, count = self.rows.list, self.rows.count
+        found, meta = await read_page(
+            ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
+        )
+        shown = [self.bodies.shown(each) for each in found]
+        return self.bodies.page(**{self.of.many: shown, "meta": meta})
+
+    async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:
+        """Return one."""
+        return self.one(await self.authorized(ctx, found_id))
+
+    async def answer_update(
+        self, ctx: RequestContext, found_id: str, data: RequestBody
+    ) -> Reply[ResponseBody]:
+        """Change one as a request says."""
+        found = await self.authorized(ctx, found_id)
+        changes = await self.resolved(ctx, self.given(data))
+        return await ctx.commit(self.update, found, changes, ctx.clock(), wrap=self.one)
+
+    async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
+        """Delete one."""
+        found = await self.authorized(ctx, found_id)
+        await ctx.database.write(self.remove, found, ctx.clock())

@@ -1,0 +1,366 @@
+"""The table of a resource, and its queries.
+
+Make them while a module of the family is imported, as all statements (`cloudcore.db.statement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    Select,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
+
+from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import bound, count
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.statement import Statement, page
+from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resources.record import BASE, Described, Record, Reference
+from cloudcore.resources.resource import Resource
+
+R = TypeVar("R", bound=Record)
+IS_LIVE: Final = sql("deleted_at IS NULL")
+IS_DELETED: Final = sql("deleted_at IS NOT NULL")
+
+
+class Rows(Generic[R]):
+    """The rows of a resource."""
+
+    def __init__(
+        self,
+        of: Resource[R],
+        *constraints: SchemaItem,
+        types: Mapping[str, TypeEngine[Any]] | None = None,
+        references: Mapping[str, Rows[Any] | None] | None = None,
+        on_delete: Mapping[str, Any] | None = None,
+        missing: Callable[[], NotFound] | None = None,
+    ) -> None:
+        """Make the table and the statements.
+
+        `constraints` are those besides what follows from the description, and indexes; `types` are
+        columns that have another type than usual; `references` are the rows that each field of
+        another resource means, or None for those of this resource. `on_delete` are the values that
+        columns of a kept deleted row get; the statement has its id as ``of_id``.
+        `missing` makes the error for one that does not exist.
+        """
+        self.of: Final = of
+        self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
+        fields = of.fields.values()
+        self._stored: Final = (*BASE[:3], *(each.column for each in fields), *BASE[3:])
+        self._names: Final = (*BASE[:3], *of.fields, *BASE[3:])
+        self._changeable: Final = (
+            *(each.column for each in fields if each.use.use != "fixed"),
+            "updated_at",
+        )
+        self._documents: Final = {
+            each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
+        }
+        self._references: Final = {each.name: each.column for each in fields if each.is_reference}
+        self.table: Final = _table(of, constraints, types or {}, references or {})
+        targets = {name: (references or {})[name] for name in self._references}
+        self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
+        """A query of all columns, for statements of the family; `record_of` reads its rows."""
+        self.statements: Final = self._statements(on_delete or {})
+        self.kind: Final[Kind[Any]] = Kind(
+            of.service, of.type, self._find_in, self._find_named_in, self.missing
+        )
+        """How a reference in a request finds one; see `cloudcore.resource_names.resolve`."""
+
+    def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
+        of, c, rows = self.of, self.table.c, self.columns
+        account = c.account_id == bindparam("account_id")
+        live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
+        one = rows.where(c.id == bindparam("id"), account, *live)
+        region = (account, c.region == bindparam("region"), *live)
+        wanted = [
+            (bindparam(each.name) == sql("''"))
+            | (c[each.column or each.name] == bindparam(each.name))
+            for each in of.filters
+        ]
+        listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
+        is_it = (c.id == bindparam("of_id"), account)
+        made = {
+            "add": insert(self.table).values(bound(self._stored)).on_conflict_do_nothing(),
+            "find": one,
+            "lock": one.with_for_update(of=self.table),
+            "hold": one.with_for_update(of=self.table, read=True, key_share=True),
+            "named": rows.where(*region, c[of.key] == bindparam("key")),
+            "list": page(listed),
+            "count": select(func.count()).select_from(self.table).where(*region, *wanted),
+            "save": self.table.update().where(*is_it).values(bound(self._changeable)),
+            "remove": self.table.update()
+            .where(*is_it)
+            .values(deleted_at=bindparam("now"), **on_delete)
+            if of.keeps_deleted
+            else self.table.delete().where(*is_it),
+        }
+        for name, column_of in self._references.items():
+            made[f"referring_{name}"] = (
+                select(c[of.label])
+                .where(c[column_of] == bindparam("to_id"), account, *live)
+                .order_by(c[of.label])
+                .limit(literal_column("1"))
+                .offset(literal_column("0"))
+            )
+        return {name: Statement(each) for name, each in made.items()}
+
+    def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
+        """Return a query of the stored columns, and after them the names of what is referred to."""
+        source: Any = self.table
+        names = []
+        for name, rows in targets.items():
+            other = rows.table.alias(f"{name}_of")
+            is_it = (other.c.id == self.table.c[self._references[name]]) & (
+                other.c.account_id == self.table.c.account_id
+            )
+            source = source.outerjoin(other, is_it)
+            names.append(other.c[rows.of.key])
+        return select(*(self.table.c[each] for each in self._stored), *names).select_from(source)
+
+    def find(self, tx: Connection, account_id: str, found_id: str) -> R | None:
+        """Return one of an account, or None."""
+        return self._record(tx.row(self.statements["find"], account_id=account_id, id=found_id))
+
+    def get(self, tx: Connection, account_id: str, region: str, found_id: str) -> R:
+        """Return one of an account and region, or raise `NotFound`."""
+        found = self.find(tx, account_id, found_id)
+        if found is None or found.region != region:
+            raise self.missing()
+        return found
+
+    def find_named(self, tx: Connection, account_id: str, region: str, key: str) -> R | None:
+        """Return the one with a key, or None."""
+        return self._record(
+            tx.row(self.statements["named"], account_id=account_id, region=region, key=key)
+        )
+
+    def resolve(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        field: str,
+        value: str,
+        authorize: Authorize | None,
+    ) -> R:
+        """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
+
+        `authorize` raises unless the caller may use it; None if the platform itself asks. See
+        `cloudcore.resource_names.resolve` for what it raises.
+        """
+        scope = Scope(account_id, region)
+        found: R = resolve(tx, scope, self.kind, field, value, authorize)
+        return found
+
+    def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
+        """Return one, and block changes of it, and what holds it, until `tx` ends.
+
+        Raise `NotFound` if it was deleted.
+        """
+        found = self._record(tx.row(self.statements["lock"], account_id=account_id, id=found_id))
+        if found is None:
+            raise self.missing()
+        return found
+
+    def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
+        """Return one, or None; it is not deleted until `tx` ends. Others may hold it too."""
+        return self._record(tx.row(self.statements["hold"], account_id=account_id, id=found_id))
+
+    def list(
+        self,
+        tx: Connection,
+        account_id: str,
+        region: str,
+        asked: Sequence[str],
+        after: str,
+        limit: int,
+    ) -> Sequence[R]:
+        """Return a page of those after an id, oldest first.
+
+        `asked` are the values of the filters; an empty one selects all.
+        """
+        filters = self._asked(asked)
+        rows = tx.rows(
+            self.statements["list"],
+            account_id=account_id,
+            region=region,
+            after=after,
+            limit=limit,
+            **filters,
+        )
+        return [self.record_of(row) for row in rows]
+
+    def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:
+        """Count what `list` lists."""
+        filters = self._asked(asked)
+        return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
+
+    def check_room(self, tx: Connection, account_id: str, region: str) -> None:
+        """Raise `QuotaExceeded` if an account has as many as it may have."""
+        of, every = self.of, [""] * len(self.of.filters)
+        used = self.count(tx, account_id, region, every)
+        if used >= of.quota:
+            words = of.many.replace("_", " ")
+            raise QuotaExceeded(
+                f"an account has at most {of.quota} {words}; delete some that nothing uses",
+                quota=of.many,
+                limit=of.quota,
+                used=used,
+            )
+
+    def add(self, tx: Connection, new: R) -> R:
+        """Insert one; raise `Conflict` if its key is taken."""
+        if tx.execute(self.statements["add"], **self._values(new, self._stored)) != 1:
+            label = self.of.label
+            words = f"there is a {self.of.noun} of this {label}"
+            raise Conflict(words, **{label: getattr(new, label)})
+        return new
+
+    def save(self, tx: Connection, changed: R) -> R:
+        """Update what can change of one."""
+        values = self._values(changed, self._changeable)
+        tx.execute(
+            self.statements["save"], of_id=changed.id, account_id=changed.account_id, **values
+        )
+        return changed
+
+    def remove(self, tx: Connection, found: R, now: int) -> None:
+        """Delete one; a kind that keeps its deleted ones has its row with ``deleted_at``."""
+        when = {"now": now} if self.of.keeps_deleted else {}
+        remove = self.statements["remove"]
+        tx.execute(remove, of_id=found.id, account_id=found.account_id, **when)
+
+    def name_of_one_referring(
+        self, tx: Connection, field: str, account_id: str, to_id: str
+    ) -> str | None:
+        """Return the name of one whose `field` means the resource of an id, or None."""
+        row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
+        return row[0] if row else None
+
+    def record_of(self, row: Row) -> R:
+        """Return the record of a row with all columns that are selected."""
+        size = len(self._stored)
+        values = dict(zip(self._names, row[:size], strict=True))
+        for name, decoder in self._documents.items():
+            if values[name] is not None:
+                values[name] = decoder.decode(values[name])
+        for name, other in zip(self._references, row[size:], strict=True):
+            if values[name] is not None:
+                values[name] = Reference(values[name], other or "")
+        return self.of.record(**values)
+
+    def _record(self, row: Row | None) -> R | None:
+        return None if row is None else self.record_of(row)
+
+    def _values(self, record: R, columns: Sequence[str]) -> dict[str, Any]:
+        values = {each.column: getattr(record, each.name) for each in self.of.fields.values()}
+        for name in self._documents:
+            if values[name] is not None:
+                values[name] = msgspec.json.encode(values[name], order="deterministic").decode()
+        for name in self._references.values():
+            values[name] = values[name] and values[name].id
+        return {name: values[name] if name in values else getattr(record, name) for name in columns}
+
+    def _asked(self, asked: Sequence[str]) -> dict[str, object]:
+        return dict(zip((each.name for each in self.of.filters), asked, strict=True))
+
+    def _find_in(self, tx: Connection, scope: Scope, found_id: str) -> R | None:
+        found = self.find(tx, scope.account_id, found_id)
+        return found if found is not None and found.region == scope.region else None
+
+    def _find_named_in(self, tx: Connection, scope: Scope, name: str) -> R | None:
+        return self.find_named(tx, scope.account_id, scope.region, name)
+
+
+def _table(
+    of: Resource[Any],
+    constraints: Sequence[SchemaItem],
+    types: Mapping[str, TypeEngine[Any]],
+    references: Mapping[str, Rows[Any] | None],
+) -> Table:
+    name = of.table or of.many
+    where: dict[str, Any] = (
+        {"sqlite_where": IS_LIVE, "postgresql_where": IS_LIVE} if of.keeps_deleted else {}
+    )
+    return Table(
+        name,
+        metadata,
+        Column("id", Id, primary_key=True),
+        Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
+        Column("region", ByteOrdered, nullable=False),
+        *(
+            Column(
+                each.column,
+                types[each.column] if each.column in types else _type(of, each),
+                nullable=each.is_optional,
+            )
+            for each in of.fields.values()
+        ),
+        Column("created_at", Moment, nullable=False),
+        Column("updated_at", Moment, nullable=False),
+        *([Column("deleted_at", Moment)] if of.keeps_deleted else []),
+        *(
+            _target(name, each, references.get(each.name))
+            for each in of.fields.values()
+            if each.is_reference
+        ),
+        *constraints,
+        UniqueConstraint("id", "account_id"),
+        Index(f"ix_{name}_account_id_id", "account_id", "id"),
+        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+    )
+
+
+def _target(name: str, of: Described, rows: Rows[Any] | None) -> ForeignKeyConstraint:
+    target = rows.table.name if rows is not None else name
+    return ForeignKeyConstraint(
+        [of.column, "account_id"],
+        [f"{target}.id", f"{target}.account_id"],
+        name=f"fk_{name}_{of.name}",
+    )
+
+
+def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
+    """Return the type of a field's column."""
+    if described.is_reference:
+        return Id
+    if described.is_moment:
+        return Moment
+    if described.plain is int:
+        return BigInteger() if described.use.use == "own" else Integer()
+    if described.plain is bool:
+        return Boolean()
+    if described.plain is bytes:
+        return LargeBinary()
+    is_sorted = described.name in (of.key, *(each.column or each.name for each in of.filters))
+    return ByteOrdered if is_sorted else Text()
+
+
+def one_of(column: str, *values: str) -> CheckConstraint:
+    """Return the check that a column has one of these texts."""
+    listed = ", ".join(f"'{each}'" for each in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)

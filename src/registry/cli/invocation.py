@@ -1,0 +1,341 @@
+"""One run of a command of a described noun (`cloudcore.command_line.Invocation`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from cloudcore.command_failures import RequestRefused
+from cloudcore.command_line import ApiCalls, Caller, Cell, Noun, Option, Record, Secret
+from cloudcore.crn import Crn
+from cloudcore.errors import InvalidInput
+from cloudcore.uuids import parse_uuid
+from registry.cli.confirmation import confirm
+from registry.cli.failure import Missing, Misuse
+from registry.cli.listing import show_list, show_rows
+from registry.cli.noun_options import values_of
+from registry.cli.output import (
+    TABLE,
+    Column,
+    duration_text,
+    echo,
+    printable,
+    size_text,
+    time_text,
+    write_record,
+)
+from registry.cli.secret_text import read_new_password, read_secret, show_secret
+
+if TYPE_CHECKING:  # a server's command line needs no client
+    from registry.cli.stored_sign_in import StoredSignIn
+
+_FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+
+
+class NounInvocation:
+    """One run of a command."""
+
+    def __init__(
+        self,
+        noun: Noun,
+        parsed: argparse.Namespace,
+        options: Iterable[Option] = (),
+        *,
+        verb: str = "",
+        is_of_all: bool = False,
+        written: str | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        self.verb = verb
+        self._options = options
+        self._noun = noun
+        self._parsed = parsed
+        self._is_of_all = is_of_all
+        self._given = written
+        self._caller = caller or noun.caller
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Return what was given, by field; secrets are asked for now."""
+        return values_of(self._parsed, self._options)
+
+    @cached_property
+    def sign_in(self) -> StoredSignIn:
+        """Return the sign-in."""
+        from registry.cli.stored_sign_in import StoredSignIn  # noqa: PLC0415 - see above
+
+        return StoredSignIn(self._parsed)
+
+    @cached_property
+    def client(self) -> ApiCalls:
+        """Return the client."""
+        if self._caller is not None:
+            return self._caller(self)
+        from registry.cli.api import open_client  # noqa: PLC0415 - see above
+
+        return open_client(self._parsed)
+
+    @cached_property
+    def path(self) -> str:
+        """Return the path of the resource that the command names, or that of the list."""
+        path = self.list_path
+        if self._is_of_all:
+            return path
+        noun, written = self._noun, self.written
+        if noun.find is None:
+            if noun.is_named_in_path:
+                name = self._named(written) if self._crn is None else self._crn.name
+                return f"{path}/{quote(name, safe='')}"
+            if (found := parse_uuid(self._named(written))) is not None:
+                return f"{path}/{found}"
+        return f"{path}/{_inside(noun, self.record)['id']}"
+
+    @cached_property
+    def list_path(self) -> str:
+        """Return the path of the list."""
+        path = self._noun.path
+        return path if path.startswith("/") else f"{self.above.path}/{path}"
+
+    @cached_property
+    def above(self) -> NounInvocation:
+        """Return the same run for the resource above the one of the command."""
+        assert self._noun.parent is not None
+        return NounInvocation(
+            self._noun.parent, self._parsed, verb=self.verb, caller=lambda _run: self.client
+        )
+
+    @property
+    def written(self) -> str:
+        """Return what the command line calls the resource; empty if it names none."""
+        given = self._given
+        return getattr(self._parsed, self._noun.one, "") if given is None else given
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Return what the command line calls the resource and those above it."""
+        above = {} if self._noun.parent is None else self.above.names
+        return {**above, self._noun.one: self.written, self._noun.name: self.written}
+
+    @cached_property
+    def record(self) -> Record:
+        """Return the resource that the command names."""
+        noun, written = self._noun, self.written
+        if noun.find is not None:
+            return noun.find(self, written)
+        self._named(written)
+        if noun.is_named_in_path or (noun.has_show and parse_uuid(written) is not None):
+            found: Record = self.client.call("GET", self.path)[noun.one]
+            return found
+        crn = self._crn
+        name = written.lower() if noun.is_lower else written
+        known = {str(crn)} if crn else {name, parse_uuid(written)}
+        query = {noun.name_filter: crn.name if crn else name} if noun.name_filter else None
+        try:
+            for row in self.client.rows(self.list_path, noun.many, query):
+                inside = _inside(noun, row)
+                names = {inside["crn"]} if crn else {field_of(row, noun.name), inside["id"]}
+                if names & known:
+                    return row
+        except RequestRefused as error:
+            if error.status != 403:
+                raise
+            words = f"the id of the {words_of(noun)} is found without a list: give that"
+            raise error.with_advice(words) from None
+        raise Missing(self._missing)
+
+    def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
+        """Return another resource by its name, id or CRN.
+
+        Raises:
+            Missing: there is none.
+
+        """
+        caller: Caller = lambda _run: self.client if client is None else client  # noqa: E731
+        return NounInvocation(noun, self._parsed, written=written, caller=caller).record
+
+    def crn_of(self, written: str) -> str:
+        """Return the CRN of a repository; a CRN as it is.
+
+        That of a name that is not taken yet is the one in a ready-made policy on this name.
+        """
+        from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
+        from registry.cli.references import find_repository  # noqa: PLC0415
+
+        if written.startswith("crn:"):
+            return written
+        assert isinstance(self.client, ApiClient)
+        try:
+            return str(find_repository(self.client, written)["crn"])
+        except Missing:
+            answer = self.client.call("GET", "/v1/policy-templates", query={"names": written})
+        return str(answer["policy_templates"][0]["document"]["statements"][0]["resources"][0])
+
+    @property
+    def _missing(self) -> str:
+        """Return that there is no such resource, and what tells those there are."""
+        noun, shown = self._noun, printable(self.written)
+        if noun.parent is None or noun.is_below_option:
+            return (
+                f"there is no {words_of(noun)} {shown!r}; "
+                f"'entrepot {noun.noun} list' shows those there are"
+            )
+        above = printable(self.above.written)
+        return (
+            f"{above} has no {words_of(noun)} {shown!r}; "
+            f"'entrepot {noun.noun} list {above}' shows those it has"
+        )
+
+    def _named(self, written: str) -> str:
+        if not written:
+            raise Misuse(f"which {words_of(self._noun)}? an empty text names none")
+        return written
+
+    @cached_property
+    def _crn(self) -> Crn | None:
+        """Return the CRN by which the command line calls the resource, or None if it is a name.
+
+        Raises:
+            Misuse: it is one of another kind of resource.
+            Missing: it is of another account.
+
+        """
+        written = self.written
+        if not written.startswith("crn:"):
+            return None
+        from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
+        from registry.cli.crns import own_crn  # noqa: PLC0415
+
+        crn = _crn_of(self._noun, written)
+        if not self._noun.is_of_account:
+            return crn
+        assert isinstance(self.client, ApiClient)
+        own = own_crn(self.client, crn)
+        if own is None:
+            raise Missing(f"{printable(written)!r} is {one_of(self._noun)} of another account")
+        return own
+
+    def confirm(self, question: str) -> None:
+        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        confirm(self._parsed, question)
+
+    def ask_secret(self, name: str, *, is_new: bool = False) -> str:
+        """Return a secret that is typed, if it `is_new` twice, or read from the standard input."""
+        return read_new_password() if is_new else read_secret(f"{name.capitalize()}: ", name)
+
+    def log_in(self, program: str, username: str, password: str, host: str) -> None:
+        """Log a container client of this machine in."""
+        from registry.cli.container_clients import log_in  # noqa: PLC0415 - see above
+        from registry.cli.container_passwords import ContainerPassword  # noqa: PLC0415
+
+        now = time.time()
+        login = ContainerPassword(username, password, host, now, now)
+        log_in(self.sign_in.url, program, login)
+
+    def say(self, text: str, record: Record | None = None) -> None:
+        """Print a line for a person; for a program the record, if there is one."""
+        echo(text, self._parsed.output, record)
+
+    def say_secret(
+        self, text: str, record: Record, secret: Secret, document: Record | None = None
+    ) -> None:
+        """Print a line and a new secret for a person; for a program the document, or the record."""
+        show_secret(self._parsed, text, record, secret.labels, document)
+
+    @property
+    def is_for_program(self) -> bool:
+        """Return True if the output is a document, not text for a person."""
+        return bool(self._parsed.output != TABLE)
+
+    def warn(self, text: str) -> None:
+        """Print a line to the standard error."""
+        sys.stdout.flush()
+        sys.stderr.write(f"entrepot: {printable(text)}\n")
+
+    def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
+        """Call `act` with each item; tell which were refused, and return False if any was."""
+        is_done = True
+        for item in items:
+            try:
+                act(item)
+            except RequestRefused as error:
+                self.warn(f"{item}: {error}")
+                is_done = False
+        return is_done
+
+    def show(self, record: Record) -> None:
+        """Print a record."""
+        write_record(record, self._parsed.output)
+
+    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
+        """Print rows as they come; with ``--quiet`` the field `name` of each."""
+        if name:
+            show_list(self._parsed, rows, columns_of(columns), lambda row: str(field_of(row, name)))
+        else:
+            show_rows(self._parsed, rows, columns_of(columns))
+
+
+def columns_of(cells: Iterable[Cell]) -> list[Column]:
+    """Return the columns of a table as `registry.cli.output` draws them."""
+    return [
+        Column(
+            each.heading,
+            partial(_cell, each),
+            is_number=each.form in ("number", "size"),
+            is_whole=each.form == "whole",
+        )
+        for each in cells
+    ]
+
+
+def _cell(cell: Cell, record: Record) -> object:
+    value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
+    shape: Any = _FORMS.get(cell.form)
+    return value if shape is None or value is None else shape(value)
+
+
+def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
+    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _inside(noun: Noun, record: Record) -> Record:
+    """Return what has the id and the CRN of a record."""
+    inside: Record = record[noun.within] if noun.within else record
+    return inside
+
+
+def _crn_of(noun: Noun, written: str) -> Crn:
+    """Return the CRN of a resource.
+
+    Raises:
+        Misuse: it is no CRN, or one of another kind of resource.
+
+    """
+    try:
+        crn = Crn.parse(written)
+    except InvalidInput:
+        crn = None
+    if crn is None or crn.type != (noun.within or noun.one).replace("_", "-"):
+        raise Misuse(f"{printable(written)!r} is no CRN of {one_of(noun)}")
+    return crn
+
+
+def words_of(noun: Noun) -> str:
+    """Return what people call one of a kind of resource."""
+    return noun.singular or noun.one.replace("_", " ")
+
+
+def one_of(noun: Noun) -> str:
+    """Return the same with its article."""
+    words = words_of(noun)
+    return f"{'an' if words[0] in 'aeio' else 'a'} {words}"
