@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection
 from cloudcore.kms.references import key_to_bind
 from cloudcore.kms.rows import Key, find_key, find_platform_key
-from cloudcore.resource_names import Authorize, Scope
+from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.bytes_port import BucketKeys, KeyRef
 
 

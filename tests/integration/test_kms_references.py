@@ -16,7 +16,7 @@ from cloudcore.kms.references import (
     reference_to,
 )
 from cloudcore.kms.rows import Key
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 

@@ -21,7 +21,7 @@ from cloudcore.kms.references import KEY
 from cloudcore.kms.rows import Key, find_platform_key, list_accounts_without_platform_key
 from cloudcore.kms.sealing import OVERHEAD, CiphertextInvalid
 from cloudcore.kms.vault import MAX_AGE_SECONDS, Vault, Wrapped
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KEYRING, KmsWorld, make_kms_world
 from tests.soak import FACTOR, IS_SOAK, time_limit, times

@@ -10,7 +10,7 @@ from cloudcore.certificate.rules import CertificateMissing
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 
 
 class CertificateRef(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 from cloudcore.certificate.rows import Certificate, find_certificate, find_certificate_named
 from cloudcore.certificate.rules import CertificateMissing
 from cloudcore.db.base import Connection
-from cloudcore.resource_names import Kind, Scope
+from cloudcore.resource_references import Kind, Scope
 
 
 def _find(tx: Connection, scope: Scope, certificate_id: str) -> Certificate | None:

@@ -13,7 +13,7 @@ from cloudcore.identity.rows.service_accounts import (
     find_service_account,
     find_service_account_named,
 )
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 
 
 def resolve_role(tx: Connection, account_id: str, text: str, authorize: Authorize) -> Role:

@@ -38,7 +38,7 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
 from cloudcore.resources.resource import Resource
 
@@ -61,7 +61,8 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `types` are
+        `constraints` are those besides what follows from the description, and indexes; one that is
+        unique takes the place of the usual index. `types` are
         columns that have another type than usual; `references` are the rows that each field of
         another resource means, or None for those of this resource. `on_delete` are the values that
         columns of a kept deleted row get; the statement has its id as ``of_id``.
@@ -88,7 +89,7 @@ class Rows(Generic[R]):
         self.kind: Final[Kind[Any]] = Kind(
             of.service, of.type, self._find_in, self._find_named_in, self.missing
         )
-        """How a reference in a request finds one; see `cloudcore.resource_names.resolve`."""
+        """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
@@ -170,10 +171,9 @@ class Rows(Generic[R]):
         """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_names.resolve` for what it raises.
+        `cloudcore.resource_references.resolve` for what it raises.
         """
-        scope = Scope(account_id, region)
-        found: R = resolve(tx, scope, self.kind, field, value, authorize)
+        found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
@@ -331,7 +331,13 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        *(
+            []
+            if any(isinstance(each, UniqueConstraint) for each in constraints)
+            else [
+                Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+            ]
+        ),
     )
 
 

@@ -23,6 +23,14 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
         self.described: list[Noun] = []
         """The nouns added by `add_described`."""
 
+    def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
+        """Add the commands that a module describes (``COMMANDS``), or that it adds itself."""
+        if hasattr(module, "add_parsers"):
+            module.add_parsers(self)
+            return
+        for each in module.COMMANDS:
+            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+
     def add_described(self, noun: Noun) -> None:
         """Add a noun with its commands (`CommandLine.add_described`)."""
         self.described.append(noun)

@@ -5,19 +5,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import ApiCalls, Caller, Cell, Noun, Option, Record, Secret
+from cloudcore.command_line import (
+    ApiCalls,
+    Caller,
+    Cell,
+    Columns,
+    Naming,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import show_list, show_rows
+from registry.cli.listing import digests_shown, show_list, show_rows
 from registry.cli.noun_options import values_of
 from registry.cli.output import (
     TABLE,
@@ -25,7 +36,9 @@ from registry.cli.output import (
     duration_text,
     echo,
     printable,
+    shaped,
     size_text,
+    text_of,
     time_text,
     write_record,
 )
@@ -83,10 +96,12 @@ class NounInvocation:
     @cached_property
     def path(self) -> str:
         """Return the path of the resource that the command names, or that of the list."""
-        path = self.list_path
-        if self._is_of_all:
-            return path
         noun, written = self._noun, self.written
+        if noun.locate is not None and not self._is_of_all:
+            return noun.locate(self, self._named(written))
+        path = self.list_path
+        if self._is_of_all or noun.is_single:
+            return path
         if noun.find is None:
             if noun.is_named_in_path:
                 name = self._named(written) if self._crn is None else self._crn.name
@@ -127,10 +142,11 @@ class NounInvocation:
         noun, written = self._noun, self.written
         if noun.find is not None:
             return noun.find(self, written)
-        self._named(written)
-        if noun.is_named_in_path or (noun.has_show and parse_uuid(written) is not None):
+        is_at_path = noun.is_single or noun.locate is not None or noun.is_named_in_path
+        if is_at_path or (noun.has_show and parse_uuid(written) is not None):
             found: Record = self.client.call("GET", self.path)[noun.one]
             return found
+        self._named(written)
         crn = self._crn
         name = written.lower() if noun.is_lower else written
         known = {str(crn)} if crn else {name, parse_uuid(written)}
@@ -236,6 +252,11 @@ class NounInvocation:
         login = ContainerPassword(username, password, host, now, now)
         log_in(self.sign_in.url, program, login)
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        above = {"above": self.above.record} if "{above." in words else {}
+        return _Filling().vformat(words, (), {**record, **above})
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         echo(text, self._parsed.output, record)
@@ -247,9 +268,14 @@ class NounInvocation:
         show_secret(self._parsed, text, record, secret.labels, document)
 
     @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
+        return str(self._parsed.output)
+
+    @property
     def is_for_program(self) -> bool:
         """Return True if the output is a document, not text for a person."""
-        return bool(self._parsed.output != TABLE)
+        return self.form != TABLE
 
     def warn(self, text: str) -> None:
         """Print a line to the standard error."""
@@ -271,25 +297,50 @@ class NounInvocation:
         """Print a record."""
         write_record(record, self._parsed.output)
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
-        """Print rows as they come; with ``--quiet`` the field `name` of each."""
-        if name:
-            show_list(self._parsed, rows, columns_of(columns), lambda row: str(field_of(row, name)))
-        else:
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+        if not name:
             show_rows(self._parsed, rows, columns_of(columns))
+            return
+
+        def name_of(row: Record) -> str:
+            return name(self, row) if callable(name) else str(field_of(row, name))
+
+        show_list(self._parsed, rows, columns_of(columns), name_of)
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
+        return digests_shown(self._parsed, text)
 
 
-def columns_of(cells: Iterable[Cell]) -> list[Column]:
+class _Filling(Formatter):
+    """Puts fields of a record, as persons read them, in place of braces."""
+
+    def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
+        """Return the text of a field, or of a field of a field."""
+        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
+
+
+def columns_of(columns: Columns) -> list[Column]:
     """Return the columns of a table as `registry.cli.output` draws them."""
+    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
     return [
         Column(
             each.heading,
             partial(_cell, each),
             is_number=each.form in ("number", "size"),
-            is_whole=each.form == "whole",
+            is_whole=each.form in ("whole", "digest"),
+            has_digests=each.form in ("digest", "digests"),
         )
         for each in cells
     ]
+
+
+def _named_cell(field: str) -> Cell:
+    heading = field.removesuffix("_at").replace("_", " ").upper()
+    if field.endswith("_at"):
+        return Cell(heading, field, "time")
+    return Cell(heading, field, "whole" if field.endswith("id") else "text")
 
 
 def _cell(cell: Cell, record: Record) -> object:

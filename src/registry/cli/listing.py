@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from registry.cli.output import Column, Record, printable, text_of, write_records
-from registry.cli.short_digests import shorten_digests
+
+_DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
 
 
 def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
@@ -43,10 +46,20 @@ def show_rows(
     options: argparse.Namespace, rows: Iterable[Record], columns: Sequence[Column]
 ) -> None:
     """Print rows as they come, in a table with short digests unless the options say otherwise."""
-    if not getattr(options, "full_digests", False):
-        columns = [_shortened(each) if each.has_digests else each for each in columns]
-    write_records(rows, columns, options.output)
+    shown = [_shortened(options, each) if each.has_digests else each for each in columns]
+    write_records(rows, shown, options.output)
 
 
-def _shortened(column: Column) -> Column:
-    return column._replace(cell=lambda row: shorten_digests(text_of(column.cell(row))))
+def digests_shown(options: argparse.Namespace, text: str) -> str:
+    """Return a text, its digests short unless the options say otherwise."""
+    return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
+
+
+def _cut(found: re.Match[str]) -> str:
+    """Return a digest as docker shows it: its first 12 digits; only ``sha256:`` is left out."""
+    algorithm, digits = found.groups()
+    return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
+
+
+def _shortened(options: argparse.Namespace, column: Column) -> Column:
+    return column._replace(cell=lambda row: digests_shown(options, text_of(column.cell(row))))

@@ -114,17 +114,16 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
             return _document(option, given)
         case "documents":
             return [read_document(each) for each in given]
-        case "file":
-            return _text_in(given)
-        case "body" if given == _STDIN:
-            return _text_in(given)
+        case "file" | "body":
+            return given if option.kind == "body" and given != _STDIN else _text_in(given)
         case "span":
             return int(given.total_seconds())
         case "until":
             return time_after(given)
-        case "secret" | "asked":
-            words = option.field.replace("_", " ")
-            return read_secret(f"{words.capitalize()}: ", words)
+        case "limit" | "clearable":
+            return given or None
+        case "secret" | "asked" | "credential":
+            return _typed(option, given)
         case "null":
             return None
         case _:
@@ -135,6 +134,13 @@ def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - as a field of
     """Return the document in a file, which may hold a whole record as ``show`` prints it."""
     found = read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
+
+
+def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
+    if option.kind == "credential":
+        return {"username": given, "secret": read_secret(f"Secret of {given}: ", "secret")}
+    words = option.field.replace("_", " ")
+    return read_secret(f"{words.capitalize()}: ", words)
 
 
 def _text_in(name: str) -> str:
@@ -164,9 +170,10 @@ def _metavar(option: Option, default: str) -> str:
 
 
 def _add_value(parser: Parser, option: Option) -> None:
-    types = {"number": int, "span": span, "until": span}
+    types = {"number": int, "limit": int, "count": _count, "span": span, "until": span}
     files = dict.fromkeys(("document", "documents", "file"), "FILE")
-    shown = files | {"number": "N", "span": "SPAN", "until": "SPAN"}
+    shown = files | dict.fromkeys(("number", "limit", "count"), "N")
+    shown |= {"span": "SPAN", "until": "SPAN", "credential": "NAME"}
     shared: dict[str, Any] = {
         "help": option.words,
         "type": types.get(option.kind, str),
@@ -188,11 +195,18 @@ def _add_value(parser: Parser, option: Option) -> None:
         )
 
 
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError("a number, 1 or more")
+    return int(text)
+
+
 def _add_texts(parser: Parser, option: Option) -> None:
     assert isinstance(parser, argparse.ArgumentParser)
     if option.is_argument:
         shown = _metavar(option, option.field.upper().replace("_", "-"))
-        parser.add_argument(_dest(option), metavar=shown, nargs="+", help=option.words)
+        count = "*" if option.is_optional else "+"
+        parser.add_argument(_dest(option), metavar=shown, nargs=count, help=option.words)
         return
     flag = _flag(option)
     shown = _metavar(option, _PAIR if option.kind == "tags" else "TEXT")
@@ -209,8 +223,9 @@ def _add_boolean(parser: Parser, option: Option) -> None:
 
 
 def _add_flag(parser: Parser, option: Option) -> None:
+    names = (_flag(option), *([f"-{option.short}"] if option.short else []))
     parser.add_argument(
-        _flag(option), dest=_dest(option), action="store_const", const=True, help=option.words
+        *names, dest=_dest(option), action="store_const", const=True, help=option.words
     )
 
 

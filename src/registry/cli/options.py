@@ -34,15 +34,6 @@ def add_repository(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_image(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names an image."""
-    parser.add_argument(
-        "image",
-        metavar="IMAGE",
-        help="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
-    )
-
-
 def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:
     """Add the argument that names the file of a document."""
     parser.add_argument(

@@ -7,6 +7,8 @@ app@1234567890ab   app@sha256:123456 (the beginning of one digest alone)
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -14,12 +16,12 @@ from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
-from registry.cli.short_digests import is_short_digest
 from registry.cli.transport import RequestRefused
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
 
+_SHORT: Final = re.compile(r"(?:sha256:)?[0-9a-f]{6,63}")
 _NAME_PARTS: Final = 2
 """The most components that may precede a repository's name: host and account."""
 
@@ -64,6 +66,11 @@ def is_image(text: str) -> bool:
     except DigestInvalid:
         return is_id(text)
     return True
+
+
+def is_short_digest(text: str) -> bool:
+    """Return True if a text may be the beginning of a sha256, which a tag may look like too."""
+    return _SHORT.fullmatch(text) is not None
 
 
 def is_id(text: str) -> bool:
@@ -153,7 +160,9 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     try:
         digest: str = client.call("GET", tag_path(path, reference.tag))["tag"]["digest"]
     except RequestRefused as error:
-        raise missing_tag(error, reference) from None
+        if error.status != 404:
+            raise
+        raise Missing(no_tag(reference)) from None
     return digest
 
 
@@ -175,11 +184,88 @@ def tag_path(repository: str, tag: str) -> str:
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
-def missing_tag(error: RequestRefused, reference: TypedReference) -> RequestRefused | Missing:
-    """Return the failure for a refused request: on 404, that there is no such tag."""
-    if error.status != 404:
-        return error
-    return Missing(
+def no_tag(reference: TypedReference) -> str:
+    """Return that there is no such tag, and what tells those there are."""
+    return (
         f"there is no tag {reference.tag!r} in {reference.repository}; "
         f"'entrepot tags list {reference.repository}' shows those there are"
     )
+
+
+class Items(NamedTuple):
+    """Images, and tags without their images."""
+
+    digests: list[str]
+    tags: list[str]
+
+
+def items_in(repository: str, texts: Iterable[str]) -> list[str]:
+    """Return the tags and digests that texts name, which may repeat the repository.
+
+    Raises:
+        Misuse: one is of another repository, or malformed.
+
+    """
+    return [_item_in(repository, text) for text in texts]
+
+
+def _item_in(repository: str, text: str) -> str:
+    if is_image(text) or is_short_digest(text) or not {":", "@"} & set(text):
+        return text
+    reference = parse_typed_reference(text)
+    if reference.repository != repository:
+        raise Misuse(
+            f"{text!r} is of another repository than {repository!r}; name those of one at a time"
+        )
+    item = reference.digest or reference.tag
+    if item is None:
+        raise Misuse(f"{text!r} names neither tag nor digest")
+    return item
+
+
+def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
+    """Return the items of the repository at a path as digests and tags.
+
+    A text that may be a tag or a short digest is the tag if there is one.
+
+    Raises:
+        Misuse: one is neither.
+        RequestRefused: a short digest belongs to several images.
+
+    """
+    found = Items([], [])
+    for item in items:
+        digest = _digest_of(client, repository, item)
+        if digest is None:
+            found.tags.append(check_tag(item))
+        else:
+            found.digests.append(digest)
+    return found
+
+
+def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
+    """Return the digest of the image that an item names; None if it is a tag."""
+    if is_image(item) and not is_id(item):
+        return item
+    if not is_id(item) and not is_short_digest(item):
+        return None
+    is_certain = is_id(item) or ":" in item
+    if not is_certain and _is_tag(client, repository, item):
+        return None
+    try:
+        digest: str = client.call("GET", f"{repository}/images/{item}")["image"]["digest"]
+    except RequestRefused as error:
+        if error.status != 404 or is_certain:
+            raise
+        return None
+    return digest
+
+
+def _is_tag(client: ApiClient, repository: str, text: str) -> bool:
+    try:
+        client.call("GET", tag_path(repository, text))
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        return False
+    return True

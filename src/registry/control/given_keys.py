@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.kms.references import key_to_bind
-from cloudcore.resource_names import Scope
+from cloudcore.resource_references import Scope
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from registry.services.encryption_bindings import KeyToBind
