@@ -54,6 +54,7 @@ class Rows(Generic[R]):
         self,
         of: Resource[R],
         *constraints: SchemaItem,
+        key: SchemaItem | None = None,
         types: Mapping[str, TypeEngine[Any]] | None = None,
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
@@ -61,8 +62,8 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; one that is
-        unique takes the place of the usual index. `types` are
+        `constraints` are those besides what follows from the description, and indexes; `key` takes
+        the place of the usual unique index over account, region and key. `types` are
         columns that have another type than usual; `references` are the rows that each field of
         another resource means, or None for those of this resource. `on_delete` are the values that
         columns of a kept deleted row get; the statement has its id as ``of_id``.
@@ -81,7 +82,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, types or {}, references or {})
+        self.table: Final = _table(of, constraints, key, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -299,6 +300,7 @@ class Rows(Generic[R]):
 def _table(
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
+    key: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
 ) -> Table:
@@ -331,13 +333,9 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        *(
-            []
-            if any(isinstance(each, UniqueConstraint) for each in constraints)
-            else [
-                Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
-            ]
-        ),
+        key
+        if key is not None
+        else Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
     )
 
 
