@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cloudcore.certificate import issue_rows, rows
-from cloudcore.certificate.references import resolve_certificate
+from cloudcore.certificate.references import CERTIFICATE
 from cloudcore.certificate.rules import CertificateMissing
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
+from cloudcore.resource_references import Scope, resolve
 
 
 class CertificateRef(NamedTuple):
@@ -62,7 +63,8 @@ class Certificates:
             Conflict: it is revoked, or its owner made the key, so that it is not here.
 
         """
-        found = resolve_certificate(tx, account_id, self._region, field, reference, None)
+        scope = Scope(account_id, self._region)
+        found = resolve(tx, scope, CERTIFICATE, field, reference, None)
         held = rows.lock_certificate(tx, account_id, found.id)
         if held is None:
             raise CertificateMissing

@@ -33,13 +33,12 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
 from cloudcore.resources.resource import Resource
 
@@ -55,6 +54,7 @@ class Rows(Generic[R]):
         self,
         of: Resource[R],
         *constraints: SchemaItem,
+        key: SchemaItem | None = None,
         types: Mapping[str, TypeEngine[Any]] | None = None,
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
@@ -62,7 +62,8 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `types` are
+        `constraints` are those besides what follows from the description, and indexes; `key` takes
+        the place of the usual unique index over account, region and key. `types` are
         columns that have another type than usual; `references` are the rows that each field of
         another resource means, or None for those of this resource. `on_delete` are the values that
         columns of a kept deleted row get; the statement has its id as ``of_id``.
@@ -81,7 +82,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, types or {}, references or {})
+        self.table: Final = _table(of, constraints, key, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -89,7 +90,7 @@ class Rows(Generic[R]):
         self.kind: Final[Kind[Any]] = Kind(
             of.service, of.type, self._find_in, self._find_named_in, self.missing
         )
-        """How a reference in a request finds one; see `cloudcore.resource_names.resolve`."""
+        """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
@@ -171,11 +172,9 @@ class Rows(Generic[R]):
         """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_names.resolve` for what it raises.
+        `cloudcore.resource_references.resolve` for what it raises.
         """
-        handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
-        scope = Scope(account_id, handle, region)
-        found: R = resolve(tx, scope, self.kind, field, value, authorize)
+        found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
@@ -301,6 +300,7 @@ class Rows(Generic[R]):
 def _table(
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
+    key: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
 ) -> Table:
@@ -333,7 +333,9 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        key
+        if key is not None
+        else Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
     )
 
 
