@@ -58,6 +58,8 @@ def test_a_policy_from_its_setting_to_its_end(world: World, app: str, tmp_path: 
         f"'entrepot repository-policies set {app} FILE' gives it one"
     )
     assert world.told("repository-policies", "show", app) == (3, none)
+    status, words = world.told("repository-policies", "show", str(uuid4()))
+    assert (status, words.startswith("NOT_FOUND: ")) == (3, True)
     ended = world.done("repository-policies", "set", app, "-", stdin=json.dumps(POLICY))
     assert ended.text == f"{app} has revision 1 of its policy\n"
     assert world.done("repository-policies", "show", app).lines == [
@@ -319,6 +321,7 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     )
     assert made.text.startswith("Created the event rule ")
     (rule,) = world.read("events", "list")
+    assert world.read("events", "show", rule["id"]) == rule
     assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
     assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']['crn']} ")
     head, line = world.done("events", "list").lines

@@ -29,7 +29,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import digests_shown, show_list, show_rows
+from registry.cli.listing import digests_shown, show_rows
 from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
     TABLE,
@@ -308,14 +308,11 @@ class NounInvocation:
 
     def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
         """Print rows as they come; with ``--quiet`` the `name` of each."""
-        if not name:
-            show_rows(self._parsed, rows, columns_of(columns))
-            return
 
         def name_of(row: Record) -> str:
             return name(self, row) if callable(name) else str(field_of(row, name))
 
-        show_list(self._parsed, rows, columns_of(columns), name_of)
+        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
 
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""
