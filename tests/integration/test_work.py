@@ -298,6 +298,7 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
         Again(seconds=7, faults=[Problem("A", "a", "left")]),
         Again(seconds=7),
         Came(next="lamp", faults=[Problem("B", "b")], seconds=3),
+        Again(faults=[Problem("TIMEOUT", "t")], seconds=0),
         Came(next="ground", keeps_faults=True),
         Came(change=partial(structs.replace, status="failed"), faults=[Problem("A", "c")]),
     ]
@@ -329,6 +330,7 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
         ("ground", 0),
         ("ground", 0),
         ("ground", 0),
+        ("lamp", 0),
         ("lamp", 0),
         ("ground", 0),
     ]

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, 
 from msgspec import NODEFAULT, Struct, field, structs
 
 from cloudcore.command_line import CellForm
+from cloudcore.jobs.faults import Fault
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""
@@ -66,6 +67,18 @@ class Record(Struct, kw_only=True, frozen=True):
     region: str
     created_at: int
     updated_at: int
+
+
+DELETING: Final = "deleting"
+
+
+class Worked(Record, kw_only=True, frozen=True):
+    """Base of records that have work (`cloudcore.resources.work`)."""
+
+    status: Annotated[str, own(heading="STATUS")]
+    """``deleting`` from the request of its deletion until it is gone."""
+    faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
+    """What goes wrong; `cloudcore.web.fault_records` has their form in answers."""
 
 
 class Reference(Struct, frozen=True):

@@ -55,6 +55,7 @@ class Rows(Generic[R]):
         self,
         of: Resource[R],
         *constraints: SchemaItem,
+        unique: SchemaItem | None = None,
         types: Mapping[str, TypeEngine[Any]] | None = None,
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
@@ -62,10 +63,11 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `types` are
-        columns that have another type than usual; `references` are the rows that each field of
-        another resource means, or None for those of this resource. `on_delete` are the values that
-        columns of a kept deleted row get; the statement has its id as ``of_id``.
+        `constraints` are those besides what follows from the description, and indexes; `unique` is
+        what makes the key unique, if not the usual index; `types` are columns that have another
+        type than usual; `references` are the rows that each field of another resource means, or
+        None for those of this resource. `on_delete` are the values that columns of a kept deleted
+        row get; the statement has its id as ``of_id``.
         `missing` makes the error for one that does not exist.
         """
         self.of: Final = of
@@ -81,7 +83,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, types or {}, references or {})
+        self.table: Final = _table(of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -301,6 +303,7 @@ class Rows(Generic[R]):
 def _table(
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
+    unique: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
 ) -> Table:
@@ -333,7 +336,9 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+        if unique is None
+        else unique,
     )
 
 

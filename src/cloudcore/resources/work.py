@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -28,18 +28,10 @@ from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 from cloudcore.jobs.worker import described
-from cloudcore.resources.record import Record, own
+from cloudcore.resources.record import DELETING, Worked
 from cloudcore.resources.rows import Rows
 
-DELETING: Final = "deleting"
-
-
-class Worked(Record, kw_only=True, frozen=True):
-    """Base of records that have work."""
-
-    status: Annotated[str, own(heading="STATUS")]
-    faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
-    """What goes wrong; `cloudcore.web.fault_records` has their form in answers."""
+_OWN_CODES: Final = ("INTERNAL_ERROR", "TIMEOUT")
 
 
 class WorkNeeds(Protocol):
@@ -285,8 +277,10 @@ class Work(Generic[R, N]):
 
 
 def _faults(before: Sequence[Fault], came: Came[R] | Again[R], now: int) -> tuple[Fault, ...]:
-    is_over = isinstance(came, Came) and not (came.faults or came.keeps_faults)
-    faults = () if is_over else before
+    faults = before
+    if isinstance(came, Came):
+        keeps = came.faults or came.keeps_faults
+        faults = [each for each in before if keeps and each.code not in _OWN_CODES]
     for each in came.faults:
         faults = add_fault(faults, each.code, each.message, now, subject=each.subject)
     return tuple(faults)
