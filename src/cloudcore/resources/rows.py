@@ -19,6 +19,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     Select,
     Table,
     Text,
@@ -59,6 +60,7 @@ class Rows(Generic[R]):
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
+        schema: MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
 
@@ -67,7 +69,8 @@ class Rows(Generic[R]):
         type than usual; `references` are the rows that each field of another resource means, or
         None for those of this resource. `on_delete` are the values that columns of a kept deleted
         row get; the statement has its id as ``of_id``.
-        `missing` makes the error for one that does not exist.
+        `missing` makes the error for one that does not exist. `schema` is another than the
+        product's only in tests.
         """
         self.of: Final = of
         self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
@@ -82,7 +85,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, unique, types or {}, references or {})
+        self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -298,6 +301,7 @@ class Rows(Generic[R]):
 
 
 def _table(
+    schema: MetaData,
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
     unique: SchemaItem | None,
@@ -310,7 +314,7 @@ def _table(
     )
     return Table(
         name,
-        metadata,
+        schema,
         Column("id", Id, primary_key=True),
         Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
         Column("region", ByteOrdered, nullable=False),
