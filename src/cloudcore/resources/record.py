@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from msgspec import NODEFAULT, Struct, field, structs
 
-from cloudcore.command_line import CellForm
 from cloudcore.jobs.faults import Fault
+
+if TYPE_CHECKING:  # a server without commands need not load it
+    from cloudcore.command_line import CellForm
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""
