@@ -205,11 +205,11 @@ class ApiCalls(Protocol):
 
 
 class SignedIn(Protocol):
-    """The sign-in to the registry that a command calls."""
+    """The sign-in to the server that a command calls."""
 
     @property
     def url(self) -> str:
-        """Return the registry's base URL."""
+        """Return the server's base URL."""
         ...
 
     @property
@@ -288,7 +288,7 @@ class Invocation(Protocol):
         ...
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a resource of the registry that may be named without one."""
+        """Return the CRN of a resource that may be named without one."""
         ...
 
     def confirm(self, question: str) -> None:

@@ -54,7 +54,7 @@ class Rows(Generic[R]):
         self,
         of: Resource[R],
         *constraints: SchemaItem,
-        key: SchemaItem | None = None,
+        unique: SchemaItem | None = None,
         types: Mapping[str, TypeEngine[Any]] | None = None,
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
@@ -62,11 +62,11 @@ class Rows(Generic[R]):
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `key` takes
-        the place of the usual unique index over account, region and key. `types` are
-        columns that have another type than usual; `references` are the rows that each field of
-        another resource means, or None for those of this resource. `on_delete` are the values that
-        columns of a kept deleted row get; the statement has its id as ``of_id``.
+        `constraints` are those besides what follows from the description, and indexes; `unique` is
+        what makes the key unique, if not the usual index; `types` are columns that have another
+        type than usual; `references` are the rows that each field of another resource means, or
+        None for those of this resource. `on_delete` are the values that columns of a kept deleted
+        row get; the statement has its id as ``of_id``.
         `missing` makes the error for one that does not exist.
         """
         self.of: Final = of
@@ -82,7 +82,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, key, types or {}, references or {})
+        self.table: Final = _table(of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -300,7 +300,7 @@ class Rows(Generic[R]):
 def _table(
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
-    key: SchemaItem | None,
+    unique: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
 ) -> Table:
@@ -333,9 +333,9 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        key
-        if key is not None
-        else Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+        if unique is None
+        else unique,
     )
 
 

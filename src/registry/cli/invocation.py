@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
 from registry.cli.listing import digests_shown, show_rows
-from registry.cli.noun_options import values_of
+from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
     TABLE,
     Column,
@@ -64,7 +64,7 @@ class NounInvocation:
         self,
         noun: Noun,
         parsed: argparse.Namespace,
-        options: Iterable[Option] = (),
+        options: Sequence[Option] = (),
         *,
         verb: str = "",
         is_of_all: bool = False,
@@ -78,6 +78,8 @@ class NounInvocation:
         self._is_of_all = is_of_all
         self._given = written
         self._caller = caller or noun.caller
+        if not any(each.kind in ASKED for each in options):
+            _ = self.values  # what is wrong with them is told before a sign-in is looked for
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
 """Before the field, so that no option hides one of the command line's own, such as ``run``."""
+ASKED: Final = ("secret", "asked", "credential")
+"""The kinds of options whose value is typed."""
 _STDIN: Final = "-"
 _PAIR: Final = "KEY=VALUE"
 _SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
