@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Worked)
 N = TypeVar("N", bound=WorkNeeds)
 
 
-def _same(found: R) -> R:
+def _same(found: R, _now: int) -> R:
     return found
 
 
@@ -93,8 +93,9 @@ class Problem(NamedTuple):
 class Came(Generic[R]):
     """What a step came to: it is done."""
 
-    change: Callable[[R], R] = _same
-    """Returns the record, as it is in the transaction, with what the step changed; pure."""
+    change: Callable[[R, int], R] = _same
+    """Returns the record, as it is in the transaction, with what the step changed; it also gets the
+    moment, and is pure."""
     also: Callable[[Connection, R, R], None] = _nothing
     """Stores or tells what else there is, given the record before and after."""
     faults: Sequence[Problem] = ()
@@ -111,7 +112,7 @@ class Came(Generic[R]):
 class Again(Generic[R]):
     """What a step came to: it is to be tried again. Faults stay."""
 
-    change: Callable[[R], R] = _same
+    change: Callable[[R, int], R] = _same
     also: Callable[[Connection, R, R], None] = _nothing
     faults: Sequence[Problem] = ()
     seconds: float | None = None
@@ -255,7 +256,7 @@ class Work(Generic[R, N]):
             came.also(tx, current, current)
             self._rows.remove(tx, current, now)
             return
-        changed = came.change(current)
+        changed = came.change(current, now)
         changed = structs.replace(changed, faults=_faults(changed.faults, came, now))
         if current.status == DELETING:
             changed = structs.replace(changed, status=DELETING)
