@@ -16,13 +16,13 @@ from cloudcore.kms.references import (
     reference_to,
 )
 from cloudcore.kms.rows import Key
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 
 pytestmark = on_both_databases
 
-SCOPE: Final = Scope(ACME, "acme", "local")
+SCOPE: Final = Scope(ACME, "local")
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 PREFIX: Final = f"crn:kms:local:{ACME}:key/"
 
@@ -41,7 +41,7 @@ async def kms(database: Database) -> KmsWorld:
 
 
 async def named(kms: KmsWorld, name: str, account_id: str = ACME) -> Key:
-    scope = Scope(account_id, "", "local")
+    scope = Scope(account_id, "local")
     return await kms.database.read(resolve, scope, KEY, "kms_key", name, None)
 
 

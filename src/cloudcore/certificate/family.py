@@ -76,6 +76,7 @@ def _tables() -> Sequence[Table]:
 
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
+    title="Certificates",
     open=_open,
     begin=_begin,
     routes=_routes,
@@ -93,5 +94,12 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
         ),
     ),
     other_events=EVENTS,
+    event_words={
+        "certificate.renewal.failed": "A certificate could not be renewed",
+        "certificate.certificate.failed": "A certificate could not be issued",
+        "certificate.certificate.expiring": "An uploaded certificate ends soon",
+        "certificate.certificate.expired": "A certificate has expired",
+        "certificate.key.exported": "A private key was exported",
+    },
     commands=(CommandGroup("use the platform's services", ("cloudcore.certificate.commands",)),),
 )

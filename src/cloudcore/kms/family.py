@@ -55,6 +55,7 @@ def _tables() -> Sequence[Table]:
 
 KMS: Final[Family[KmsNeeds]] = Family(
     name="kms",
+    title="Keys",
     open=_open,
     offers=_offers,
     routes=_routes,
@@ -85,6 +86,10 @@ KMS: Final[Family[KmsNeeds]] = Family(
         "kms:ScheduleKeyDeletion": "kms.key.deletion_scheduled",
         "kms:CancelKeyDeletion": "kms.key.deletion_cancelled",
         "kms:DeleteKey": "kms.key.deleted",
+    },
+    event_words={
+        "kms.key.deletion_scheduled": "The deletion of a key was scheduled",
+        "kms.key.deletion_cancelled": "The deletion of a key was cancelled",
     },
     quotas=("keys",),
 )

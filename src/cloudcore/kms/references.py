@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from cloudcore.db.base import Connection
 from cloudcore.kms.rows import Key, find_key, find_key_named
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.web.references import KeyReference
 
 _FIELD: Final = "kms_key"

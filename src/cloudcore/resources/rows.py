@@ -33,13 +33,12 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
 from cloudcore.resources.resource import Resource
 
@@ -91,7 +90,7 @@ class Rows(Generic[R]):
         self.kind: Final[Kind[Any]] = Kind(
             of.service, of.type, self._find_in, self._find_named_in, self.missing
         )
-        """How a reference in a request finds one; see `cloudcore.resource_names.resolve`."""
+        """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
@@ -173,11 +172,9 @@ class Rows(Generic[R]):
         """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_names.resolve` for what it raises.
+        `cloudcore.resource_references.resolve` for what it raises.
         """
-        handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
-        scope = Scope(account_id, handle, region)
-        found: R = resolve(tx, scope, self.kind, field, value, authorize)
+        found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from cloudcore.command_line import Invocation
 from registry.cli.credentials import credentials_path
 from registry.cli.environment_key import KeyTokens, find_key
 from registry.cli.sign_in import SignIn, bearer, choose_registry
@@ -185,6 +186,12 @@ def open_client(options: argparse.Namespace) -> ApiClient:
     if given is None and (key := find_key(environ)) is not None:
         return client_for(key.url, environ)
     return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
+
+
+def client_of(run: Invocation) -> ApiClient:
+    """Return the client by which a command runs."""
+    assert isinstance(run.client, ApiClient)
+    return run.client
 
 
 def send_public(

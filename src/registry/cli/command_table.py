@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudcore.command_line import Act, Noun, PublicList
 from registry.cli.nouns import add_command, add_described
-from registry.cli.options import add_noun, add_verb
+from registry.cli.options import Verbs, add_noun, add_verb
 from registry.cli.output import column, write_records
 from registry.cli.parser import Commands
 
@@ -23,10 +23,18 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
         self.described: list[Noun] = []
         """The nouns added by `add_described`."""
 
-    def add_described(self, noun: Noun) -> None:
-        """Add a noun with its commands (`CommandLine.add_described`)."""
+    def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
+        """Add the commands that a module describes (``COMMANDS``), or that it adds itself."""
+        if hasattr(module, "add_parsers"):
+            module.add_parsers(self)
+            return
+        for each in module.COMMANDS:
+            (self.add_described if isinstance(each, Noun) else self.add_command)(each)
+
+    def add_described(self, noun: Noun) -> Verbs:
+        """Add a noun with its commands (`CommandLine.add_described`); return what has them."""
         self.described.append(noun)
-        add_described(self, noun)
+        return add_described(self, noun)
 
     def add_command(self, act: Act) -> None:
         """Add a command that is of no noun (`CommandLine.add_command`)."""

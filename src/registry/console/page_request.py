@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from litestar import Request
@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
+from cloudcore.family import Family
 from cloudcore.iam.founders import Founders
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
@@ -20,7 +21,7 @@ from registry.console.browser_request import Scope, cookies_of, host_of, raw_pat
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.cookies import CookieJar
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
-from registry.console.rights import Rights, read_rights
+from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -45,11 +46,13 @@ class ConsoleSettings(NamedTuple):
     pull_host: str
     """The host of image references."""
     region: str
+    families: tuple[Family[Any], ...]
+    """Those of the install: what their resources are, their rights and their events."""
     founders: Founders = "nobody"
     """Who may create accounts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: cached properties
 class ConsoleApp:
     """What all requests to the console of one install share."""
 
@@ -58,6 +61,20 @@ class ConsoleApp:
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
+
+    @cached_property
+    def asked_rights(self) -> AskedRights:
+        """Return what pages ask about to know what the role may do."""
+        return AskedRights(self.settings.families)
+
+    @cached_property
+    def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+        """Return what an event rule can name: all of a family, with its title and its events."""
+        return {
+            f"{each.name}.*": (each.title or each.name.title(), each.events_in_words)
+            for each in self.settings.families
+            if each.events
+        }
 
 
 class PageRequest:
@@ -136,7 +153,9 @@ class PageRequest:
             if self.repository is not None:
                 self.asks_about(self.repository["crn"])
             region = self.console.settings.region
-            rights = await read_rights(self.api, session.acting, region, self._asked_about)
+            rights = await read_rights(
+                self.api, self.console.asked_rights, session.acting, region, self._asked_about
+            )
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights
