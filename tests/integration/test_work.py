@@ -16,7 +16,7 @@ from sqlalchemy import update as sql_update
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, NotFound
+from cloudcore.errors import Conflict, NotFound, Unavailable
 from cloudcore.jobs.kinds import StepFailed
 from cloudcore.jobs.tables import jobs
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
@@ -154,8 +154,11 @@ async def test_a_step_that_fails_is_a_fault_and_is_tried_again_at_longer_and_lon
     ]
     world.fails("tower", ValueError(SECRET))
     await world.work(after=LONGEST_RETRY)
+    world.fails("tower", Unavailable("the ferry does not run"))
+    await world.work(after=LONGEST_RETRY)
     faults = (await world.show(made)).faults
-    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR"]
+    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE"]
+    assert faults[-1].message == "the ferry does not run"
     assert SECRET not in repr(faults)
     world.at.clear()
     await world.work(after=LONGEST_RETRY)

@@ -31,7 +31,7 @@ from cloudcore.jobs.worker import described
 from cloudcore.resources.record import DELETING, Worked
 from cloudcore.resources.rows import Rows
 
-_OWN_CODES: Final = ("INTERNAL_ERROR", "TIMEOUT")
+_OWN_CODES: Final = ("INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
 class WorkNeeds(Protocol):
@@ -123,8 +123,8 @@ class Again(Generic[R]):
 class Step(Generic[R, N]):
     """A step: what does it, and its pauses.
 
-    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` are
-    shown.
+    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` and
+    of `Unavailable` are shown.
     """
 
     run: Callable[[R, N, Turn], Awaitable[Came[R] | Again[R]]]
@@ -237,8 +237,8 @@ class Work(Generic[R, N]):
         try:
             async with asyncio.timeout(self._step_seconds):
                 return await step.run(found, needs, turn)
-        except Unavailable:  # the database: no fault could be stored now
-            raise
+        except Unavailable as error:
+            return Again(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
         except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
             code, message, _ = described(job, error)
             return Again(faults=[Problem(code, message)])
