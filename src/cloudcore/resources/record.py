@@ -89,8 +89,8 @@ class Worked(Record, kw_only=True, frozen=True):
 
     status: Annotated[str, own(heading="STATUS")]
     """``deleting`` from the request of its deletion until it is gone."""
-    faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
-    """What goes wrong; `cloudcore.web.fault_records` has their form in answers."""
+    faults: Annotated[tuple[Fault, ...], own()] = ()
+    """What goes wrong; a success clears it."""
 
 
 class Reference(Struct, frozen=True):
@@ -138,6 +138,11 @@ class Described(NamedTuple):
     def is_reference(self) -> bool:
         """Return True if it means another resource."""
         return self.plain is Reference
+
+    @property
+    def is_faults(self) -> bool:
+        """Return True if it is the faults of a record that has work."""
+        return bool(self.plain == tuple[Fault, ...])
 
     @property
     def is_text(self) -> bool:
