@@ -51,7 +51,7 @@ class Bodies(Generic[R]):
     @cached_property
     def record(self) -> type[ResponseBody]:
         """Return ``QueueRecord``."""
-        shown: list[Any] = [("id", Uuid), ("crn", str)]
+        shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.is_hidden]
         shown += [
             (each.name, each.shown | None)
@@ -89,7 +89,7 @@ class Bodies(Generic[R]):
         """Return the answer's record of a resource; `more` are composites beyond the record."""
         values: dict[str, object] = {
             "id": found.id,
-            "crn": self.of.crn_of(found),
+            "crn": None if getattr(found, self.of.key) is None else self.of.crn_of(found),
             "created_at": rfc3339(found.created_at),
             "updated_at": rfc3339(found.updated_at),
         }
@@ -123,13 +123,23 @@ class Bodies(Generic[R]):
         ]
 
     @cached_property
+    def _may_lack_key(self) -> bool:
+        return self.of.fields[self.of.key].is_optional
+
+    @cached_property
     def _words(self) -> Mapping[str, str]:
-        return {each.name: each.words for each in self.composites if each.words}
+        words = {each.name: each.words for each in self.composites if each.words}
+        crn = {"crn": f"Null once the {self.of.noun} is deleted."} if self._may_lack_key else {}
+        return words | crn
 
     @cached_property
     def _filter_words(self) -> Mapping[str, str]:
         many = self.of.many.replace("_", " ")
-        return {each.name: f"Only {many} of this {each.name}." for each in self.of.filters}
+        return {
+            each.name: f"Only {many} of this {each.name}."
+            + (f" Without one, all but {each.hides} ones." if each.hides else "")
+            for each in self.of.filters
+        }
 
     @cached_property
     def _given(self) -> Sequence[Any]:

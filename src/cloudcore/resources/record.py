@@ -56,9 +56,11 @@ def given(
     return Field("given", words, heading, form, shows_null=shows_null)
 
 
-def fixed(words: str = "", *, heading: str = "", form: CellForm = "text") -> Field:
+def fixed(
+    words: str = "", *, heading: str = "", form: CellForm = "text", shows_null: bool = False
+) -> Field:
     """Return what a field is that its owner sets once."""
-    return Field("fixed", words, heading, form)
+    return Field("fixed", words, heading, form, shows_null=shows_null)
 
 
 def own(

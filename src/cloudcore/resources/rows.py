@@ -14,6 +14,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -41,7 +42,7 @@ from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Filter, Resource
 
 R = TypeVar("R", bound=Record)
 IS_LIVE: Final = sql("deleted_at IS NULL")
@@ -101,11 +102,7 @@ class Rows(Generic[R]):
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
         one = rows.where(c.id == bindparam("id"), account, *live)
         region = (account, c.region == bindparam("region"), *live)
-        wanted = [
-            (bindparam(each.name) == sql("''"))
-            | (c[each.column or each.name] == bindparam(each.name))
-            for each in of.filters
-        ]
+        wanted = [_wanted(c[each.column or each.name], each) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
         made = {
@@ -298,6 +295,14 @@ class Rows(Generic[R]):
 
     def _find_named_in(self, tx: Connection, scope: Scope, name: str) -> R | None:
         return self.find_named(tx, scope.account_id, scope.region, name)
+
+
+def _wanted(column: Column[Any], by: Filter) -> ColumnElement[bool]:
+    """Return the condition of a filter, whose parameter is empty if nothing is asked."""
+    every = bindparam(by.name) == sql("''")
+    if by.hides:
+        every &= column != sql(f"'{by.hides}'")
+    return every | (column == bindparam(by.name))
 
 
 def _table(
