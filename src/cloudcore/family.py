@@ -73,6 +73,8 @@ class Family(Generic[Needs]):
 
     name: str
     """Also the service of its CRNs and actions."""
+    title: str = ""
+    """What persons call its resources; by default its name."""
     open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
     """Makes its dependencies, once in a process, from the ports that it asks for."""
     offers: Callable[[], Sequence[Offer]] = _nothing
@@ -106,6 +108,8 @@ class Family(Generic[Needs]):
     """Types of the events of its changes, by the action that the audit log records for them."""
     other_events: tuple[str, ...] = ()
     """Types of the events that it tells otherwise."""
+    event_words: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What persons read of those events that their types do not say well enough."""
     quotas: tuple[str, ...] = ()
     """Names of its quotas, as in errors (``params.quota``)."""
     commands: tuple[CommandGroup, ...] = ()
@@ -125,6 +129,20 @@ class Family(Generic[Needs]):
     def events(self) -> tuple[str, ...]:
         """Return the types of its events, which event rules may name."""
         return (*dict.fromkeys(self.told_changes.values()), *self.other_events)
+
+    @property
+    def events_in_words(self) -> Mapping[str, str]:
+        """Return a sentence for each event, by type: ``A queue was created``."""
+        nouns = {each.one: each.noun for each in self.resources}
+        return {each: self.event_words.get(each) or _sentence(each, nouns) for each in self.events}
+
+
+def _sentence(event: str, nouns: Mapping[str, str]) -> str:
+    """Return what ``queue.queue.created`` says."""
+    _, one, done = event.split(".")
+    noun = nouns.get(one, one.replace("_", " "))
+    article = "An" if noun[0] in "aeiouAEIO" else "A"
+    return f"{article} {noun} was {done.replace('_', ' ')}"
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:

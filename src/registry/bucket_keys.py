@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from cloudcore.db.base import Connection
+from cloudcore.kms.key import Key
 from cloudcore.kms.references import key_to_bind
-from cloudcore.kms.rows import Key, find_key, find_platform_key
+from cloudcore.kms.rows import find_platform_key
+from cloudcore.kms.tables import KEY_ROWS
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.bytes_port import BucketKeys, KeyRef
 
@@ -24,7 +26,7 @@ class KeysOfBuckets(BucketKeys):
         if key_id is None:
             key = find_platform_key(tx, account_id)
         else:
-            key = find_key(tx, account_id, key_id)
+            key = KEY_ROWS.find(tx, account_id, key_id)
         return None if key is None else _reference(key)
 
 

@@ -163,6 +163,7 @@ def _tables() -> Sequence[Table]:
 
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
+    title="Repositories",
     open=_open,
     offers=_offers,
     routes=_routes,
@@ -190,6 +191,11 @@ REGISTRY: Final[Family[Process]] = Family(
         "registry.tag.deleted",
         "registry.tag.moved",
     ),
+    event_words={
+        "registry.image.cached": "An image was fetched by the pull-through cache",
+        "registry.tag.moved": "A tag was created, moved or restored",
+        "registry.lifecycle.completed": "A run of a lifecycle policy has ended",
+    },
     recorded_actions=(
         "registry:CollectGarbage",
         "registry:ExpireCachedImages",

@@ -71,7 +71,9 @@ async def _make_planes(
     plane = cast("Application", control)
     console = Console(
         plane,
-        ConsoleSettings(settings.url, settings.pull_host, settings.region, settings.founders),
+        ConsoleSettings(
+            settings.url, settings.pull_host, settings.region, families, settings.founders
+        ),
         keyring=platform.keyring,
         clock=ctx.clock,
         once=RunOnce(ctx.database, platform.keyring, ctx.clock, ctx.new_id),

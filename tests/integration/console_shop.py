@@ -21,6 +21,7 @@ from registry.console.app import Console
 from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.families import FAMILIES
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.tables import manifests
 from registry.oci.media_types import OCI_MANIFEST
@@ -190,7 +191,7 @@ async def open_shop(data: Path, **changes: Any) -> AsyncIterator[Shop]:  # noqa:
         once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
         console = Console(
             counted,
-            ConsoleSettings(URL, HOST, "local", changes.get("founders", "anyone")),
+            ConsoleSettings(URL, HOST, "local", FAMILIES, changes.get("founders", "anyone")),
             keyring=served.keyring,
             clock=served.clock,
             once=once,

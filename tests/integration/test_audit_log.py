@@ -23,6 +23,7 @@ from registry.console.app import Console
 from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.families import FAMILIES
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.acting_persons import EMAIL, assume, bearer, set_password
 from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served
@@ -449,7 +450,7 @@ async def test_the_console_shows_and_filters_events(served: Served) -> None:
     """A page over ``/v1`` with a GET form; the link to older events keeps the filter."""
     acme, end = served.acme, served.clock() + HOUR
     once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
-    settings = ConsoleSettings(URL, HOST, "local")
+    settings = ConsoleSettings(URL, HOST, "local", FAMILIES)
     console = Console(served.app, settings, keyring=served.keyring, clock=served.clock, once=once)
     token = Token(acme.program_token, end)
     acting = Acting("1", "admin", acme.account_id, "acme", token)

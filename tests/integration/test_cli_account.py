@@ -58,6 +58,8 @@ def test_a_policy_from_its_setting_to_its_end(world: World, app: str, tmp_path: 
         f"'entrepot repository-policies set {app} FILE' gives it one"
     )
     assert world.told("repository-policies", "show", app) == (3, none)
+    status, words = world.told("repository-policies", "show", str(uuid4()))
+    assert (status, words.startswith("NOT_FOUND: ")) == (3, True)
     ended = world.done("repository-policies", "set", app, "-", stdin=json.dumps(POLICY))
     assert ended.text == f"{app} has revision 1 of its policy\n"
     assert world.done("repository-policies", "show", app).lines == [
@@ -319,6 +321,7 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     )
     assert made.text.startswith("Created the event rule ")
     (rule,) = world.read("events", "list")
+    assert world.read("events", "show", rule["id"]) == rule
     assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
     assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']['crn']} ")
     head, line = world.done("events", "list").lines
@@ -333,6 +336,18 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert world.done("events", "list", *JSON).document == []
     again = ("events", "create", "--topic", TOPIC, "--event-type", "registry.image.deleted")
     assert world.read(*again)["repository_prefix"] == ""
+
+
+def test_regions_and_prices_are_listed_without_a_sign_in(world: World, tmp_path: Path) -> None:
+    for name, heading in (
+        ("regions", "NAME DISPLAY NAME STATUS ENDPOINTS"),
+        ("prices", "SKU SERVICE REGION UNIT AMOUNT CURRENCY"),
+    ):
+        public = ("catalog", name, "--registry", world.install.url)
+        assert world.done(*public, home=Home(tmp_path)).lines[0] == heading
+        found = world.read(*public, home=Home(tmp_path))
+        assert found == world.read("catalog", name)
+        assert len(found) == 1
 
 
 def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:

@@ -9,13 +9,13 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
+from cloudcore.kms.key import Key
 from cloudcore.kms.references import (
-    KEY,
+    KEY_KIND,
     key_to_bind,
     key_to_use,
     reference_to,
 )
-from cloudcore.kms.rows import Key
 from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
@@ -42,7 +42,7 @@ async def kms(database: Database) -> KmsWorld:
 
 async def named(kms: KmsWorld, name: str, account_id: str = ACME) -> Key:
     scope = Scope(account_id, "local")
-    return await kms.database.read(resolve, scope, KEY, "kms_key", name, None)
+    return await kms.database.read(resolve, scope, KEY_KIND, "kms_key", name, None)
 
 
 async def bind(kms: KmsWorld, value: str, scope: Scope = SCOPE) -> Key:

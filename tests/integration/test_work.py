@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from msgspec import structs
 from sqlalchemy import bindparam
@@ -14,10 +16,13 @@ from sqlalchemy import update as sql_update
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, NotFound
-from cloudcore.jobs.kinds import StepFailed
+from cloudcore.errors import Conflict, NotFound, Unavailable
+from cloudcore.jobs.kinds import Done, Next, StepFailed
+from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.tables import jobs
+from cloudcore.jobs.worker import _commit
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.wire import rfc3339
 from tests.beacons import (
     BEACONS,
     BUILDING,
@@ -136,10 +141,26 @@ async def test_a_step_that_fails_is_a_fault_and_is_tried_again_at_longer_and_lon
         await world.work(after=1)
         (fault,) = (await world.show(made)).faults
         assert (fault.occurrences, fault.last_at) == (tries + 1, world.clock())
+    shown = json.loads(msgspec.json.encode(BEACONS.one(await world.show(made))))["beacon"]
+    assert shown["status"] == "building"
+    assert shown["faults"] == [
+        {
+            "code": "NO_STONES",
+            "severity": "warning",
+            "message": "the quarry is closed",
+            "details": {},
+            "first_at": rfc3339(fault.first_at),
+            "last_at": rfc3339(fault.last_at),
+            "occurrences": len(pauses) + 1,
+        }
+    ]
     world.fails("tower", ValueError(SECRET))
     await world.work(after=LONGEST_RETRY)
+    world.fails("tower", Unavailable("the ferry does not run"))
+    await world.work(after=LONGEST_RETRY)
     faults = (await world.show(made)).faults
-    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR"]
+    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE"]
+    assert faults[-1].message == "the ferry does not run"
     assert SECRET not in repr(faults)
     world.at.clear()
     await world.work(after=LONGEST_RETRY)
@@ -300,7 +321,10 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
         Came(next="lamp", faults=[Problem("B", "b")], seconds=3),
         Again(faults=[Problem("TIMEOUT", "t")], seconds=0),
         Came(next="ground", keeps_faults=True),
-        Came(change=partial(structs.replace, status="failed"), faults=[Problem("A", "c")]),
+        Came(
+            change=lambda found, _now: structs.replace(found, status="failed"),
+            faults=[Problem("A", "c")],
+        ),
     ]
     turns: list[Turn] = []
 
@@ -344,7 +368,7 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
         raise ValueError(SECRET)
 
     async def raise_height(found: Beacon, _needs: BeaconNeeds, _turn: Turn) -> Came[Beacon]:
-        return Came(change=partial(structs.replace, height=11), also=refuse)
+        return Came(change=lambda current, _now: structs.replace(current, height=11), also=refuse)
 
     work = Work[Beacon, BeaconNeeds](
         ROWS, wish=lambda _found, _now: Wish("up"), steps={"up": Step(raise_height)}
@@ -375,3 +399,19 @@ async def test_one_whose_deletion_needs_no_step_goes_too(world: World) -> None:
     await world.delete(made)
     await run_due(world.database, [work.job_kind(world.needs)], world.clock)
     assert await world.is_gone(made)
+
+
+@on_both_databases
+async def test_what_is_wanted_just_when_the_work_ends_is_done_too(world: World) -> None:
+    made, kind = await world.make(), WORK.job_kind(world.needs)
+    outcome: Next | Done | None = None
+    while not isinstance(outcome, Done):
+        now = world.clock()
+        (job,) = await world.database.write(lease, LeaseTerms("t", now, 1, {kind.name}), now)
+        outcome = await kind.step(job)
+        if isinstance(outcome, Done):
+            await world.change(made, 20)
+        await world.database.write(partial(_commit, job, outcome, now, now), keep=False)
+    await world.work()
+    lit = await world.show(made)
+    assert (lit.status, lit.built) == ("lit", 2)

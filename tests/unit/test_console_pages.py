@@ -14,7 +14,7 @@ from registry.cli.output import size_text
 from registry.console.control_plane import Refused
 from registry.console.drawing import WIDTH, bar, layer_shares
 from registry.console.pages.contents import layers_of
-from registry.console.pages.event_rules import FAMILIES, chosen_types
+from registry.console.pages.event_rules import chosen_types
 from registry.console.pages.index_deletion import REASONS
 from registry.console.pages.referrers import kind_of
 from registry.console.pages.settings import complaint_of
@@ -22,7 +22,7 @@ from registry.console.pages.sign_in import own_page
 from registry.console.paths import HOME
 from registry.console.rendering import short_digest, size_of, span, template_engine, who
 from registry.console.sessions import Acting, ConsoleSession, Token
-from registry.families import FAMILIES as INSTALLED
+from registry.families import FAMILIES
 from registry.oci.image_contents import ContentDescriptor, ManifestContents, parse_contents
 from registry.services.images import index_deletion
 
@@ -212,13 +212,30 @@ def test_each_reason_to_stay_has_words() -> None:
 
 
 def test_each_type_of_event_can_be_chosen() -> None:
-    offered = {every: set(types) for every, (_, types) in FAMILIES.items()}
-    told = {f"{each.name}.*": set(each.events) for each in INSTALLED if each.events}
-    assert offered == told
-    each = {name: "on" for types in told.values() for name in types}
-    assert set(chosen_types({"csrf": "x", "topic": "registry.tag.moved", **each})) == set(each)
-    assert set(chosen_types(each | {"storage.*": "on"})) == {"storage.*", *each} - told["storage.*"]
-    assert chosen_types({"registry.else": "on"}) == []
+    told = {f"{each.name}.*": ("", each.events_in_words) for each in FAMILIES if each.events}
+    each = {name: "on" for _, types in told.values() for name in types}
+    assert set(each) == {name for family in FAMILIES for name in family.events}
+    form = {"csrf": "x", "topic": "registry.tag.moved", **each}
+    assert set(chosen_types(told, form)) == set(each)
+    kept = {"storage.*", *each} - set(told["storage.*"][1])
+    assert set(chosen_types(told, each | {"storage.*": "on"})) == kept
+    assert chosen_types(told, {"registry.else": "on"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("queue.queue.purged", "A queue was purged"),
+        ("email.suppression.created", "A suppression was created"),
+        ("registry.image.pushed", "An image was pushed"),
+        ("registry.tag.moved", "A tag was created, moved or restored"),
+        ("kms.key.deletion_scheduled", "The deletion of a key was scheduled"),
+        ("certificate.renewal.failed", "A certificate could not be renewed"),
+    ],
+)
+def test_events_are_told_in_sentences(name: str, words: str) -> None:
+    (family,) = [each for each in FAMILIES if each.name == name.partition(".")[0]]
+    assert family.events_in_words[name] == words
 
 
 @pytest.mark.parametrize(
@@ -289,6 +306,7 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
         "is_repository": False,
         "query": {},
         "said": None,
+        "services": [],
         "may_all": lambda _: True,
         "may_some": lambda _: True,
         "usage": None,

@@ -17,6 +17,7 @@ from registry.console.cookies import CookieJar
 from registry.console.page_request import ConsoleSettings
 from registry.console.paths import HOME, ROLES, SIGNED_OUT
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, Token
+from registry.families import FAMILIES
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 KEYRING = Keyring(bytes(32))
@@ -29,7 +30,7 @@ def console_over(control: Callable[[Any, Any, Any], Awaitable[None]]) -> Console
     async def once(*_: object) -> bytes | None:
         raise AssertionError("a session was renewed")
 
-    settings = ConsoleSettings(URL, "registry.test", "local")
+    settings = ConsoleSettings(URL, "registry.test", "local", FAMILIES)
     return Console(control, settings, keyring=KEYRING, clock=lambda: 0, once=once)
 
 
@@ -215,4 +216,4 @@ async def test_a_role_that_is_gone_meanwhile_leads_to_those_there_are() -> None:
 
 
 def test_all_installs_of_a_process_share_one_table_of_routes() -> None:
-    assert litestar_app() is litestar_app()
+    assert litestar_app(FAMILIES) is litestar_app(FAMILIES)

@@ -5,14 +5,12 @@ What protects itself with keys adds its own commands, so the noun is added by `r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
-
-_FIELDS: Final = (
-    Option("description", 'for persons; "" takes it away'),
-    Option("tags", "a tag of the key", "tags"),
-)
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record
+from cloudcore.kms.key import KEY
+from cloudcore.resources.nouns import noun_of
 
 
 def _created(run: Invocation, key: Record) -> str:
@@ -33,43 +31,33 @@ def _done(verb: str, words: str, said: str, question: str = "") -> Act:
     )
 
 
-KEYS: Final = Noun(
-    noun="keys",
-    words="keys that encrypt what the account stores",
-    columns=(
-        "name",
-        "state",
-        Cell("SPEC", "key_spec"),
-        Cell("VERSION", "current_version", "number"),
-        "origin",
-        Cell("DELETED AT", "deletion_at", "time"),
-        "created_at",
-        "id",
+KEYS: Final[Noun] = replace(
+    noun_of(
+        KEY,
+        words="keys that encrypt what the account stores",
+        acts=(
+            _done("enable", "let a key be used again", "{name} is enabled"),
+            _done(
+                "disable",
+                "stop all use of a key: what it seals can be neither read nor written",
+                "{name} is disabled: what it seals can be neither pulled nor pushed until it is "
+                "enabled",
+                "Disable the key {name}? What it seals can be neither pulled nor pushed then.",
+            ),
+            _done(
+                "rotate",
+                "give a key new material for what is sealed from now on; the old still opens",
+                "{name} has version {current_version}",
+            ),
+            _done(
+                "cancel-deletion",
+                "cancel the deletion of a key, which is disabled then",
+                "{name} stays, disabled; 'entrepot keys enable {name}' lets it be used",
+            ),
+        ),
     ),
     quiet=lambda _run, key: str(key["name"] or key["id"]),
-    filters=(
-        Option(
-            "state",
-            "only keys in this state (all but deleted)",
-            choices=("enabled", "disabled", "pending_deletion", "deleted"),
-        ),
-    ),
-    create=(
-        argument("name", "1 to 63 of a-z 0-9 . _ -; fixed"),
-        Option(
-            "key_spec",
-            "what it is made of (aes-256, which seals blobs)",
-            choices=("aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"),
-        ),
-        Option(
-            "key_usage",
-            "what it is for (as its spec says)",
-            choices=("encrypt_decrypt", "generate_verify_mac", "sign_verify"),
-        ),
-        *_FIELDS,
-    ),
     created=_created,
-    update=_FIELDS,
     delete=Deletion(
         words="delete a key in 7 to 30 days, and shred what only it opens; at once it stops all "
         "use",
@@ -83,26 +71,6 @@ KEYS: Final = Noun(
                 "number",
                 "days",
             ),
-        ),
-    ),
-    acts=(
-        _done("enable", "let a key be used again", "{name} is enabled"),
-        _done(
-            "disable",
-            "stop all use of a key: what it seals can be neither read nor written",
-            "{name} is disabled: what it seals can be neither pulled nor pushed until it is "
-            "enabled",
-            "Disable the key {name}? What it seals can be neither pulled nor pushed then.",
-        ),
-        _done(
-            "rotate",
-            "give a key new material for what is sealed from now on; the old still opens",
-            "{name} has version {current_version}",
-        ),
-        _done(
-            "cancel-deletion",
-            "cancel the deletion of a key, which is disabled then",
-            "{name} stays, disabled; 'entrepot keys enable {name}' lets it be used",
         ),
     ),
 )

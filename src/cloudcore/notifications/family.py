@@ -101,6 +101,7 @@ def _tables() -> Sequence[Table]:
 
 NOTIFICATIONS: Final[Family[NotificationNeeds]] = Family(
     name="notifications",
+    title="Topics",
     open=_open,
     routes=_routes,
     job_kinds=_job_kinds,

@@ -59,6 +59,7 @@ def _tables() -> Sequence[Table]:
 
 QUEUES: Final[Family[QueueNeeds]] = Family(
     name="queue",
+    title="Queues",
     open=_open,
     offers=_offers,
     routes=_routes,

@@ -80,6 +80,7 @@ def _tables() -> Sequence[Table]:
 
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
+    title="Buckets",
     open=_open,
     routes=_routes,
     job_kinds=_job_kinds,
@@ -125,6 +126,9 @@ STORAGE: Final[Family[StorageNeeds]] = Family(
         "storage:DeleteBucket": "storage.bucket.deleted",
     },
     other_events=(OBJECT_CREATED, OBJECT_DELETED),
+    event_words={
+        "storage.object.created": "An object was stored",
+    },
     quotas=("bucket_bytes", "buckets"),
     commands=(CommandGroup("use the platform's services", ("cloudcore.storage.commands",)),),
 )

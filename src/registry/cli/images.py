@@ -16,28 +16,19 @@ from registry.cli.batches import Line, batches, delete_items, failed, line, writ
 from registry.cli.failure import Missing, Misuse
 from registry.cli.listing import acting
 from registry.cli.references import (
-    TypedReference,
-    check_tag,
+    check_item,
     find_items,
     image_path,
-    is_image,
     is_short_digest,
-    items_in,
-    parse_typed_reference,
+    named_items,
     repository_path,
 )
 from registry.cli.referrers import REFERRERS
 from registry.cli.repositories import REPOSITORIES
 
 _COLUMNS: Final = ("digest", "tags", "size_bytes", "pushed_at", "last_pulled_at")
-_PARTS: Final = {
-    "subject": "subject",
-    "config": "config",
-    "manifests": "manifest",
-    "layers": "layer",
-    "blobs": "blob",
-}
-"""The fields of a manifest that hold descriptors, and the name of each as a part."""
+_PARTS: Final = ("subject", "config", "manifests", "layers", "blobs")
+"""The fields of a manifest that hold descriptors."""
 _PART_COLUMNS: Final = (
     "part",
     "platform",
@@ -87,11 +78,12 @@ def _show_manifest(run: Invocation) -> bool:
 
 def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
     """Yield the descriptors of a manifest; the registry checked their form at the push."""
-    for name, part in _PARTS.items():
+    for name in _PARTS:
         found = document.get(name) or []
         for each in found if isinstance(found, list) else [found]:
             platform = each.get("platform") or {}
             shown = [platform.get(field) for field in ("os", "architecture", "variant")]
+            part = name.removesuffix("s")
             yield {**each, "part": part, "platform": "/".join(map(str, filter(None, shown)))}
 
 
@@ -117,28 +109,19 @@ def _pin_path(run: Invocation) -> str:
 
 
 def _delete(run: Invocation) -> bool:
-    reference, items = _named_items(run, "items")
+    reference, items = named_items(run.values["image"], run.values["items"])
     if not items:
         raise Misuse("name digests or tags; 'entrepot repositories delete' takes them all")
     for item in items:
-        if not is_image(item) and not is_short_digest(item):
-            check_tag(item)
+        check_item(item)
     path = repository_path(client_of(run), reference.repository)
     digests, tags = find_items(client_of(run), path, items)
     run.confirm(f"Delete images ({len(digests)}) and tags ({len(tags)}) of {reference.repository}?")
     return delete_items(run, path, digests, tags, force="force" in run.values)
 
 
-def _named_items(run: Invocation, field: str) -> tuple[TypedReference, list[str]]:
-    """Return what the first argument names, and all items: its own first, those of `field` then."""
-    reference = parse_typed_reference(run.values["image"])
-    items = items_in(reference.repository, run.values.get(field, ()))
-    items[:0] = filter(None, [reference.digest or reference.tag])
-    return reference, items
-
-
 def _restore(run: Invocation) -> bool:
-    reference, items = _named_items(run, "digests")
+    reference, items = named_items(run.values["image"], run.values["digests"])
     if reference.tag is not None:
         raise Misuse(
             "images are restored by digest; 'entrepot images deleted' lists them with their tags, "

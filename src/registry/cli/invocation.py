@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +29,8 @@ from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import digests_shown, show_list, show_rows
-from registry.cli.noun_options import values_of
+from registry.cli.listing import digests_shown, show_rows
+from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
     TABLE,
     Column,
@@ -64,7 +64,7 @@ class NounInvocation:
         self,
         noun: Noun,
         parsed: argparse.Namespace,
-        options: Iterable[Option] = (),
+        options: Sequence[Option] = (),
         *,
         verb: str = "",
         is_of_all: bool = False,
@@ -78,6 +78,8 @@ class NounInvocation:
         self._is_of_all = is_of_all
         self._given = written
         self._caller = caller or noun.caller
+        if not any(each.kind in ASKED for each in options):
+            _ = self.values  # what is wrong with them is told before a sign-in is looked for
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -306,14 +308,11 @@ class NounInvocation:
 
     def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
         """Print rows as they come; with ``--quiet`` the `name` of each."""
-        if not name:
-            show_rows(self._parsed, rows, columns_of(columns))
-            return
 
         def name_of(row: Record) -> str:
             return name(self, row) if callable(name) else str(field_of(row, name))
 
-        show_list(self._parsed, rows, columns_of(columns), name_of)
+        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
 
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""

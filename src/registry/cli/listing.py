@@ -29,24 +29,16 @@ def add_full_digests(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show_list(
+def show_rows(
     options: argparse.Namespace,
     rows: Iterable[Record],
     columns: Sequence[Column],
-    name_of: Callable[[Record], str],
-) -> int:
-    """Print rows as they come; with ``--quiet`` a line with the name of each. Return 0."""
-    if options.quiet:
-        sys.stdout.writelines(f"{printable(name_of(row))}\n" for row in rows)
-    else:
-        show_rows(options, rows, columns)
-    return 0
-
-
-def show_rows(
-    options: argparse.Namespace, rows: Iterable[Record], columns: Sequence[Column]
+    name_of: Callable[[Record], str] | None = None,
 ) -> None:
-    """Print rows as they come, in a table with short digests unless the options say otherwise."""
+    """Print rows as they come; with ``--quiet`` a line with the name of each."""
+    if name_of is not None and options.quiet:
+        sys.stdout.writelines(f"{printable(name_of(row))}\n" for row in rows)
+        return
     shown = [_shortened(options, each) if each.has_digests else each for each in columns]
     write_records(rows, shown, options.output)
 

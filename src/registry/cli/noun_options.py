@@ -15,7 +15,6 @@ import msgspec
 
 from cloudcore.command_line import Option
 from registry.cli.failure import Misuse
-from registry.cli.options import repeatable
 from registry.cli.output import printable
 from registry.cli.secret_text import read_secret
 
@@ -23,6 +22,8 @@ Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
 """Before the field, so that no option hides one of the command line's own, such as ``run``."""
+ASKED: Final = ("secret", "asked", "credential")
+"""The kinds of options whose value is typed."""
 _STDIN: Final = "-"
 _PAIR: Final = "KEY=VALUE"
 _SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
@@ -212,8 +213,6 @@ def _content_of(name: str) -> tuple[str, bytes]:
 
 
 def _dest(option: Option) -> str:
-    if option.kind in ("texts", "tags") and not option.is_argument:  # as `repeatable` calls it
-        return _flag(option).removeprefix("--").replace("-", "_")
     return _DEST + option.field + ("" if option.is_argument else _flag(option))
 
 
@@ -269,7 +268,16 @@ def _add_texts(parser: Parser, option: Option) -> None:
         return
     flag = _flag(option)
     shown = _metavar(option, _PAIR if option.kind == "tags" else "TEXT")
-    repeatable(parser, flag, f"--no-{flag.removeprefix('--')}s", shown, option.words)
+    either = parser.add_mutually_exclusive_group()
+    words = f"{option.words}; repeatable, replaces all"
+    either.add_argument(flag, dest=_dest(option), action="append", metavar=shown, help=words)
+    either.add_argument(
+        f"--no-{flag.removeprefix('--')}s",
+        dest=_dest(option),
+        action="store_const",
+        const=[],
+        help="take all away",
+    )
 
 
 def _add_boolean(parser: Parser, option: Option) -> None:

@@ -22,29 +22,10 @@ def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
 def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.ArgumentParser:
     """Add a command that calls a registry, and return its parser."""
     parser = verbs.add_parser(verb, help=words, description=_sentence(words))
-    add_client_options(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def repeatable(
-    parser: argparse.ArgumentParser, option: str, none: str, metavar: str, words: str
-) -> None:
-    """Add a repeatable option, and an option that sets an empty list instead."""
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        option, action="append", metavar=metavar, help=f"{words}; repeatable, replaces all"
-    )
-    destination = option.removeprefix("--").replace("-", "_")
-    either.add_argument(
-        none, action="store_const", const=[], dest=destination, help="take all away"
-    )
-
-
-def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--registry`` and ``--output``."""
     add_registry(parser)
     add_output(parser)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

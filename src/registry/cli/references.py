@@ -202,6 +202,20 @@ class Items(NamedTuple):
     tags: list[str]
 
 
+def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
+    """Return what the first argument of a command names, and all items, its own the first."""
+    reference = parse_typed_reference(first)
+    items = items_in(reference.repository, others)
+    own = reference.digest or reference.tag
+    return reference, [own, *items] if own else items
+
+
+def check_item(text: str) -> None:
+    """Raise `Misuse` if a text is no digest, no beginning of one, no id and no tag."""
+    if not is_image(text) and not is_short_digest(text):
+        check_tag(text)
+
+
 def items_in(repository: str, texts: Iterable[str]) -> list[str]:
     """Return the tags and digests that texts name, which may repeat the repository.
 

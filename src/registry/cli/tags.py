@@ -12,6 +12,7 @@ from registry.cli.listing import acting
 from registry.cli.output import printable
 from registry.cli.references import (
     TypedReference,
+    check_item,
     check_tag,
     digest_of,
     find_items,
@@ -20,6 +21,7 @@ from registry.cli.references import (
     is_image,
     is_short_digest,
     items_in,
+    named_items,
     no_tag,
     parse_typed_reference,
     repository_path,
@@ -81,8 +83,7 @@ def _condition(run: Invocation, path: str) -> dict[str, str]:
 def _target_digest(client: ApiClient, path: str, tag: TypedReference, written: str) -> str:
     """Return the digest a tag is to point to: of a digest, an id, a tag, or a full reference."""
     (item,) = items_in(tag.repository, [written])
-    if not is_image(item) and not is_short_digest(item):
-        check_tag(item)
+    check_item(item)
     digests, tags = find_items(client, path, [item])
     if digests:
         return digests[0]
@@ -104,11 +105,11 @@ def _missing_image(tag: TypedReference, written: str) -> Missing:
 
 
 def _delete(run: Invocation) -> bool:
-    reference = parse_typed_reference(run.values["tag"])
-    others = items_in(reference.repository, run.values.get("tags", ()))
-    tags = [*filter(None, [reference.tag]), *map(check_tag, others)]
+    reference, tags = named_items(run.values["tag"], run.values["tags"])
     if not tags or reference.digest is not None:
         raise Misuse("name tags; 'entrepot images delete' deletes images by digest")
+    for tag in tags:
+        check_tag(tag)
     path = repository_path(client_of(run), reference.repository)
     run.confirm(f"Delete tags ({len(tags)}) of {reference.repository}?")
     return delete_items(run, path, [], tags)
@@ -129,7 +130,7 @@ TAGS: Final = Noun(
     words="tags of a repository",
     parent=REPOSITORIES,
     metavar="REPOSITORY:TAG",
-    known_by="with the repository",
+    known_by="a tag, after the name of its repository",
     locate=_locate,
     columns=(Cell("TAG", "name"), "digest", "mutable", "created_at", "updated_at"),
     quiet=lambda run, row: f"{run.above.written}:{row['name']}",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from litestar import Request
@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
 from litestar.types import Receive, Send
 
+from cloudcore.family import Family
 from cloudcore.iam.founders import Founders
 from cloudcore.serving.body import Receive as BodyReceive
 from cloudcore.serving.dispatch import Application
@@ -19,8 +20,9 @@ from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.cookies import CookieJar
-from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
-from registry.console.rights import Rights, read_rights
+from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
+from registry.console.noun_pages import NounPages
+from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -45,11 +47,13 @@ class ConsoleSettings(NamedTuple):
     pull_host: str
     """The host of image references."""
     region: str
+    families: tuple[Family[Any], ...]
+    """Those of the install: what their resources are, their rights and their events."""
     founders: Founders = "nobody"
     """Who may create accounts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: cached properties
 class ConsoleApp:
     """What all requests to the console of one install share."""
 
@@ -58,6 +62,31 @@ class ConsoleApp:
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
+    nouns: Sequence[NounPages]
+    """What has the pages of nouns, in the order of the menu."""
+
+    @cached_property
+    def asked_rights(self) -> AskedRights:
+        """Return what pages ask about to know what the role may do."""
+        return AskedRights(self.settings.families)
+
+    @cached_property
+    def services(self) -> Sequence[NounPages]:
+        """Return the nouns below the menu's entry of services."""
+        return [each for each in self.nouns if each.section == "services"]
+
+    @cached_property
+    def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+        """Return what an event rule can name: all of a family, with its title and its events.
+
+        Those of the registry are first.
+        """
+        families = sorted(self.settings.families, key=lambda each: each.name != "registry")
+        return {
+            f"{each.name}.*": (each.title or each.name.title(), each.events_in_words)
+            for each in families
+            if each.events
+        }
 
 
 class PageRequest:
@@ -136,7 +165,9 @@ class PageRequest:
             if self.repository is not None:
                 self.asks_about(self.repository["crn"])
             region = self.console.settings.region
-            rights = await read_rights(self.api, session.acting, region, self._asked_about)
+            rights = await read_rights(
+                self.api, self.console.asked_rights, session.acting, region, self._asked_about
+            )
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights
@@ -181,6 +212,7 @@ class PageRequest:
             "form": self.form,
             "said": said,
             "host": self.console.settings.pull_host,
+            "services": self.console.services,
             "now": self.console.sessions.now(),
         }
         return _Page(self, template, known | values, status)
@@ -213,12 +245,16 @@ class PageRequest:
     ) -> PageResponse:
         """Redirect the browser to a page (303), which shows the notice `said` once.
 
+        That is its name among `NOTICES`, or a sentence.
+
         With `undo`, the notice has a button that posts `fields` to this path, for a role that may
         do `undo_action` on the page's repository.
         """
         if said:
             crn = self.repository["crn"] if undo and self.repository is not None else ""
-            notice = Notice(said, undo, fields or {}, _named(undo_action) if crn else "", crn)
+            notice = Notice(
+                NOTICES.get(said, said), undo, fields or {}, _named(undo_action) if crn else "", crn
+            )
             self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
                 NOTICE_COOKIE, notice, NOTICE_SECONDS
             )

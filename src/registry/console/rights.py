@@ -5,149 +5,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from cloudcore.family import Family
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.sessions import Acting
 
-_REPOSITORY: Final = tuple(
-    f"registry:{name}"
-    for name in (
-        "CreateRepository",
-        "DeleteEncryptionBinding",
-        "DeleteImage",
-        "DeleteImagePin",
-        "DeleteLifecyclePolicy",
-        "DeleteRepository",
-        "DeleteRepositoryPolicy",
-        "DescribeGarbageCollection",
-        "DescribeImages",
-        "DescribeRepositories",
-        "DescribeStorageUsage",
-        "GetEncryptionBinding",
-        "GetLifecyclePolicy",
-        "GetRepositoryPolicy",
-        "PullImage",
-        "PushImage",
-        "PutEncryptionBinding",
-        "PutImagePin",
-        "PutLifecyclePolicy",
-        "PutRepositoryPolicy",
-        "RestoreImage",
-        "RestoreRepository",
-        "RewrapRepository",
-        "StartGarbageCollection",
-        "StartLifecycleRun",
-        "UpdateRepository",
-    )
-)
 _PRINCIPAL: Final = ("iam:AttachPolicy", "iam:DetachPolicy", "iam:SimulatePolicy")
-_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
-    "repository": _REPOSITORY,
-    "event-rule": (
-        "registry:DeleteEventRule",
-        "registry:DescribeEventRules",
-        "registry:PutEventRule",
-    ),
-    "pull-through-cache-rule": (
-        "registry:CreatePullThroughCacheRule",
-        "registry:DeletePullThroughCacheRule",
-        "registry:DescribePullThroughCacheRules",
-        "registry:TestPullThroughCacheRule",
-        "registry:UpdatePullThroughCacheRule",
-    ),
-    "registry-settings": ("registry:GetRegistrySettings", "registry:UpdateRegistrySettings"),
-    "topic": (
-        "notifications:CreateTopic",
-        "notifications:DeleteSubscription",
-        "notifications:DeleteTopic",
-        "notifications:ListTopics",
-        "notifications:Publish",
-        "notifications:ResendConfirmation",
-        "notifications:Subscribe",
-    ),
-    "key": (
-        "kms:CancelKeyDeletion",
-        "kms:CreateKey",
-        "kms:DescribeKeys",
-        "kms:DisableKey",
-        "kms:EnableKey",
-        "kms:RotateKey",
-        "kms:ScheduleKeyDeletion",
-        "kms:UseKey",
-    ),
-    "bucket": (
-        "storage:CreateBucket",
-        "storage:DeleteBucket",
-        "storage:DeleteObject",
-        "storage:GetObject",
-        "storage:ListBuckets",
-        "storage:ListObjects",
-        "storage:PutObject",
-    ),
-    "queue": (
-        "queue:CreateQueue",
-        "queue:DeleteQueue",
-        "queue:ListQueues",
-        "queue:PurgeQueue",
-    ),
-    "certificate": (
-        "certificate:CreateCertificate",
-        "certificate:DeleteCertificate",
-        "certificate:ExportPrivateKey",
-        "certificate:ListCertificates",
-        "certificate:RecheckChallenges",
-        "certificate:RevokeCertificate",
-        "certificate:UploadCertificate",
-    ),
-    "service-account": (
-        "iam:CreateAccessKey",
-        "iam:CreateServiceAccount",
-        "iam:DeleteAccessKey",
-        "iam:DeleteServiceAccount",
-        "iam:GetAccessKey",
-        "iam:ListServiceAccounts",
-        "iam:UpdateAccessKey",
-        "iam:UpdateServiceAccount",
-        *_PRINCIPAL,
-    ),
-    "role": (
-        "iam:AssignRole",
-        "iam:CreateRole",
-        "iam:DeleteRole",
-        "iam:ListRoles",
-        "iam:UnassignRole",
-        "iam:UpdateRole",
-        *_PRINCIPAL,
-    ),
-    "policy": (
-        "iam:AttachPolicy",
-        "iam:CreatePolicy",
-        "iam:DeletePolicy",
-        "iam:DetachPolicy",
-        "iam:ListPolicies",
-        "iam:ListPolicyAttachments",
-        "iam:UpdatePolicy",
-    ),
+_MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "account": ("iam:SimulatePolicy",),
-    "event": ("audit:ListAuditEvents",),
-    "user": ("iam:ListUsers",),
+    "role": _PRINCIPAL,
+    "service-account": _PRINCIPAL,
 }
-"""The actions that pages ask about, by the type of resource."""
-_GLOBAL: Final = frozenset({"service-account", "role", "policy", "account", "user"})
-"""Types whose CRNs have no region, and the service ``iam``."""
-_SERVICES: Final = {
-    "bucket": "storage",
-    "certificate": "certificate",
-    "event": "audit",
-    "key": "kms",
-    "queue": "queue",
-    "topic": "notifications",
-}
-"""Services of regional types that are not the registry's."""
+"""Actions on resources of other kinds than the one that names them."""
+_OF_PERSONS: Final = frozenset({"organization"})
+"""Types of resources that persons change as themselves, in no role."""
 _MOST: Final = 100
 """The most resources of one request."""
+
+
+def _nothing(_action: str, _kind: str) -> Sequence[str]:
+    return ()
+
+
+class AskedRights:
+    """What pages ask about: the actions of all families, by the type of resource."""
+
+    def __init__(self, families: Sequence[Family[Any]]) -> None:
+        self.actions: Final[dict[str, tuple[str, ...]]] = {}
+        self._crns: Final[dict[str, str]] = {}
+        for family in families:
+            for kind in (*family.resource_kinds, *family.foreign_kinds):
+                if kind.type not in _OF_PERSONS:
+                    self._crns.setdefault(kind.type, kind.crn)
+                    known = self.actions.get(kind.type, _MORE.get(kind.type, ()))
+                    self.actions[kind.type] = tuple(dict.fromkeys((*known, *kind.actions)))
+
+    def kinds_with(self, action: str) -> Sequence[str]:
+        """Return the types of resources on which `action` is asked about."""
+        found = [kind for kind, actions in self.actions.items() if action in actions]
+        assert found, f"no page asks about {action}"
+        return found
+
+    def every(self, kind: str, account_id: str, region: str) -> str:
+        """Return the CRN that stands for all resources of a kind in an account."""
+        _, service, where, _, named = self._crns[kind].split(":", 4)
+        name = named.partition("/")[2]
+        return ":".join(
+            (
+                "crn",
+                service,
+                where and region,
+                account_id,
+                f"{kind}/{'*' if name.startswith('<') else name}",
+            )
+        )
 
 
 class Rights:
@@ -155,12 +68,11 @@ class Rights:
 
     def __init__(
         self,
-        acting: Acting | None = None,
-        region: str = "",
+        everything: Callable[[str, str], Sequence[str]] = _nothing,
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self._acting = acting
-        self._region = region
+        """Read the answers of ``/v1``; `everything` returns CRNs for an action and a kind."""
+        self._everything = everything
         self._on = {each["resource"]: frozenset(each["actions"]) for each in answers}
         self._on_some = {
             each["resource"]: frozenset(each["on_some"]) for each in answers if "on_some" in each
@@ -195,35 +107,28 @@ class Rights:
         return self._any(self._on_some, action, kind)
 
     def _any(self, known: Mapping[str, frozenset[str]], action: str, kind: str) -> bool:
-        if self._acting is None or not self._on:
-            return True
-        kinds = [kind] if kind else [each for each, asked in _ASKED.items() if action in asked]
-        assert kinds, f"no page asks about {action}"
-        everything = (every(each, self._acting, self._region) for each in kinds)
-        return any(action in known.get(each, ()) for each in everything)
-
-
-def every(kind: str, acting: Acting, region: str) -> str:
-    """Return the CRN that stands for all resources of a kind in the account."""
-    name = "default" if kind == "registry-settings" else "*"
-    if kind in _GLOBAL:
-        return f"crn:iam::{acting.account_id}:{kind}/{name}"
-    service = _SERVICES.get(kind, "registry")
-    return f"crn:{service}:{region}:{acting.account_id}:{kind}/{name}"
+        return not self._on or any(
+            action in known.get(each, ()) for each in self._everything(action, kind)
+        )
 
 
 async def read_rights(
-    api: ControlPlaneClient, acting: Acting, region: str, crns: Iterable[str]
+    api: ControlPlaneClient, asked: AskedRights, acting: Acting, region: str, crns: Iterable[str]
 ) -> Rights:
     """Return what the role may do on all resources of each kind, and on those of these CRNs."""
-    kinds = [every(kind, acting, region) for kind in _ASKED]
+
+    def everything(action: str, kind: str) -> Sequence[str]:
+        kinds = [kind] if kind else asked.kinds_with(action)
+        return [asked.every(each, acting.account_id, region) for each in kinds]
+
+    kinds = [asked.every(kind, acting.account_id, region) for kind in asked.actions]
     wanted = list(dict.fromkeys([*kinds, *crns]))[:_MOST]
-    questions = [{"resource": crn, "actions": _ASKED[_kind_of(crn)]} for crn in wanted]
+    questions = [{"resource": crn, "actions": asked.actions[_kind_of(crn)]} for crn in wanted]
     try:
         found = await api.post("/v1/allowed-actions", {"questions": questions})
     except Refused:
         return Rights()
-    return Rights(acting, region, found["allowed_actions"])
+    return Rights(everything, found["allowed_actions"])
 
 
 def _kind_of(crn: str) -> str:
