@@ -32,7 +32,9 @@ PUBLISHED: Final = "notifications.message.published"
 """Type of the event of a message that somebody publishes."""
 
 
-ROWS: Final = Rows(TOPIC, UniqueConstraint("account_id", "region", "name"), missing=TopicMissing)
+ROWS: Final = Rows(
+    TOPIC, unique=UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
+)
 _t = ROWS.table.c
 _IDS_NAMED: Final = Statement(
     select(_t.name, _t.id).where(
