@@ -8,13 +8,14 @@ is asked, and only who has it is told that there is none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from cloudcore.account_rows import handle_of
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.resource_names import is_name
+from cloudcore.resource_names import check_name
 from cloudcore.uuids import parse_uuid
 
 
@@ -54,6 +55,8 @@ class Kind(NamedTuple, Generic[R]):
     """Finds the resource of a name."""
     missing: Callable[[], NotFound]
     """Makes the error for one that does not exist."""
+    check: Callable[[str], None] = check_name
+    """Raises `InvalidInput` for what none of this kind can be called."""
 
     def crn(self, scope: Scope, name: str) -> str:
         """Return the CRN of a resource of this kind; `name` may be a pattern."""
@@ -102,7 +105,7 @@ def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -
         return _Reference(None, _name_in(tx, scope, kind, field, value))
     if (found := parse_uuid(value)) is not None:
         return _Reference(found, "")
-    if is_name(value):
+    if _is_name(kind, value):
         return _Reference(None, value)
     raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
 
@@ -115,7 +118,7 @@ def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str)
         crn = Crn.parse(text)
     except InvalidInput:
         raise _refusal(field, form, "malformed_crn") from None
-    if crn.type != kind.type or not is_name(crn.name):
+    if crn.type != kind.type or not _is_name(kind, crn.name):
         raise _refusal(field, form, "malformed_crn")
     if crn.service != kind.service:
         raise _refusal(field, f"is the CRN of another service than {kind.service}", "wrong_service")
@@ -127,6 +130,13 @@ def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str)
     if crn.account != scope.account_id and crn.account != handle_of(tx, scope.account_id):
         raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
     return crn.name
+
+
+def _is_name(kind: Kind[R], text: str) -> bool:
+    with suppress(InvalidInput):
+        kind.check(text)
+        return True
+    return False
 
 
 def _refusal(field: str, words: str, reason: str) -> InvalidInput:

@@ -92,7 +92,7 @@ class Rows(Generic[R]):
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
         self.statements: Final = self._statements(on_delete or {})
         self.kind: Final[Kind[Any]] = Kind(
-            of.service, of.type, self._find_in, self._find_named_in, self.missing
+            of.service, of.type, self._find_in, self._find_named_in, self.missing, of.check_key
         )
         """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
