@@ -20,13 +20,14 @@ from registry.services.bearers import BearerSigner
 from registry.services.blobs import upload_ids
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.context import ServiceContext
-from registry.services.event_topics import FindTopics
+from registry.services.event_topics import FindTopics, ResolveTopic
 from registry.services.events import topics_asking
 from registry.services.pull_through.credentials import credential_of
 from registry.services.pull_through.upstreams import open_upstreams
 from registry.services.tokens import BearerTokens
 
 FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
+RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
 OTHER_EVENT_TYPES: Final[Port[tuple[str, ...]]] = Port("registry.other_event_types")
 """Types of events of other families, which rules may name."""
 SERVICES: Final[Port[ServiceContext]] = Port("registry.services")
@@ -54,6 +55,7 @@ async def _open_services(opening: Opening) -> ServiceContext:
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
         find_topics=await opening.get(FIND_TOPICS),
+        resolve_topic=await opening.get(RESOLVE_TOPIC),
         other_event_types=await opening.get(OTHER_EVENT_TYPES),
     )
 

@@ -48,7 +48,7 @@ from registry.services.bearers import KEY_KINDS
 from registry.services.logins import login_permission
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
-from registry.topics import topic_states
+from registry.topics import named_topic, topic_states
 
 T = TypeVar("T")
 
@@ -175,6 +175,7 @@ CROSSING: Final = (
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(audit.MEMBERSHIP_POLICY, membership_policy),
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
+    _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _from(queue.QUEUES)),
     offer(notifications.MAIL, _mail),

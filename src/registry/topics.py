@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudcore.db.base import Connection
-from cloudcore.notifications.topics import states_of
-from registry.services.event_topics import NamedTopic
+from cloudcore.notifications.rules import TopicMissing
+from cloudcore.notifications.topics import ROWS, states_of
+from cloudcore.resource_references import Authorize
+from registry.services.event_topics import NamedTopic, TopicNotFound
 
 
 def topic_states(
@@ -26,3 +28,13 @@ def topic_states(
         )
         for crn, state in found.items()
     }
+
+
+def named_topic(
+    region: str, tx: Connection, account_id: str, value: str, authorize: Authorize
+) -> str:
+    """Return the CRN of the topic that the request of a rule names."""
+    try:
+        return ROWS.resolve(tx, account_id, region, "topic", value, authorize).crn
+    except TopicMissing:
+        raise TopicNotFound from None

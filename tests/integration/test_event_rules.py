@@ -61,6 +61,30 @@ async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
 
 
 @on_both_databases
+async def test_a_rule_names_its_topic_by_id_name_or_crn(install: Install) -> None:
+    client = await client_of(install, "acme")
+    await install.add_account("other")
+    (topic,) = await add_topics(install.database, "acme", "Images.of_all")
+    (others,) = await add_topics(install.database, "other", "images")
+    by_handle = topic.crn.replace(topic.account_id, "acme")
+    for number, value in enumerate((topic.id, topic.id.upper(), topic.name, topic.crn, by_handle)):
+        rule = await make(client, topic=value, repository_prefix=f"r{number}")
+        assert rule["topic"] == {"id": topic.id, "crn": topic.crn, "name": topic.name}
+    for value, reason in (
+        ("an image", "malformed"),
+        (topic.crn.replace("topic/", "queue/"), "malformed_crn"),
+        (topic.crn.replace("local", "mars"), "foreign_region"),
+        (others.crn, "foreign_account"),
+    ):
+        answer = await client.post(PATH, json={"topic": value, "event_types": [PUSHED]})
+        refused(answer, 400, "INVALID_INPUT")
+        assert answer.json()["error"]["params"] == {"field": "topic", "reason": reason}
+    for value in (others.id, rule["id"], "images", topic.name.lower()):
+        answer = await client.post(PATH, json={"topic": value, "event_types": [PUSHED]})
+        refused(answer, 404, "NOT_FOUND")
+
+
+@on_both_databases
 async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
     install: Install,
 ) -> None:

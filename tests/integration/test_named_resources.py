@@ -126,7 +126,6 @@ NAMING: Final = (
         "notifications:Publish",
         lambda value: {"topic": value, "event_types": ["registry.tag.moved"]},
         "registry:PutEventRule",
-        forms=("crn",),
     ),
     *(
         Naming(

@@ -21,7 +21,12 @@ EVENT_RULES: Final = Noun(
         "created_at",
     ),
     create=(
-        Option("topic", "name or CRN, to which you may publish", metavar="TOPIC", is_required=True),
+        Option(
+            "topic",
+            "name, id or CRN of one to which you may publish",
+            metavar="TOPIC",
+            is_required=True,
+        ),
         Option(
             "event_types",
             "such as storage.object.created, or registry.tag.* for all of tags; repeatable",

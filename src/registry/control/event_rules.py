@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
-from cloudcore.identity.rows.accounts import find_account
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
@@ -36,7 +35,7 @@ class CreateEventRule(RequestBody):
     """A new event rule."""
 
     topic: Annotated[str, Meta(max_length=512)]
-    """Name or CRN of a topic of the account, to which the caller must be allowed to publish."""
+    """Id, name or CRN of a topic of the account, to which the caller must be allowed to publish."""
     event_types: EventTypes
     """Such as ``storage.object.created``; ``registry.tag.*`` matches all events of tags."""
     repository_prefix: str = ""
@@ -143,12 +142,11 @@ async def create_event_rule(
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
     ctx.authorize(_crn(ctx, account_id, rule_id))
-    account = await ctx.database.read(find_account, account_id)
-    assert account is not None
     known = (*event_rules.EVENT_TYPES, *needs.other_event_types)
     event_rules.check_rule(data.event_types, data.repository_prefix, known)
-    topic = event_rules.topic_of(data.topic, ctx.settings.region, account_id, account.handle)
-    ctx.right_to(PUBLISH)(topic)
+    topic = await ctx.database.read(
+        needs.resolve_topic, account_id, data.topic, ctx.right_to(PUBLISH)
+    )
     rule = EventRule(
         id=rule_id,
         account_id=account_id,

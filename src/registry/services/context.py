@@ -20,7 +20,7 @@ from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
 from registry.services.blobs.writing_places import WritingPlaces
 from registry.services.changes import Change, RegistryHost
-from registry.services.event_topics import FindTopics, no_topics
+from registry.services.event_topics import FindTopics, ResolveTopic, no_topic, no_topics
 from registry.services.images.manifest_damage import ManifestDamage
 from registry.services.images.manifest_reading import ManifestReader, ThreadReader
 from registry.services.images.pulls import PullLog
@@ -86,6 +86,7 @@ class ServiceContext:
     fills: Fills = field(default_factory=Fills)
     """What is being fetched from upstream registries."""
     find_topics: FindTopics = no_topics
+    resolve_topic: ResolveTopic = no_topic
     """Tells event rules which topics exist."""
     other_event_types: tuple[str, ...] = ()
     """Types of events of other families, which rules may name too."""

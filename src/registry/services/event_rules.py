@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Final
 
 from cloudcore.account_rows import lock_account
-from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from registry.errors import NameInvalid
@@ -19,7 +18,7 @@ from registry.metadata import event_rules
 from registry.metadata.event_rules import EventRule
 from registry.oci.reference import parse_name
 from registry.services import events
-from registry.services.event_topics import FindTopics, NamedTopic
+from registry.services.event_topics import FindTopics, NamedTopic, TopicNotFound
 
 MAX_RULES: Final = 50
 """The most rules that an account can have; every change of its repositories is matched with all."""
@@ -36,7 +35,6 @@ EVENT_TYPES: Final = (
 )
 
 _FAMILIES: Final = re.compile(r"[a-z]+\.(?:[a-z]+\.)?\*")
-_TOPIC: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,255}")
 
 
 def check_rule(
@@ -68,54 +66,20 @@ def check_rule(
         )
 
 
-def topic_of(text: str, region: str, account_id: str, handle: str) -> str:
-    """Return the CRN of the topic of this account that `text` means: its name, or its CRN.
-
-    In the CRN that is returned, the account is given by its id.
-
-    Whether it exists is seen when the rule is created.
-
-    Raises:
-        InvalidInput: it is neither, or is in another account or region.
-
-    """
-    if _TOPIC.fullmatch(text):
-        return str(Crn("notifications", region, account_id, "topic", text))
-    try:
-        crn = Crn.parse(text)
-    except InvalidInput:
-        crn = None
-    if (
-        crn is None
-        or (crn.service, crn.type) != ("notifications", "topic")
-        or not _TOPIC.fullmatch(crn.name)
-    ):
-        raise InvalidInput(
-            f"a topic is its name, or crn:notifications:{region}:<account>:topic/<name>",
-            field="topic",
-            reason="malformed_crn",
-        )
-    if crn.region != region or crn.account not in (account_id, handle):
-        raise InvalidInput(
-            "the topic is in another account or region", field="topic", reason="foreign_scope"
-        )
-    return str(crn._replace(account=account_id))
-
-
 def create_rule(
     tx: Connection, rule: EventRule, find_topics: FindTopics
 ) -> tuple[EventRule, NamedTopic]:
     """Add a rule and return it, with its topic.
 
     Raises:
-        NotFound: there is no such topic.
+        TopicNotFound
         Conflict: the account has an equal rule.
         QuotaExceeded: the account has `MAX_RULES` rules.
 
     """
     topic = find_topics(tx, rule.account_id, [rule.topic])[rule.topic]
     if topic.id is None:
-        raise NotFound("there is no such topic; create it first", reason="topic_not_found")
+        raise TopicNotFound
     lock_account(tx, rule.account_id)
     there = event_rules.find_rules(tx, rule.account_id).rules
     for other in there:

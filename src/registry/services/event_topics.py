@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.resource_references import Authorize
 
 
 class NamedTopic(NamedTuple):
@@ -22,8 +24,25 @@ class NamedTopic(NamedTuple):
     """Events before these; there were too many."""
 
 
+class TopicNotFound(NotFound):
+    """There is no such topic of the account."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such topic; create it first", reason="topic_not_found")
+
+
 FindTopics = Callable[[Connection, str, Sequence[str]], Mapping[str, NamedTopic]]
 """Returns the topics of an account, by CRN; of each that is asked for."""
+
+
+ResolveTopic = Callable[[Connection, str, str, Authorize], str]
+"""Returns the CRN of the topic of an account that an id, a name or a CRN means. It raises
+`TopicNotFound`, and otherwise what `cloudcore.resource_references.resolve` does."""
+
+
+def no_topic(_tx: Connection, _account_id: str, _value: str, _authorize: Authorize) -> str:
+    """Raise that there is none, as in an install without the family."""
+    raise TopicNotFound
 
 
 def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping[str, NamedTopic]:

@@ -29,7 +29,7 @@ async def create_rule(page: InjectedPage) -> PageResponse:
     """Create a rule from a form."""
     form = page.form
     body = {
-        "topic": _topic(page, form.get("topic", "").strip()),
+        "topic": form.get("topic", "").strip(),
         "event_types": chosen_types(page.console.event_types, form),
         "repository_prefix": form.get("repository_prefix", "").strip(),
     }
@@ -60,15 +60,6 @@ def chosen_types(
         for every, (_, types) in event_types.items()
         for each in ([every] if every in form else [each for each in types if each in form])
     ]
-
-
-def _topic(page: PageRequest, written: str) -> str:
-    """Return the CRN of a topic that is given by CRN or by name."""
-    acting = page.session.acting
-    if written.startswith("crn:") or acting is None:
-        return written
-    region = page.console.settings.region
-    return f"crn:notifications:{region}:{acting.account_id}:topic/{written}"
 
 
 async def _page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
