@@ -92,7 +92,7 @@ async def _build(found: Beacon, needs: BeaconNeeds, turn: Turn) -> Outcome:
     following = BUILDING.index(turn.step) + 1
     if following < len(BUILDING):
         return Came(next=BUILDING[following])
-    return Came(change=lambda current: _lit(current, found.generation))
+    return Came(change=lambda current, _now: _lit(current, found.generation))
 
 
 async def _put_out(found: Beacon, needs: BeaconNeeds, turn: Turn) -> Outcome:
@@ -131,7 +131,9 @@ def _before_save(tx: Connection, new: Beacon, old: Beacon | None) -> Beacon:
     return WORK.begin(tx, new, old)
 
 
-BEACON: Final = Resource(record=Beacon, service="test", one="beacon", many="beacons")
+BEACON: Final = Resource(
+    record=Beacon, service="test", one="beacon", many="beacons", warnings=frozenset({"NO_STONES"})
+)
 ROWS: Final = Rows(BEACON, one_of("status", "building", "lit", "failed", DELETING))
 # Not in the schema of the product, so that its migrations know nothing of it.
 ROWS.table.metadata.remove(ROWS.table)

@@ -83,19 +83,6 @@ digests are cut so.
 """
 
 
-class PublicList(NamedTuple):
-    """A command that shows a public list."""
-
-    verb: str
-    words: str
-    """Help text."""
-    path: str
-    field: str
-    """The field of the response that holds the rows."""
-    columns: tuple[tuple[str, str], ...]
-    """The columns of the table: heading and field of a row."""
-
-
 class Cell(NamedTuple):
     """A column of a table."""
 
@@ -391,7 +378,8 @@ class Act(NamedTuple):
     is_of_all: bool = False
     """It names no resource."""
     is_public: bool = False
-    """It is called without a sign-in, at a `path` from the root."""
+    """It is called without a sign-in, at a `path` from the root; by GET with one, if there is one.
+    """
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()
@@ -505,10 +493,6 @@ class Noun:
 
 class CommandLine(Protocol):
     """The command line to which commands are added."""
-
-    def add_public_lists(self, noun: str, words: str, lists: Sequence[PublicList]) -> None:
-        """Add a noun with a command for each list, none of which needs a sign-in."""
-        ...
 
     def add_described(self, noun: Noun) -> None:
         """Add a noun with its commands."""

@@ -198,6 +198,8 @@ def pages_of(world: World) -> list[str]:
         f"/console/services/certificates/{certificate_of(world)}",
         "/console/services/buckets",
         f"/console/services/buckets/{bucket_of(world)}",
+        "/console/services/suppressions",
+        f"/console/services/suppressions/{suppression_of(world)}",
         "/console/audit",
         "/console/service-accounts",
         "/console/policies",
@@ -236,6 +238,15 @@ def topic_of(world: World) -> str:
     queue = {"protocol": "queue", "endpoint": queue_of(world)}
     call("POST", f"/v1/topics/{made}/subscriptions", queue)
     return made
+
+
+def suppression_of(world: World) -> str:
+    """Return the id of the only suppression, which is made when it is asked for first."""
+    suppressions = world.pusher.call("GET", "/v1/suppressions")["suppressions"]
+    if not suppressions:
+        body = {"address": "nobody@example.com", "description": "Asked us not to write."}
+        return str(world.pusher.call("POST", "/v1/suppressions", body)["suppression"]["id"])
+    return str(suppressions[0]["id"])
 
 
 def queue_of(world: World) -> str:

@@ -338,6 +338,18 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert world.read(*again)["repository_prefix"] == ""
 
 
+def test_regions_and_prices_are_listed_without_a_sign_in(world: World, tmp_path: Path) -> None:
+    for name, heading in (
+        ("regions", "NAME DISPLAY NAME STATUS ENDPOINTS"),
+        ("prices", "SKU SERVICE REGION UNIT AMOUNT CURRENCY"),
+    ):
+        public = ("catalog", name, "--registry", world.install.url)
+        assert world.done(*public, home=Home(tmp_path)).lines[0] == heading
+        found = world.read(*public, home=Home(tmp_path))
+        assert found == world.read("catalog", name)
+        assert len(found) == 1
+
+
 def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:
     for tag in ("v1", "v2", "w1"):
         world.push(app, tag)

@@ -14,8 +14,9 @@ from registry.console.addresses import (
     path_of_name,
     path_of_record,
 )
-from registry.console.app import ROUTES
+from registry.console.app import routes_of
 from registry.console.paths import HOME, OWN_WORDS
+from registry.families import FAMILIES
 from tests.integration.console_shop import NAME, Shop, open_shop
 from tests.integration.served_world import URL
 
@@ -87,7 +88,7 @@ def test_an_address_is_read_as_it_was_written() -> None:
 
 
 def test_the_words_of_the_console_are_known() -> None:
-    paths = [path for handler in ROUTES for path in handler.paths]
+    paths = [path for handler in routes_of(FAMILIES) for path in handler.paths]
     first = {path.split("/")[2] for path in paths if path.startswith("/console/")}
     assert first == OWN_WORDS
 

@@ -64,10 +64,10 @@ async def test_a_key_is_made_rotated_disabled_enabled_deleted_and_kept(shop: Sho
     assert (refused.status_code, 'role="alert"' in refused.text) == (409, True)
     assert "The key is enabled." in await told(shop, f"{path}/enable")
     for days in ("6", "31", "x", ""):
-        refused = await send(shop, f"{path}/delete", confirmed="yes", days=days)
+        refused = await send(shop, f"{path}/delete", confirmed="yes", pending_window_days=days)
         assert (refused.status_code, "from 7 to 30" in refused.text) == (400, True)
     assert (await record(shop, path))["state"] == "enabled"
-    pending = await told(shop, f"{path}/delete", confirmed="yes", days="7")
+    pending = await told(shop, f"{path}/delete", confirmed="yes", pending_window_days="7")
     assert re.search(r"It is deleted <time [^>]+>in 7 days</time>; until then", pending)
     assert (await record(shop, path))["state"] == "pending_deletion"
     assert "The key stays." in await told(shop, f"{path}/cancel-deletion")

@@ -8,8 +8,9 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.certificate.family import CERTIFICATE
-from registry.console.app import ROUTES
+from registry.console.app import routes_of
 from registry.console.paths import HOME
+from registry.families import FAMILIES
 from tests.certificates import uploaded
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.console_walk import Walk, kind_of
@@ -148,7 +149,7 @@ def _posted() -> set[str]:
     """Return the paths of the console that take forms, without ids and names."""
     return {
         kind_of(path)
-        for handler in ROUTES
+        for handler in routes_of(FAMILIES)
         if "POST" in handler.http_methods
         for path in handler.paths
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from msgspec import structs
 from sqlalchemy import bindparam
@@ -14,10 +16,11 @@ from sqlalchemy import update as sql_update
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, NotFound
+from cloudcore.errors import Conflict, NotFound, Unavailable
 from cloudcore.jobs.kinds import StepFailed
 from cloudcore.jobs.tables import jobs
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.wire import rfc3339
 from tests.beacons import (
     BEACONS,
     BUILDING,
@@ -136,10 +139,26 @@ async def test_a_step_that_fails_is_a_fault_and_is_tried_again_at_longer_and_lon
         await world.work(after=1)
         (fault,) = (await world.show(made)).faults
         assert (fault.occurrences, fault.last_at) == (tries + 1, world.clock())
+    shown = json.loads(msgspec.json.encode(BEACONS.one(await world.show(made))))["beacon"]
+    assert shown["status"] == "building"
+    assert shown["faults"] == [
+        {
+            "code": "NO_STONES",
+            "severity": "warning",
+            "message": "the quarry is closed",
+            "details": {},
+            "first_at": rfc3339(fault.first_at),
+            "last_at": rfc3339(fault.last_at),
+            "occurrences": len(pauses) + 1,
+        }
+    ]
     world.fails("tower", ValueError(SECRET))
     await world.work(after=LONGEST_RETRY)
+    world.fails("tower", Unavailable("the ferry does not run"))
+    await world.work(after=LONGEST_RETRY)
     faults = (await world.show(made)).faults
-    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR"]
+    assert [each.code for each in faults] == ["NO_STONES", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE"]
+    assert faults[-1].message == "the ferry does not run"
     assert SECRET not in repr(faults)
     world.at.clear()
     await world.work(after=LONGEST_RETRY)
@@ -300,7 +319,10 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
         Came(next="lamp", faults=[Problem("B", "b")], seconds=3),
         Again(faults=[Problem("TIMEOUT", "t")], seconds=0),
         Came(next="ground", keeps_faults=True),
-        Came(change=partial(structs.replace, status="failed"), faults=[Problem("A", "c")]),
+        Came(
+            change=lambda found, _now: structs.replace(found, status="failed"),
+            faults=[Problem("A", "c")],
+        ),
     ]
     turns: list[Turn] = []
 
@@ -344,7 +366,7 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
         raise ValueError(SECRET)
 
     async def raise_height(found: Beacon, _needs: BeaconNeeds, _turn: Turn) -> Came[Beacon]:
-        return Came(change=partial(structs.replace, height=11), also=refuse)
+        return Came(change=lambda current, _now: structs.replace(current, height=11), also=refuse)
 
     work = Work[Beacon, BeaconNeeds](
         ROWS, wish=lambda _found, _now: Wish("up"), steps={"up": Step(raise_height)}

@@ -306,6 +306,7 @@ def test_a_collection_can_be_shown_whatever_is_known_of_it() -> None:
         "is_repository": False,
         "query": {},
         "said": None,
+        "services": [],
         "may_all": lambda _: True,
         "may_some": lambda _: True,
         "usage": None,

@@ -216,4 +216,4 @@ async def test_a_role_that_is_gone_meanwhile_leads_to_those_there_are() -> None:
 
 
 def test_all_installs_of_a_process_share_one_table_of_routes() -> None:
-    assert litestar_app() is litestar_app()
+    assert litestar_app(FAMILIES) is litestar_app(FAMILIES)

@@ -9,10 +9,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
+from cloudcore.jobs.faults import Fault
 from cloudcore.resources.composite import Composite
 from cloudcore.resources.record import Described, Record, without_bounds
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
@@ -100,6 +102,8 @@ class Bodies(Generic[R]):
                     target = self.of.refers[each.name].resource
                     crn = target.crn(found.region, found.account_id, value.name)
                     value = ResourceRef(id=value.id, crn=crn, name=value.name)
+                elif each.is_faults:
+                    value = self.faults(value)
             elif not each.use.shows_null:
                 continue
             values[each.name] = value
@@ -110,6 +114,13 @@ class Bodies(Generic[R]):
     def wrapped(self, found: R, **more: object) -> ResponseBody:
         """Return the answer of one resource."""
         return self.one(**{self.of.one: self.shown(found, **more)})
+
+    def faults(self, faults: Sequence[Fault]) -> Sequence[FaultRecord]:
+        """Return what an answer has of faults."""
+        warnings = self.of.warnings
+        return [
+            fault_record(each, "warning" if each.code in warnings else "error") for each in faults
+        ]
 
     @cached_property
     def _may_lack_key(self) -> bool:
@@ -177,6 +188,8 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
         kind = ResourceRef | None if each.is_optional else ResourceRef
     elif each.is_moment:
         kind = RFC3339 | None if each.is_optional else RFC3339
+    elif each.is_faults:
+        kind = Sequence[FaultRecord]
     if not each.is_optional or each.use.shows_null:
         return (each.name, kind)
     return (each.name, kind | UnsetType, UNSET)

@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from msgspec import NODEFAULT, Struct, field, structs
 
-from cloudcore.command_line import CellForm
 from cloudcore.jobs.faults import Fault
+
+if TYPE_CHECKING:  # a server without commands need not load it
+    from cloudcore.command_line import CellForm
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""
@@ -79,8 +91,8 @@ class Worked(Record, kw_only=True, frozen=True):
 
     status: Annotated[str, own(heading="STATUS")]
     """``deleting`` from the request of its deletion until it is gone."""
-    faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
-    """What goes wrong; `cloudcore.web.fault_records` has their form in answers."""
+    faults: Annotated[tuple[Fault, ...], own()] = ()
+    """What goes wrong; a success clears it."""
 
 
 class Reference(Struct, frozen=True):
@@ -128,6 +140,11 @@ class Described(NamedTuple):
     def is_reference(self) -> bool:
         """Return True if it means another resource."""
         return self.plain is Reference
+
+    @property
+    def is_faults(self) -> bool:
+        """Return True if it is the faults of a record that has work."""
+        return bool(self.plain == tuple[Fault, ...])
 
     @property
     def is_text(self) -> bool:

@@ -82,6 +82,8 @@ class Resource(Generic[R]):
     sample: Callable[[int], Mapping[str, object]] | None = None
     """Returns a request that creates one, another for each number; all shared tests use it. By
     default it has a name alone."""
+    warnings: frozenset[str] = frozenset()
+    """Codes of faults that may go by themselves."""
     keeps_deleted: bool = False
     """A deleted one keeps its row for a while, without its name (``deleted_at``)."""
 

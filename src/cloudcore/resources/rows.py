@@ -20,6 +20,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     Select,
     Table,
     Text,
@@ -60,6 +61,7 @@ class Rows(Generic[R]):
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
+        schema: MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
 
@@ -68,7 +70,8 @@ class Rows(Generic[R]):
         type than usual; `references` are the rows that each field of another resource means, or
         None for those of this resource. `on_delete` are the values that columns of a kept deleted
         row get; the statement has its id as ``of_id``.
-        `missing` makes the error for one that does not exist.
+        `missing` makes the error for one that does not exist. `schema` is another than the
+        product's only in tests.
         """
         self.of: Final = of
         self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
@@ -83,7 +86,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, unique, types or {}, references or {})
+        self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -303,6 +306,7 @@ def _wanted(column: Column[Any], by: Filter) -> ColumnElement[bool]:
 
 
 def _table(
+    schema: MetaData,
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
     unique: SchemaItem | None,
@@ -315,7 +319,7 @@ def _table(
     )
     return Table(
         name,
-        metadata,
+        schema,
         Column("id", Id, primary_key=True),
         Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
         Column("region", ByteOrdered, nullable=False),

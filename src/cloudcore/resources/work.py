@@ -31,7 +31,7 @@ from cloudcore.jobs.worker import described
 from cloudcore.resources.record import DELETING, Worked
 from cloudcore.resources.rows import Rows
 
-_OWN_CODES: Final = ("INTERNAL_ERROR", "TIMEOUT")
+_OWN_CODES: Final = ("INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
 class WorkNeeds(Protocol):
@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Worked)
 N = TypeVar("N", bound=WorkNeeds)
 
 
-def _same(found: R) -> R:
+def _same(found: R, _now: int) -> R:
     return found
 
 
@@ -93,8 +93,9 @@ class Problem(NamedTuple):
 class Came(Generic[R]):
     """What a step came to: it is done."""
 
-    change: Callable[[R], R] = _same
-    """Returns the record, as it is in the transaction, with what the step changed; pure."""
+    change: Callable[[R, int], R] = _same
+    """Returns the record, as it is in the transaction, with what the step changed; it also gets the
+    moment, and is pure."""
     also: Callable[[Connection, R, R], None] = _nothing
     """Stores or tells what else there is, given the record before and after."""
     faults: Sequence[Problem] = ()
@@ -111,7 +112,7 @@ class Came(Generic[R]):
 class Again(Generic[R]):
     """What a step came to: it is to be tried again. Faults stay."""
 
-    change: Callable[[R], R] = _same
+    change: Callable[[R, int], R] = _same
     also: Callable[[Connection, R, R], None] = _nothing
     faults: Sequence[Problem] = ()
     seconds: float | None = None
@@ -122,8 +123,8 @@ class Again(Generic[R]):
 class Step(Generic[R, N]):
     """A step: what does it, and its pauses.
 
-    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` are
-    shown.
+    An exception becomes a fault, and the step is tried again; only the words of `StepFailed` and
+    of `Unavailable` are shown.
     """
 
     run: Callable[[R, N, Turn], Awaitable[Came[R] | Again[R]]]
@@ -236,8 +237,8 @@ class Work(Generic[R, N]):
         try:
             async with asyncio.timeout(self._step_seconds):
                 return await step.run(found, needs, turn)
-        except Unavailable:  # the database: no fault could be stored now
-            raise
+        except Unavailable as error:
+            return Again(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
         except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
             code, message, _ = described(job, error)
             return Again(faults=[Problem(code, message)])
@@ -255,7 +256,7 @@ class Work(Generic[R, N]):
             came.also(tx, current, current)
             self._rows.remove(tx, current, now)
             return
-        changed = came.change(current)
+        changed = came.change(current, now)
         changed = structs.replace(changed, faults=_faults(changed.faults, came, now))
         if current.status == DELETING:
             changed = structs.replace(changed, status=DELETING)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
-from cloudcore.command_line import Act, CommandLine, Invocation, Record
+from cloudcore.command_line import Act, Invocation, Record
 from cloudcore.kms.commands import KEYS
 from registry.cli.output import printable
 from registry.cli.transport import RequestRefused
@@ -79,13 +79,12 @@ def _some(names: Sequence[str], count: int) -> list[str]:
     return [*shown, f"  and {count - len(shown)} more"] if count > len(shown) else shown
 
 
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``keys`` and its commands."""
-    assert KEYS.delete is not None
-    usage = Act(
-        verb="usage",
-        words="show what a key protects: what its deletion would shred",
-        run=_show_usage,
-    )
-    deletion = KEYS.delete._replace(question=_question)
-    commands.add_described(replace(KEYS, delete=deletion, acts=(*KEYS.acts, usage)))
+assert KEYS.delete is not None
+_USAGE: Final = Act(
+    verb="usage",
+    words="show what a key protects: what its deletion would shred",
+    run=_show_usage,
+)
+COMMANDS: Final = (
+    replace(KEYS, delete=KEYS.delete._replace(question=_question), acts=(*KEYS.acts, _USAGE)),
+)

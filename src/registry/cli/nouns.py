@@ -24,7 +24,6 @@ from registry.cli.noun_options import (
     sent_of,
 )
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import echo
 
 _Answer = dict[str, Any]
 _T = TypeVar("_T")
@@ -168,20 +167,14 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     run = NounInvocation(
         noun, parsed, act.options, verb=act.verb, is_of_all=act.is_of_all, caller=act.caller
     )
-    if act.is_public:
-        from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
-
-        answer = send_public(parsed, act.method, act.path, document_of(run.values))
-        echo(run.text(act.said, answer), parsed.output, answer)
-        return 0
     if act.question:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
         confirm(parsed, run.text(act.question, known))
-    return _advised(noun, run, lambda: _carry_out(act, run))
+    return _advised(noun, run, lambda: _carry_out(act, run, parsed))
 
 
-def _carry_out(act: Act, run: NounInvocation) -> int:
+def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int:
     """Do what a command says; return the exit status."""
     if act.run is not None:
         return 0 if act.run(run) else FAILED
@@ -190,7 +183,7 @@ def _carry_out(act: Act, run: NounInvocation) -> int:
         rows = run.client.rows(path, act.answer, run.values)
         run.show_rows(rows, act.columns, act.row_name)
         return 0
-    answer = _send(run, act, path)
+    answer = _send_public(parsed, run, act) if act.is_public else _send(run, act, path)
     found: Any = answer[act.answer] if act.answer else answer
     if act.columns:
         run.show_rows(found, act.columns)
@@ -200,6 +193,12 @@ def _carry_out(act: Act, run: NounInvocation) -> int:
         run.show(found)
     sys.stdout.flush()
     return 0
+
+
+def _send_public(parsed: argparse.Namespace, run: NounInvocation, act: Act) -> _Answer:
+    from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
+
+    return send_public(parsed, act.method, act.path, document_of(run.values) or None)
 
 
 def _send(run: NounInvocation, act: Act, path: str) -> _Answer:

@@ -27,31 +27,14 @@ _BUCKET: Final = re.compile(r"[a-z0-9.-]{3,63}")
 _ASSET: Final = re.compile(r"[a-z]+[.][a-z]+")
 _WHEEL: Final = re.compile(r"[a-z0-9._+-]{1,100}[.]whl")
 _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
-    "repository": parse_uuid,
-    "rule": parse_uuid,
-    "subscription": parse_uuid,
-    "topic": parse_uuid,
-    "service_account": parse_uuid,
-    "key": parse_uuid,
-    "queue": parse_uuid,
-    "certificate": parse_uuid,
     "bucket": _BUCKET.fullmatch,
-    "policy": parse_uuid,
-    "role": parse_uuid,
-    "user": parse_uuid,
-    "container_password": parse_uuid,
-    "account": parse_uuid,
-    "organization": parse_uuid,
-    "invitation": parse_uuid,
-    "provider": parse_uuid,
-    "assignment": parse_uuid,
     "digest": _DIGEST.fullmatch,
     "tag": is_tag,
     "pin": _PIN.fullmatch,
     "asset": _ASSET.fullmatch,
     "wheel": _WHEEL.fullmatch,
 }
-"""Functions that tell whether a path parameter is well-formed, by its name."""
+"""Functions that tell whether a path parameter is well-formed, by its name; others are UUIDs."""
 
 
 class Requires(Enum):
@@ -163,7 +146,7 @@ def check_parameters(parameters: Mapping[str, str]) -> None:
 
     """
     for name, value in parameters.items():
-        if not _CHECKS[name](value):
+        if not _CHECKS.get(name, parse_uuid)(value):
             raise no_such_page()
 
 

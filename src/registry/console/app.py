@@ -12,10 +12,12 @@ from typing import Any, Final, cast
 
 from litestar import Litestar
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.template import TemplateConfig
 from litestar.types import Message, Receive, Scope, Send
 
 from cloudcore.clock import Clock
+from cloudcore.family import Family
 from cloudcore.identity.oauth_forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
 from cloudcore.serving.body import Receive as BodyReceive
@@ -27,6 +29,7 @@ from registry.console.admission import admit
 from registry.console.assets import send_asset
 from registry.console.cookies import CookieJar
 from registry.console.error_pages import EXCEPTION_HANDLERS
+from registry.console.nouns import nouns_of
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.pages import (
     account_policies,
@@ -44,7 +47,6 @@ from registry.console.pages import (
     image_selection,
     images,
     index_deletion,
-    keys,
     lifecycle,
     members,
     mirrors,
@@ -53,7 +55,6 @@ from registry.console.pages import (
     people,
     pins,
     policies,
-    queues,
     repositories,
     repository_settings,
     rewrap,
@@ -67,12 +68,13 @@ from registry.console.pages import (
     tags,
     topics,
 )
+from registry.console.pages.nouns import handlers_of
 from registry.console.paths import CONSOLE
 from registry.console.relayed import POLICY
 from registry.console.rendering import template_engine
 from registry.console.sessions import Once, Sessions
 
-ROUTES: Final = [
+ROUTES: Final[Sequence[HTTPRouteHandler]] = [
     send_asset,
     *sign_in.HANDLERS,
     *repositories.HANDLERS,
@@ -94,8 +96,6 @@ ROUTES: Final = [
     *event_rules.HANDLERS,
     *topics.HANDLERS,
     *mirrors.HANDLERS,
-    *keys.HANDLERS,
-    *queues.HANDLERS,
     *certificates.HANDLERS,
     *buckets.HANDLERS,
     *garbage_collection.HANDLERS,
@@ -112,6 +112,12 @@ ROUTES: Final = [
     *client.HANDLERS,
     *simulator.HANDLERS,
 ]
+
+
+def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
+    """Return the handlers of all pages, with those of the nouns of these families."""
+    return [*ROUTES, *(each for noun in nouns_of(families) for each in handlers_of(noun))]
+
 
 _HEADERS: Final = {
     b"cache-control": b"no-store",
@@ -139,8 +145,9 @@ class Console:
     ) -> None:
         """Seal cookies with `keyring`; renew sessions by `once`, which works across workers."""
         jar = CookieJar(keyring, settings.auth_url)
-        self._console = ConsoleApp(control, settings, Sessions(once, clock), jar)
-        self._app = litestar_app()
+        nouns = nouns_of(settings.families)
+        self._console = ConsoleApp(control, settings, Sessions(once, clock), jar, nouns)
+        self._app = litestar_app(settings.families)
 
     @staticmethod
     def owns(scope: Any) -> bool:  # noqa: ANN401 - an ASGI scope
@@ -168,10 +175,10 @@ class Console:
 
 
 @cache
-def litestar_app() -> Litestar:
+def litestar_app(families: tuple[Family[Any], ...]) -> Litestar:
     """Return the Litestar application of this process, which serves any number of installs."""
     return Litestar(
-        route_handlers=[router_of(ROUTES)],
+        route_handlers=[router_of(routes_of(families))],
         before_request=admit,
         dependencies={"page": Provide(_page, sync_to_thread=False)},
         exception_handlers=EXCEPTION_HANDLERS,

@@ -35,37 +35,13 @@ NOTICES: Final[Mapping[str, str]] = {
     "run-started": "A run has begun.",
     "settings-saved": "The settings were saved.",
     "encryption-saved": "Saved. It applies to what is pushed from now on.",
-    "kms-key-created": "The key was created. Repositories can be bound to it now.",
-    "kms-key-rotated": "The key has new material, which seals from now on. The old still opens.",
-    "kms-key-enabled": "The key is enabled.",
-    "kms-key-disabled": "The key is disabled. What it seals can be neither pulled nor pushed.",
-    "kms-key-deleted": "The key will be deleted. Until then, the deletion can be cancelled.",
-    "kms-key-kept": "The key stays. It is disabled: enable it to use it again.",
-    "certificate-requested": "The certificate was created. It is issued as soon as its domains are"
-    " proved.",
-    "certificate-uploaded": "The certificate was uploaded. Its key is sealed.",
-    "certificate-rechecked": "Its domains are being looked at. Load the page again in a moment.",
-    "certificate-revoked": "It is being revoked. Load the page again in a moment.",
-    "certificate-deleted": "The certificate was deleted, with its key.",
-    "bucket-created": "The bucket was created.",
-    "bucket-deleted": "The bucket was deleted.",
     "object-deleted": "The object was deleted.",
-    "queue-created": "The queue was created.",
-    "queue-purged": "The queue was purged: its messages are gone.",
-    "queue-deleted": "The queue was deleted, with its messages.",
-    "topic-created": "The topic was created. Say below who is told.",
-    "topic-deleted": "The topic was deleted, with its subscriptions.",
-    "subscribed": "It is subscribed. Unless it is a queue, its owner must confirm it.",
-    "unsubscribed": "The subscription was deleted.",
-    "subscription-confirmed": "The subscription is confirmed: its endpoint gets what is published.",
-    "confirmation-sent": "The endpoint is asked again to confirm.",
     "rule-created": "The rule was created.",
     "rule-deleted": "The rule was deleted.",
     "mirror-created": "The mirror was created. Test whether its upstream can be asked.",
     "mirror-saved": "The mirror was saved.",
     "mirror-deleted": "The mirror was deleted. What it has cached stays.",
     "service-account-saved": "The service account was saved.",
-    "service-account-deleted": "The service account was deleted, with its access keys.",
     "key-saved": "The access key was saved.",
     "key-deleted": "The access key was deleted. What it had logged in works no more.",
     "member-saved": "The change was saved.",
@@ -99,8 +75,7 @@ NOTICES: Final[Mapping[str, str]] = {
 class Notice(msgspec.Struct, frozen=True, array_like=True):
     """A notice to show, and the form that undoes the change."""
 
-    name: str
-    """Key of `NOTICES`."""
+    text: str
     undo: str = ""
     """Path of a page that takes a POST; empty if nothing can be undone."""
     fields: Mapping[str, str] = {}
@@ -109,8 +84,3 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
     """The action that the POST needs."""
     undo_crn: str = ""
     """The resource on which it needs it; empty if that is not known."""
-
-    @property
-    def text(self) -> str:
-        """Return the text; an empty one if a later version of the console wrote the cookie."""
-        return NOTICES.get(self.name, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.cookies import CookieJar
-from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
+from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
+from registry.console.noun_pages import NounPages
 from registry.console.rights import AskedRights, Rights, read_rights
 from registry.console.sessions import COOKIE, ConsoleSession, Sessions, SignedOut
 
@@ -61,6 +62,8 @@ class ConsoleApp:
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
+    nouns: Sequence[NounPages]
+    """What has the pages of nouns, in the order of the menu."""
 
     @cached_property
     def asked_rights(self) -> AskedRights:
@@ -68,11 +71,20 @@ class ConsoleApp:
         return AskedRights(self.settings.families)
 
     @cached_property
+    def services(self) -> Sequence[NounPages]:
+        """Return the nouns below the menu's entry of services."""
+        return [each for each in self.nouns if each.section == "services"]
+
+    @cached_property
     def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """Return what an event rule can name: all of a family, with its title and its events."""
+        """Return what an event rule can name: all of a family, with its title and its events.
+
+        Those of the registry are first.
+        """
+        families = sorted(self.settings.families, key=lambda each: each.name != "registry")
         return {
             f"{each.name}.*": (each.title or each.name.title(), each.events_in_words)
-            for each in self.settings.families
+            for each in families
             if each.events
         }
 
@@ -200,6 +212,7 @@ class PageRequest:
             "form": self.form,
             "said": said,
             "host": self.console.settings.pull_host,
+            "services": self.console.services,
             "now": self.console.sessions.now(),
         }
         return _Page(self, template, known | values, status)
@@ -232,12 +245,16 @@ class PageRequest:
     ) -> PageResponse:
         """Redirect the browser to a page (303), which shows the notice `said` once.
 
+        That is its name among `NOTICES`, or a sentence.
+
         With `undo`, the notice has a button that posts `fields` to this path, for a role that may
         do `undo_action` on the page's repository.
         """
         if said:
             crn = self.repository["crn"] if undo and self.repository is not None else ""
-            notice = Notice(said, undo, fields or {}, _named(undo_action) if crn else "", crn)
+            notice = Notice(
+                NOTICES.get(said, said), undo, fields or {}, _named(undo_action) if crn else "", crn
+            )
             self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
                 NOTICE_COOKIE, notice, NOTICE_SECONDS
             )

@@ -18,6 +18,9 @@ from markupsafe import Markup
 from registry.console import drawing
 from registry.console.addresses import RepositoryPath, path_of_record
 from registry.console.assets import address_of
+from registry.console.noun_forms import text_of
+from registry.console.pages.refusals import NO_COMPLAINT
+from registry.console.turning import turns
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -52,6 +55,7 @@ def template_engine() -> JinjaTemplateEngine:
         until=_until,
         plural=_plural,
         json=_as_json,
+        at_field=_at_field,
     )
     environment.globals.update(
         asset=address_of,
@@ -59,6 +63,9 @@ def template_engine() -> JinjaTemplateEngine:
         bar=drawing.bar,
         series=drawing.series,
         at=_at,
+        turns=turns,
+        text_of=text_of,
+        no_complaint=NO_COMPLAINT,
         once=lambda: token_urlsafe(18),
         product=f"entrepot {version('entrepot')}",
     )
@@ -154,6 +161,14 @@ def _time(moment: str, words: str) -> Markup:
     exact = datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     shape = Markup('<time datetime="{}" title="{}">{}</time>')
     return shape.format(moment, exact, words)
+
+
+def _at_field(record: Mapping[str, Any], field: str) -> Any:  # noqa: ANN401 - JSON
+    """Return a value of a record by a path such as ``depth.visible``; None if it is not there."""
+    found: Any = record
+    for name in field.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def _plural(count: int, one: str, many: str = "") -> str:

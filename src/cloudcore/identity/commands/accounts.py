@@ -34,13 +34,7 @@ ACCOUNTS: Final = Noun(
     words="accounts, in which repositories are",
     name="handle",
     caller=person_or_program,
-    columns=(
-        "handle",
-        "status",
-        Cell("ORGANIZATION", "organization.name"),
-        "created_at",
-        "id",
-    ),
+    columns=("handle", "status", Cell("ORGANIZATION", "organization.name"), "created_at", "id"),
     acts=(
         Act(
             verb="create",

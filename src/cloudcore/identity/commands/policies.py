@@ -110,11 +110,7 @@ def _actions(run: Invocation) -> bool:
     """List the actions that policies can name."""
     prefix = run.values.get("prefix", "")
     rows = run.client.call("GET", "/v1/actions")["actions"]
-    columns = (
-        Cell("ACTION", "name", "whole"),
-        "summary",
-        Cell("RESOURCE", "resource", "whole"),
-    )
+    columns = (Cell("ACTION", "name", "whole"), "summary", Cell("RESOURCE", "resource", "whole"))
     run.show_rows([row for row in rows if row["name"].startswith(prefix)], columns, "name")
     return True
 

@@ -128,10 +128,7 @@ def _updated(run: Invocation, role: Record) -> str:
     return f"Changed the role {role['name']}{ended}"
 
 
-_NEW: Final = (
-    argument("name", "in lower case, such as developer"),
-    *_FIELDS,
-)
+_NEW: Final = (argument("name", "in lower case, such as developer"), *_FIELDS)
 _SENT: Final = frozenset(each.field for each in _NEW)
 
 ROLES: Final = Noun(

@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from litestar import get, post, put
 
-from registry.console.control_plane import Refused
+from registry.console.described_nouns import deletion
+from registry.console.noun_pages import Column, Input, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.pages.nouns import api_of, path_of, read_one
 from registry.console.paths import BUCKETS
 from registry.console.relayed import UPLOADING, Relayed
 
-_API: Final = "/v1/buckets"
 _ONE: Final = f"{BUCKETS}/{{bucket:str}}"
 _PAGE: Final = 50
 _FOLDER: Final = "/"
-
-
-@get(BUCKETS)
-async def list_buckets(page: InjectedPage) -> PageResponse:
-    """List the buckets by name."""
-    return await _list(page)
-
-
-@post(BUCKETS)
-async def create_bucket(page: InjectedPage) -> PageResponse:
-    """Create a bucket under the platform key."""
-    body = {"name": page.form.get("name", "").strip()}
-    try:
-        made = await page.api.post(_API, body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    return page.go(f"{BUCKETS}/{made['bucket']['name']}", "bucket-created")
-
-
-@get(_ONE)
-async def show_bucket(page: InjectedPage) -> PageResponse:
-    """Show a bucket with the objects of a folder."""
-    return await _show(page)
-
-
-@post(f"{_ONE}/delete")
-async def delete_bucket(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete the bucket."""
-    if "confirmed" not in page.form:
-        bucket = await _bucket(page)
-        await page.require("storage:DeleteBucket", bucket["crn"])
-        return page.show("bucket_question.html", bucket=bucket, base=_path(page), key="")
-    try:
-        await page.api.change("DELETE", _api(page))
-    except Refused as error:
-        if error.status != 409:
-            raise
-        return await _show(page, complaint_of(error))
-    return page.go(BUCKETS, "bucket-deleted")
 
 
 @post(f"{_ONE}/delete-object")
@@ -63,8 +25,8 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
     """Ask, or with ``confirmed`` in the form delete an object."""
     key = page.form.get("key", "")
     if "confirmed" not in page.form:
-        bucket = await _bucket(page)
-        return page.show("bucket_question.html", bucket=bucket, base=_path(page), key=key)
+        bucket = await read_one(page, BUCKET)
+        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
     await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
     folder = key[: key.rfind(_FOLDER) + 1]
     return page.go(_in_folder(page, folder), "object-deleted")
@@ -84,12 +46,12 @@ async def upload_object(page: InjectedPage) -> PageResponse:
     return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    bucket, prefix = await _bucket(page), page.query.get("prefix", "")
-    page.asks_about(bucket["crn"], f"{bucket['crn']}/*")
+async def _read_objects(page: PageRequest, bucket: Shown) -> Mapping[str, Any]:
+    """Return the objects of the folder that the query names, if the role may list them."""
+    crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
     found: dict[str, Any] | None = None
-    if rights.may("storage:ListObjects", bucket["crn"]):
+    if rights.may("storage:ListObjects", crn):
         found = await page.api.get(
             f"{_api(page)}/objects",
             prefix=prefix,
@@ -97,38 +59,17 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
             marker=page.query.get("marker"),
             limit=_PAGE,
         )
-    shown = page.show(
-        "bucket.html",
-        complaint.status,
-        bucket=bucket,
-        base=_path(page),
-        prefix=prefix,
-        here=_in_folder(page, prefix),
-        above=_above(page, prefix),
-        folders=[(each, _in_folder(page, each)) for each in found["common_prefixes"]]
+    may_upload = rights.may("storage:PutObject", f"{crn}/*")
+    return {
+        "prefix": prefix,
+        "address": f"?{urlencode({'prefix': prefix})}" if prefix else "?",
+        "above": _above(page, prefix),
+        "folders": [(each, _in_folder(page, each)) for each in found["common_prefixes"]]
         if found
         else [],
-        found=found,
-        complaint=complaint,
-    )
-    if rights.may("storage:PutObject", f"{bucket['crn']}/*"):
-        shown.headers["content-security-policy"] = UPLOADING
-    return shown
-
-
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    return page.show(
-        "buckets.html",
-        complaint.status,
-        buckets=found["buckets"],
-        meta=found["meta"],
-        complaint=complaint,
-    )
-
-
-async def _bucket(page: PageRequest) -> dict[str, Any]:
-    return dict((await page.api.get(_api(page)))["bucket"])
+        "found": found,
+        "headers": {"content-security-policy": UPLOADING} if may_upload else {},
+    }
 
 
 def _above(page: PageRequest, prefix: str) -> str:
@@ -143,19 +84,50 @@ def _in_folder(page: PageRequest, prefix: str) -> str:
 
 
 def _path(page: PageRequest) -> str:
-    return f"{BUCKETS}/{page.parameters['bucket']}"
+    return path_of(page, BUCKET)
 
 
 def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['bucket']}"
+    return api_of(page, BUCKET)
 
 
-HANDLERS: Final = (
-    list_buckets,
-    create_bucket,
-    show_bucket,
-    delete_bucket,
-    delete_bucket_object,
-    download_object,
-    upload_object,
+_COLUMNS: Final = (
+    Column("Objects", "object_count", "number"),
+    Column("Size", "byte_count", "size"),
+    Column("Created", "created_at", "time"),
 )
+_NAME: Final = Input("name", "Name", "code", longest=63, is_required=True)
+_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
+BUCKET: Final = NounPages(
+    service="storage",
+    one="bucket",
+    many="buckets",
+    noun="bucket",
+    plural="buckets",
+    path=BUCKETS,
+    api="/v1/buckets",
+    intro="A bucket keeps objects: files of any size under a key.",
+    order="by name",
+    key="name",
+    list_action="storage:ListBuckets",
+    create_action="storage:CreateBucket",
+    update_action="storage:UpdateBucket",
+    columns=_COLUMNS,
+    facts=(
+        *_COLUMNS[:2],
+        Column("Uploads that are not completed", "upload_byte_count", "size"),
+        Column("Sealed under the key", "kms_key.name"),
+        _COLUMNS[2],
+    ),
+    filters=(Input("name", "Name", "code"),),
+    creates=(_NAME, _TAGS),
+    updates=(_TAGS,),
+    created="The bucket was created.",
+    updated="The bucket was changed.",
+    acts=(deletion("bucket", "storage:DeleteBucket"),),
+    commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
+    parts="noun_bucket.html",
+    more=_read_objects,
+    asked_about=lambda crn: (crn, f"{crn}/*"),
+)
+HANDLERS: Final = (delete_bucket_object, download_object, upload_object)

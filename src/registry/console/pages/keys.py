@@ -2,162 +2,121 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from litestar import get, post
-
-from registry.console.control_plane import Refused, unless_refused
-from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.creation import create_named
-from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.control_plane import unless_refused
+from registry.console.noun_pages import Act, Column, Input, NounPages, Shown
+from registry.console.page_request import PageRequest
 from registry.console.paths import KEYS
 
-_API: Final = "/v1/keys"
-_ONE: Final = f"{KEYS}/{{key:str}}"
-_PAGE: Final = 50
-_DEFAULT_DAYS: Final = 30
-_WRONG_DAYS: Final = Complaint(400, "The days are a whole number from 7 to 30.")
+_STATES: Final = {
+    "enabled": "enabled",
+    "disabled": "disabled",
+    "pending_deletion": "deletion pending",
+    "deleted": "deleted",
+}
+_CREATED: Final = Column("Created", "created_at", "time")
+_COLUMNS: Final = (
+    Column("State", "state", "mark", _STATES, usual="enabled"),
+    Column("Kind", "key_spec"),
+    Column("Version", "current_version", "number"),
+)
+_DESCRIPTION: Final = Input("description", "Description", longest=1000)
+_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
 
 
-@get(KEYS)
-async def list_keys(page: InjectedPage) -> PageResponse:
-    """List the keys, the oldest first."""
-    return await _list(page)
+async def _read_usage(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+    """Return what the key protects, None if the role may not read it."""
+    found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
+    return {"usage": found and found["key_usage"]}
 
 
-@post(KEYS)
-async def create_key(page: InjectedPage) -> PageResponse:
-    """Create a key that can seal blobs."""
-    return await create_named(page, _API, "key", KEYS, "kms-key-created", _list)
+def _is_owned(key: Shown, *states: str) -> bool:
+    return key["origin"] != "platform" and key["state"] in states
 
 
-@get(_ONE)
-async def show_key(page: InjectedPage) -> PageResponse:
-    """Show a key with what it protects."""
-    return await _show(page)
-
-
-@post(f"{_ONE}/rotate")
-async def rotate_key(page: InjectedPage) -> PageResponse:
-    """Give the key new material for what is sealed from now on."""
-    return await _do(page, "rotate", "kms-key-rotated")
-
-
-@post(f"{_ONE}/enable")
-async def enable_key(page: InjectedPage) -> PageResponse:
-    """Let the key be used."""
-    return await _do(page, "enable", "kms-key-enabled")
-
-
-@post(f"{_ONE}/disable")
-async def disable_key(page: InjectedPage) -> PageResponse:
-    """Stop all use of the key."""
-    return await _do(page, "disable", "kms-key-disabled")
-
-
-@post(f"{_ONE}/cancel-deletion")
-async def cancel_deletion(page: InjectedPage) -> PageResponse:
-    """Keep a key whose deletion is pending."""
-    return await _do(page, "cancel-deletion", "kms-key-kept")
-
-
-@post(f"{_ONE}/delete")
-async def delete_key(page: InjectedPage) -> PageResponse:
-    """Show what the deletion would shred; with ``confirmed`` in the form, schedule it."""
-    if "confirmed" not in page.form:
-        return await _ask_to_delete(page)
-    written = page.form.get("days", "").strip()
-    if not (written.isascii() and written.isdigit() and len(written) <= 2):
-        return await _ask_to_delete(page, _WRONG_DAYS)
-    try:
-        await page.api.change("DELETE", _api(page), pending_window_days=int(written))
-    except Refused as error:
-        if error.status != 400:
-            raise
-        return await _ask_to_delete(page, _WRONG_DAYS)
-    return page.go(_path(page), "kms-key-deleted")
-
-
-async def _do(page: PageRequest, verb: str, said: str) -> PageResponse:
-    try:
-        await page.api.post(f"{_api(page)}/{verb}")
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), said)
-
-
-async def _ask_to_delete(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    key = (await page.api.get(_api(page)))["key"]
-    await page.require("kms:ScheduleKeyDeletion", _crn(page, key))
-    return page.show(
-        "key_deletion.html",
-        complaint.status,
-        key=key,
-        base=_path(page),
-        usage=await _usage(page),
-        days=page.form.get("days", _DEFAULT_DAYS),
-        complaint=complaint,
-    )
-
-
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    key = (await page.api.get(_api(page)))["key"]
-    crn = _crn(page, key)
-    page.asks_about(crn)
-    return page.show(
-        "key.html",
-        complaint.status,
-        key=key,
-        crn=crn,
-        base=_path(page),
-        usage=await _usage(page),
-        complaint=complaint,
-    )
-
-
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    state, marker = page.query.get("state"), page.query.get("marker")
-    found = await page.api.get(_API, state=state, marker=marker, limit=_PAGE)
-    return page.show(
-        "keys.html",
-        complaint.status,
-        keys=found["keys"],
-        meta=found["meta"],
-        is_of_deleted=state == "deleted",
-        complaint=complaint,
-    )
-
-
-async def _usage(page: PageRequest) -> dict[str, object] | None:
-    """Return what the key protects, or None if the role may not read it."""
-    path = f"/v1/key-usage/{page.parameters['key']}"
-    found = await unless_refused(page.api.get(path))
-    return None if found is None else dict(found["key_usage"])
-
-
-def _crn(page: PageRequest, key: dict[str, str | None]) -> str:
-    """Return the CRN of a key as policies see it, which have the id of a deleted one."""
-    acting = page.session.acting
-    assert acting is not None
-    region = page.console.settings.region
-    return key["crn"] or f"crn:kms:{region}:{acting.account_id}:key/{key['id']}"
-
-
-def _path(page: PageRequest) -> str:
-    return f"{KEYS}/{page.parameters['key']}"
-
-
-def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['key']}"
-
-
-HANDLERS: Final = (
-    list_keys,
-    create_key,
-    show_key,
-    rotate_key,
-    enable_key,
-    disable_key,
-    cancel_deletion,
-    delete_key,
+KEY: Final = NounPages(
+    service="kms",
+    one="key",
+    many="keys",
+    noun="key",
+    plural="keys",
+    section="settings",
+    path=KEYS,
+    api="/v1/keys",
+    intro="A key seals what is pushed to the repositories that are bound to it; the key “platform”"
+    " seals the rest. What only a deleted key opened can never be read again.",
+    unnamed="A deleted key",
+    list_action="kms:DescribeKeys",
+    create_action="kms:CreateKey",
+    update_action="kms:UpdateKey",
+    columns=(*_COLUMNS, _CREATED),
+    facts=(*_COLUMNS, Column("Use", "key_usage"), _CREATED),
+    filters=(Input("state", "State", "choice", choices=tuple(_STATES), default="All but deleted"),),
+    creates=(
+        Input("name", "Name", "code", longest=63, is_required=True),
+        _DESCRIPTION,
+        _TAGS,
+    ),
+    updates=(_DESCRIPTION, _TAGS),
+    can_change=lambda key: key["state"] != "deleted",
+    created="The key was created. Repositories can be bound to it now.",
+    updated="The key was changed.",
+    acts=(
+        Act(
+            "rotate",
+            "Rotate",
+            "kms:RotateKey",
+            "The key has new material, which seals from now on. The old still opens.",
+            can=lambda key: key["state"] == "enabled" and key["key_spec"] == "aes-256",
+        ),
+        Act(
+            "enable",
+            "Enable",
+            "kms:EnableKey",
+            "The key is enabled.",
+            can=lambda key: key["state"] == "disabled",
+        ),
+        Act(
+            "cancel-deletion",
+            "Cancel the deletion of",
+            "kms:CancelKeyDeletion",
+            "The key stays. It is disabled: enable it to use it again.",
+            can=lambda key: key["state"] == "pending_deletion",
+        ),
+        Act(
+            "disable",
+            "Disable",
+            "kms:DisableKey",
+            "The key is disabled. What it seals can be neither pulled nor pushed.",
+            warns="What it seals can be neither pulled nor pushed, from the next request on, until"
+            " it is enabled again.",
+            can=lambda key: _is_owned(key, "enabled"),
+        ),
+        Act(
+            "delete",
+            "Delete",
+            "kms:ScheduleKeyDeletion",
+            "The key will be deleted. Until then, the deletion can be cancelled.",
+            asks="It stops all use of the key at once.",
+            can=lambda key: _is_owned(key, "enabled", "disabled"),
+            inputs=(
+                Input(
+                    "pending_window_days",
+                    "Days in which the deletion can be cancelled",
+                    "number",
+                    "A whole number from 7 to 30.",
+                    longest=2,
+                    is_required=True,
+                    default=30,
+                ),
+            ),
+            is_deletion=True,
+            is_grave=True,
+            stays=True,
+        ),
+    ),
+    parts="noun_key.html",
+    more=_read_usage,
 )

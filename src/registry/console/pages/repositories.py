@@ -14,14 +14,6 @@ from registry.console.paths import HOME, REPOSITORY
 
 _LIST: Final = "registry:DescribeRepositories"
 _PAGE: Final = 50
-_ELSEWHERE: Final = (
-    ("notifications:ListTopics", "/console/services/topics"),
-    ("queue:ListQueues", "/console/services/queues"),
-    ("certificate:ListCertificates", "/console/services/certificates"),
-    ("storage:ListBuckets", "/console/services/buckets"),
-    ("kms:DescribeKeys", "/console/settings/keys"),
-)
-"""The first pages of roles that may list no repository, by what they may do."""
 
 
 @get(HOME)
@@ -36,9 +28,9 @@ async def list_repositories(page: InjectedPage) -> PageResponse:
         if error.status != 403:
             raise
         rights = await page.rights()
-        for action, path in _ELSEWHERE:
-            if rights.may_all(action):
-                return page.go(path)
+        for noun in page.console.nouns:
+            if rights.may_all(noun.list_action):
+                return page.go(noun.path)
         raise
 
 

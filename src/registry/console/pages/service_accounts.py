@@ -2,29 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from cloudcore.errors import NotFound
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.described_nouns import deletion
+from registry.console.noun_pages import Column, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.pages import nouns
 from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
 from registry.console.pages.new_access_keys import end_of_form, show_new_key
+from registry.console.pages.nouns import show_list, show_one
 from registry.console.pages.ready_made_rights import read_templates
 from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.paths import SERVICE_ACCOUNTS
 
-_API: Final = "/v1/service-accounts"
 _ONE: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}"
 _KIND: Final = "service_account"
-_PAGE: Final = 50
 
 
-@get(SERVICE_ACCOUNTS)
-async def list_service_accounts(page: InjectedPage) -> PageResponse:
-    """List the service accounts by name."""
-    return await _list(page)
+async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
+    """Return the keys and policies of a service account, None if the role may not list them."""
+    keys = await unless_refused(page.api.get(f"{_api(page)}/access-keys", limit=200))
+    return {
+        "keys": None if keys is None else keys["access_keys"],
+        "policies": await read_policies(page, account["id"]),
+    }
+
+
+async def _read_templates(page: PageRequest) -> Mapping[str, Any]:
+    return {"templates": await read_templates(page)}
+
+
+_COLUMNS: Final = (
+    Column("Status", "status", "mark", usual="active"),
+    Column("Last used", "last_used_at", "time", none="never"),
+    Column("Created", "created_at", "time"),
+)
+SERVICE_ACCOUNT: Final = NounPages(
+    service="iam",
+    one="service_account",
+    many="service_accounts",
+    noun="service account",
+    plural="service accounts",
+    title="Programs",
+    section="access",
+    path=SERVICE_ACCOUNTS,
+    api="/v1/service-accounts",
+    intro="A service account is what a program signs in as, such as a CI job or a cluster that"
+    " pulls. It may do what its policies allow.",
+    order="by name",
+    list_action="iam:ListServiceAccounts",
+    create_action="iam:CreateServiceAccount",
+    columns=_COLUMNS,
+    facts=_COLUMNS,
+    acts=(
+        deletion(
+            "service account",
+            "iam:DeleteServiceAccount",
+            "Its access keys go with it, and programs that use them are refused at once. It cannot"
+            " be restored; its policies stay.",
+            "with its access keys",
+        ),
+    ),
+    parts="noun_service_account.html",
+    more=_read_access,
+    more_of_all=_read_templates,
+)
 
 
 @post(SERVICE_ACCOUNTS)
@@ -41,19 +88,13 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     if "key" in form:
         body["access_key"] = end_of_form(form)
     try:
-        made = await page.api.post(_API, body, once=form.get("once", ""))
+        made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
     except Refused as error:
-        return await _list(page, complaint_of(error))
+        return await show_list(page, SERVICE_ACCOUNT, complaint_of(error))
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
         return show_new_key(page, made["access_key"], there)
     return page.go(there, "service-account-saved")
-
-
-@get(_ONE)
-async def show_service_account(page: InjectedPage) -> PageResponse:
-    """Show a service account with its keys and policies."""
-    return await show(page)
 
 
 @post(_ONE)
@@ -92,60 +133,18 @@ async def detach_policy(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page), "policy-detached")
 
 
-@post(f"{_ONE}/delete")
-async def delete_service_account(page: InjectedPage) -> PageResponse:
-    """Ask whether to delete the service account; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        account = (await page.api.get(_api(page)))["service_account"]
-        await page.require("iam:DeleteServiceAccount", account["crn"])
-        return page.show("service_account_deletion.html", account=account)
-    await page.api.change("DELETE", _api(page))
-    return page.go(SERVICE_ACCOUNTS, "service-account-deleted")
+async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    """Return the page of a service account."""
+    return await show_one(page, SERVICE_ACCOUNT, complaint)
 
 
 def path_of(page: PageRequest) -> str:
     """Return the path of the service account that a page is about."""
-    return f"{SERVICE_ACCOUNTS}/{page.parameters[_KIND]}"
+    return nouns.path_of(page, SERVICE_ACCOUNT)
 
 
 def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters[_KIND]}"
+    return nouns.api_of(page, SERVICE_ACCOUNT)
 
 
-async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    """Return the page of a service account."""
-    account = (await page.api.get(_api(page)))["service_account"]
-    page.asks_about(account["crn"])
-    keys = await unless_refused(page.api.get(f"{_api(page)}/access-keys", limit=200))
-    return page.show(
-        "service_account.html",
-        complaint.status,
-        account=account,
-        base=path_of(page),
-        keys=None if keys is None else keys["access_keys"],
-        policies=await read_policies(page, account["id"]),
-        complaint=complaint,
-    )
-
-
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    return page.show(
-        "service_accounts.html",
-        complaint.status,
-        accounts=found["service_accounts"],
-        meta=found["meta"],
-        templates=await read_templates(page),
-        complaint=complaint,
-    )
-
-
-HANDLERS: Final = (
-    list_service_accounts,
-    create_service_account,
-    show_service_account,
-    save_service_account,
-    attach_policy,
-    detach_policy,
-    delete_service_account,
-)
+HANDLERS: Final = (create_service_account, save_service_account, attach_policy, detach_policy)

@@ -2,77 +2,141 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.described_nouns import deletion
+from registry.console.noun_forms import read_inputs
+from registry.console.noun_pages import Column, Input, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.creation import create_named
-from registry.console.pages.refusals import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.pages.nouns import api_of, path_of, show_list, show_one
+from registry.console.pages.refusals import NO_COMPLAINT, complaint_of
 from registry.console.paths import TOPICS
 
-_API: Final = "/v1/topics"
-_ONE: Final = f"{TOPICS}/{{topic:str}}"
-_SUBSCRIPTION: Final = f"{_ONE}/subscriptions/{{subscription:str}}"
 _PAGE: Final = 50
+_CREATED: Final = Column("Created", "created_at", "time")
+_DESCRIPTION: Final = Input("description", "Description", longest=1000)
+_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
+_SUBSCRIBING: Final = (
+    Input(
+        "protocol",
+        "Protocol",
+        "choice",
+        is_required=True,
+        choices=("https", "http", "email", "queue"),
+    ),
+    Input(
+        "endpoint",
+        "Endpoint",
+        "code",
+        "A URL that begins with the protocol, an address, or a queue. Its owner confirms it; a"
+        " queue needs no confirmation. “entrepot subscriptions secret” shows what signs the"
+        " deliveries to a webhook.",
+        longest=2048,
+        is_required=True,
+    ),
+)
+_CONFIRMING: Final = (
+    Input(
+        "token",
+        "Token or link",
+        "code",
+        "As your endpoint was sent it: “token” or “confirmation_url” of what a webhook got, or the"
+        " link in a mail.",
+        longest=2048,
+        is_required=True,
+    ),
+)
 
 
-@get(TOPICS)
-async def list_topics(page: InjectedPage) -> PageResponse:
-    """List the topics, the oldest first."""
-    return await _list(page)
+async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, Any]:
+    """Return a page of the subscriptions, None if the role may not list them."""
+    listed = page.api.get(
+        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
+    )
+    found = await unless_refused(listed)
+    return {
+        "subscriptions": found and found["subscriptions"],
+        "meta": found and found["meta"],
+        "subscribing": _SUBSCRIBING,
+        "panel_fields": [each.field for each in _SUBSCRIBING],
+    }
 
 
-@post(TOPICS)
-async def create_topic(page: InjectedPage) -> PageResponse:
-    """Create a topic."""
-    return await create_named(page, _API, "topic", TOPICS, "topic-created", _list)
+async def _read_confirming(_page: PageRequest) -> Mapping[str, Any]:
+    return {"unconfirmed": NO_COMPLAINT, "confirming": _CONFIRMING}
 
 
-@get(_ONE)
-async def show_topic(page: InjectedPage) -> PageResponse:
-    """Show a topic, with its subscriptions if the role may list them."""
-    return await _show(page)
+TOPIC: Final = NounPages(
+    service="notifications",
+    one="topic",
+    many="topics",
+    noun="topic",
+    plural="topics",
+    path=TOPICS,
+    api="/v1/topics",
+    intro="What is published to a topic is sent to its subscriptions. Event rules publish what"
+    " happens in repositories.",
+    list_action="notifications:ListTopics",
+    create_action="notifications:CreateTopic",
+    update_action="notifications:UpdateTopic",
+    columns=(_CREATED,),
+    facts=(_CREATED,),
+    creates=(
+        Input("name", "Name", "code", longest=256, is_required=True),
+        _DESCRIPTION,
+        _TAGS,
+    ),
+    updates=(_DESCRIPTION, _TAGS),
+    created="The topic was created. Say below who is told.",
+    updated="The topic was changed.",
+    acts=(
+        deletion(
+            "topic",
+            "notifications:DeleteTopic",
+            "Its subscriptions go with it. Events that rules still send to it wait for 30 days for"
+            " a topic of its name.",
+            "with its subscriptions",
+        ),
+    ),
+    parts="noun_topic.html",
+    more=_read_subscriptions,
+    more_of_all=_read_confirming,
+)
+_SUBSCRIPTIONS: Final = f"{TOPIC.path_of_one}/subscriptions"
+_ONE: Final = f"{_SUBSCRIPTIONS}/{{subscription:str}}"
+
+
+@post(_SUBSCRIPTIONS)
+async def subscribe(page: InjectedPage) -> PageResponse:
+    """Subscribe an endpoint."""
+    body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
+    try:
+        await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
+    except Refused as error:
+        return await show_one(page, TOPIC, complaint_of(error))
+    words = "It is subscribed. Unless it is a queue, its owner must confirm it."
+    return page.go(path_of(page, TOPIC), words)
 
 
 @post(f"{_ONE}/delete")
-async def delete_topic(page: InjectedPage) -> PageResponse:
-    """Delete a topic."""
-    await page.api.change("DELETE", _api(page))
-    return page.go(TOPICS, "topic-deleted")
-
-
-@post(f"{_ONE}/subscriptions")
-async def subscribe(page: InjectedPage) -> PageResponse:
-    """Subscribe an endpoint."""
-    form = page.form
-    body = {
-        "protocol": form.get("protocol", ""),
-        "endpoint": form.get("endpoint", "").strip(),
-    }
-    try:
-        await page.api.post(f"{_api(page)}/subscriptions", body, once=form.get("once", ""))
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), "subscribed")
-
-
-@post(f"{_SUBSCRIPTION}/delete")
 async def unsubscribe(page: InjectedPage) -> PageResponse:
     """Delete a subscription."""
     await page.api.change("DELETE", _subscription(page))
-    return page.go(_path(page), "unsubscribed")
+    return page.go(path_of(page, TOPIC), "The subscription was deleted.")
 
 
-@post(f"{_SUBSCRIPTION}/resend-confirmation")
+@post(f"{_ONE}/resend-confirmation")
 async def resend_confirmation(page: InjectedPage) -> PageResponse:
     """Ask the endpoint again to confirm."""
     try:
         await page.api.post(f"{_subscription(page)}/resend-confirmation")
     except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), "confirmation-sent")
+        return await show_one(page, TOPIC, complaint_of(error))
+    return page.go(path_of(page, TOPIC), "The endpoint is asked again to confirm.")
 
 
 @post(f"{TOPICS}/confirm")
@@ -82,63 +146,15 @@ async def confirm_subscription(page: InjectedPage) -> PageResponse:
     try:
         await page.client.change("POST", "/v1/subscription-confirmations", body)
     except Refused as error:
-        return await _list(page, unconfirmed=complaint_of(error))
-    return page.go(TOPICS, "subscription-confirmed")
-
-
-async def _list(
-    page: PageRequest,
-    complaint: Complaint = NO_COMPLAINT,
-    unconfirmed: Complaint = NO_COMPLAINT,
-) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    return page.show(
-        "topics.html",
-        max(complaint.status, unconfirmed.status),
-        topics=found["topics"],
-        meta=found["meta"],
-        complaint=complaint,
-        unconfirmed=unconfirmed,
-    )
-
-
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    topic = (await page.api.get(_api(page)))["topic"]
-    subscriptions = page.api.get(
-        f"{_api(page)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
-    )
-    found = await unless_refused(subscriptions)
-    page.asks_about(topic["crn"])
-    return page.show(
-        "topic.html",
-        complaint.status,
-        topic=topic,
-        subscriptions=found and found["subscriptions"],
-        meta=found and found["meta"],
-        base=_path(page),
-        complaint=complaint,
-    )
-
-
-def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['topic']}"
+        wrong = complaint_of(error)
+        shown = await show_list(page, TOPIC, unconfirmed=wrong._replace(field="token"))
+        shown.status_code = wrong.status
+        return shown
+    return page.go(TOPICS, "The subscription is confirmed: its endpoint gets what is published.")
 
 
 def _subscription(page: PageRequest) -> str:
-    return f"{_api(page)}/subscriptions/{page.parameters['subscription']}"
+    return f"{api_of(page, TOPIC)}/subscriptions/{page.parameters['subscription']}"
 
 
-def _path(page: PageRequest) -> str:
-    return f"{TOPICS}/{page.parameters['topic']}"
-
-
-HANDLERS: Final = (
-    list_topics,
-    create_topic,
-    show_topic,
-    delete_topic,
-    subscribe,
-    unsubscribe,
-    resend_confirmation,
-    confirm_subscription,
-)
+HANDLERS: Final = (subscribe, unsubscribe, resend_confirmation, confirm_subscription)

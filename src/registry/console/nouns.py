@@ -1,0 +1,57 @@
+"""The nouns that have pages: those with more to show, and all else that families describe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from cloudcore.family import Family
+from cloudcore.queue.queue import QUEUE
+from registry.console.described_nouns import deletion, noun_of
+from registry.console.noun_pages import Act, Column, NounPages
+from registry.console.pages.buckets import BUCKET
+from registry.console.pages.certificates import CERTIFICATE
+from registry.console.pages.keys import KEY
+from registry.console.pages.service_accounts import SERVICE_ACCOUNT
+from registry.console.pages.topics import TOPIC
+
+_QUEUE: Final = noun_of(
+    QUEUE, "A queue holds messages until a program has leased and acknowledged them."
+)
+_DEAD_LETTERS: Final = Column("Dead letters", "redrive_policy.dead_letter_queue", "reference")
+_QUEUES: Final = replace(
+    _QUEUE,
+    columns=(*_QUEUE.columns[:-1], _DEAD_LETTERS, _QUEUE.columns[-1]),
+    acts=(
+        Act(
+            "purge",
+            "Purge",
+            "queue:PurgeQueue",
+            "The queue was purged: its messages are gone.",
+            asks="All its messages are deleted.",
+            is_grave=True,
+        ),
+        deletion("queue", "queue:DeleteQueue", said="with its messages"),
+    ),
+    commands=(("Lease from it", "entrepot queues lease NAME"),),
+    parts="noun_queue.html",
+)
+_SHOWN: Final = (TOPIC, _QUEUES, CERTIFICATE, BUCKET)
+_ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
+"""Nouns that have another place in the menu."""
+
+
+@cache
+def nouns_of(families: tuple[Family[Any], ...]) -> Sequence[NounPages]:
+    """Return what has pages in an install of these families, in the order of the menu."""
+    services = {kind.family for each in families for kind in each.resource_kinds}
+    known = {(each.service, each.one) for each in (*_SHOWN, *_ELSEWHERE)}
+    plain = [
+        noun_of(each)
+        for family in families
+        for each in family.resources
+        if (each.service, each.one) not in known
+    ]
+    return [each for each in (*_SHOWN, *plain, *_ELSEWHERE) if each.service in services]
