@@ -80,7 +80,7 @@ async def test_a_key_is_deleted_and_its_account_suspended_once_that_is_confirmed
     keys = (await read(shop, f"/v1/service-accounts/{account['id']}/access-keys"))["access_keys"]
     (key,) = keys
     for path, fields in (
-        (page, {"description": "", "suspended": "on"}),
+        (page, {"description": "", "status": "suspended"}),
         (f"{page}/keys/{key['id']}/status", {"status": "inactive"}),
         (f"{page}/delete", {"confirmed": "yes"}),
         (f"{page}/policies/{policy['id']}/detach", {"confirmed": "yes"}),

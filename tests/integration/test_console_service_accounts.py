@@ -146,7 +146,7 @@ async def test_policies_come_and_go_and_then_the_program(shop: Shop) -> None:
     assert 'aria-label="Detach everything"' in await see(shop, page)
     detached = await told(shop, detach, confirmed="yes")
     assert 'aria-label="Detach everything"' not in detached
-    saved = await told(shop, page, description="Off", suspended="on")
+    saved = await told(shop, page, description="Off", status="suspended")
     assert "suspended" in saved
     assert "Delete passing?" in (await send(shop, f"{page}/delete")).text
     gone = await told(shop, f"{page}/delete", confirmed="yes")

@@ -17,8 +17,10 @@ from sqlalchemy import update as sql_update
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, NotFound, Unavailable
-from cloudcore.jobs.kinds import StepFailed
+from cloudcore.jobs.kinds import Done, Next, StepFailed
+from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.tables import jobs
+from cloudcore.jobs.worker import _commit
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
 from cloudcore.wire import rfc3339
 from tests.beacons import (
@@ -397,3 +399,19 @@ async def test_one_whose_deletion_needs_no_step_goes_too(world: World) -> None:
     await world.delete(made)
     await run_due(world.database, [work.job_kind(world.needs)], world.clock)
     assert await world.is_gone(made)
+
+
+@on_both_databases
+async def test_what_is_wanted_just_when_the_work_ends_is_done_too(world: World) -> None:
+    made, kind = await world.make(), WORK.job_kind(world.needs)
+    outcome: Next | Done | None = None
+    while not isinstance(outcome, Done):
+        now = world.clock()
+        (job,) = await world.database.write(lease, LeaseTerms("t", now, 1, {kind.name}), now)
+        outcome = await kind.step(job)
+        if isinstance(outcome, Done):
+            await world.change(made, 20)
+        await world.database.write(partial(_commit, job, outcome, now, now), keep=False)
+    await world.work()
+    lit = await world.show(made)
+    assert (lit.status, lit.built) == ("lit", 2)

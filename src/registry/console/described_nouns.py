@@ -9,9 +9,17 @@ from msgspec import NODEFAULT, Meta
 
 from cloudcore.resources.record import Described
 from cloudcore.resources.resource import Resource
-from registry.console.noun_pages import Act, Column, Form, Input, InputKind, NounPages
+from registry.console.noun_pages import (
+    CREATED,
+    TAGS,
+    Act,
+    Column,
+    Form,
+    Input,
+    InputKind,
+    NounPages,
+)
 
-_CREATED: Final = Column("Created", "created_at", "time")
 _ENDS: Final = ("_seconds", "_at")
 """Ends of names that say the unit, which is shown with the value."""
 
@@ -20,7 +28,6 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
     """Return the pages of a resource."""
     visible = [each for each in of.fields.values() if not each.use.is_hidden]
     facts = [each for each in visible if each.name not in (of.label, "description", "tags")]
-    plural = of.many.replace("_", " ")
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
     return NounPages(
@@ -28,16 +35,14 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         one=of.one,
         many=of.many,
         noun=of.noun,
-        plural=plural,
-        path=f"/console/services/{of.many.replace('_', '-')}",
         api=of.path,
-        intro=intro,
+        intro=intro or (of.record.__doc__ or "").partition("\n")[0],
         label=of.label,
         list_action=of.action("list"),
-        create_action=of.action("create") if "create" in has else "",
-        update_action=of.action("update") if "update" in has else "",
-        columns=(*(_column(each) for each in facts if each.use.heading), _CREATED),
-        facts=(*map(_column, facts), _CREATED),
+        create_action=of.action("create"),
+        update_action=of.action("update"),
+        columns=(*(_column(each) for each in facts if each.use.heading), CREATED),
+        facts=(*map(_column, facts), CREATED),
         filters=tuple(_filter(of, each.name) for each in of.filters),
         creates=tuple(
             _input(of, each) for each in of.of_use("given", "fixed") if _is_writable(each)
@@ -45,8 +50,6 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         if "create" in has
         else (),
         updates=tuple(_input(of, each) for each in changeable) if "update" in has else (),
-        created=f"The {of.noun} was created.",
-        updated=f"The {of.noun} was changed.",
         acts=(deletion(of.noun, of.action("delete")),) if "delete" in has else (),
     )
 
@@ -68,6 +71,8 @@ def _column(each: Described) -> Column:
     form: Form = "reference" if each.is_reference else _FORMS.get(each.use.form, "text")
     if get_origin(each.plain) is list:
         form = "texts"
+    elif each.name.endswith("_seconds"):
+        form = "duration"
     return Column(_label(each.name), each.name, form, none="never" if each.is_moment else "")
 
 
@@ -89,11 +94,13 @@ def _input(of: Resource[Any], each: Described) -> Input:
     longest, least, most = _bounds(each)
     help_words = each.use.words.partition(";")[0]
     unit = "seconds" if each.name.endswith("_seconds") else ""
+    if each.name == TAGS.field:
+        return TAGS
     return Input(
         each.name,
         f"{_label(each.name)}{' (UTC)' if each.is_moment else ''}",
         _kind(of, each),
-        "As KEY=VALUE, one to a line." if each.name == "tags" else _sentence(help_words, unit),
+        _sentence(help_words, unit),
         longest,
         least,
         most,
@@ -116,12 +123,10 @@ def _sentence(words: str, unit: str) -> str:
 def _is_writable(each: Described) -> bool:
     """Return True if a person can write it in a field of a form."""
     is_texts = get_origin(each.plain) is list and get_args(each.plain)[0] is str
-    return not each.is_document or each.name == "tags" or is_texts
+    return not each.is_document or each.name == TAGS.field or is_texts
 
 
 def _kind(of: Resource[Any], each: Described) -> InputKind:
-    if each.name == "tags":
-        return "tags"
     if each.is_moment:
         return "moment"
     if each.plain is bool:

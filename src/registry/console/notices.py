@@ -41,7 +41,6 @@ NOTICES: Final[Mapping[str, str]] = {
     "mirror-created": "The mirror was created. Test whether its upstream can be asked.",
     "mirror-saved": "The mirror was saved.",
     "mirror-deleted": "The mirror was deleted. What it has cached stays.",
-    "service-account-saved": "The service account was saved.",
     "key-saved": "The access key was saved.",
     "key-deleted": "The access key was deleted. What it had logged in works no more.",
     "member-saved": "The change was saved.",

@@ -84,10 +84,15 @@ def _emptied(of: Input) -> dict[str, Any]:
             return {of.field: ""}
 
 
+def _is_secret(of: Input, written: str) -> bool:
+    return of.field.startswith("private_") or "PRIVATE KEY" in written
+
+
 def text_of(of: Input, record: Shown | None, sent: Mapping[str, str]) -> str:
     """Return what a field of a form has: what was sent, or what `record` has, or the default."""
     if sent:
-        return sent.get(of.field, "")
+        written = sent.get(of.field, "")
+        return "" if of.kind == "pem" and _is_secret(of, written) else written
     value: Any = record.get(of.field) if record is not None else of.default
     if value is None:
         return ""

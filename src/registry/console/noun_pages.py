@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from cloudcore.resources.resource import camel
 
 if TYPE_CHECKING:
     from registry.console.page_request import PageRequest, PageResponse
@@ -18,9 +20,10 @@ Shown = Mapping[str, Any]
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
 """How a value is shown; ``time``: since when, ``mark``: a word that stands out if it says that
 something is not as usual."""
-InputKind = Literal["line", "code", "number", "choice", "flag", "moment", "tags", "texts", "days"]
+InputKind = Literal["line", "code", "number", "choice", "flag", "moment", "tags", "texts", "pem"]
 """How a person writes a value: ``code`` is a line of a language, such as a name, in which nothing
-is corrected; ``texts`` one to a line, ``tags`` so too, as ``KEY=VALUE``; ``moment`` in UTC."""
+is corrected; ``texts`` one to a line, ``tags`` so too, as ``KEY=VALUE``; ``moment`` in
+UTC; ``pem`` is not shown again if it has a private key."""
 Section = Literal["services", "settings", "access"]
 """The entry of the console's menu."""
 
@@ -57,6 +60,16 @@ class Input(NamedTuple):
     default: object = ""
     is_more: bool = False
     """It is in the part of the form that a person need not open."""
+
+
+CREATED: Final = Column("Created", "created_at", "time")
+DESCRIPTION: Final = Input("description", "Description", longest=1000)
+TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
+
+
+def name_of(longest: int) -> Input:
+    """Return the field of a name, which stays."""
+    return Input("name", "Name", "code", longest=longest, is_required=True)
 
 
 class Act(NamedTuple):
@@ -109,15 +122,15 @@ class NounPages:
     one: str
     """As ``/v1`` calls one: ``queue``."""
     many: str
-    noun: str
+    noun: str = ""
     """What one is called in sentences."""
-    plural: str
+    plural: str = ""
     title: str = ""
     """Of the list; by default `plural`."""
     section: Section = "services"
-    path: str
+    path: str = ""
     """Of the list."""
-    api: str
+    api: str = ""
     intro: str = ""
     """A sentence that says what one is."""
     order: str = "the oldest first"
@@ -128,8 +141,8 @@ class NounPages:
     """What one is called that has no name any more."""
     key: str = "id"
     """The field that paths have."""
-    list_action: str
-    create_action: str
+    list_action: str = ""
+    create_action: str = ""
     update_action: str = ""
     columns: tuple[Column, ...] = ()
     """Of the list, after the name."""
@@ -156,6 +169,24 @@ class NounPages:
     """Reads what the panel of the list shows."""
     asked_about: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
     """Returns the CRNs on which the page of one asks for rights."""
+
+    def __post_init__(self) -> None:
+        """Complete what is not said otherwise, by the names of the noun."""
+        noun = self.noun or self.one.replace("_", " ")
+        usual = {
+            "noun": noun,
+            "plural": self.many.replace("_", " "),
+            "path": f"/console/services/{self.many.replace('_', '-')}",
+            "api": f"/v1/{self.many.replace('_', '-')}",
+            "list_action": f"{self.service}:List{camel(self.many)}",
+            "create_action": f"{self.service}:Create{camel(self.one)}",
+            "update_action": f"{self.service}:Update{camel(self.one)}",
+            "created": f"The {noun} was created.",
+            "updated": f"The {noun} was changed.",
+        }
+        for name, words in usual.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, words)
 
     @property
     def type(self) -> str:

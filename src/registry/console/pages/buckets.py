@@ -9,41 +9,13 @@ from urllib.parse import urlencode
 from litestar import get, post, put
 
 from registry.console.described_nouns import deletion
-from registry.console.noun_pages import Column, Input, NounPages, Shown
+from registry.console.noun_pages import CREATED, TAGS, Column, Input, NounPages, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, read_one
-from registry.console.paths import BUCKETS
 from registry.console.relayed import UPLOADING, Relayed
 
-_ONE: Final = f"{BUCKETS}/{{bucket:str}}"
 _PAGE: Final = 50
 _FOLDER: Final = "/"
-
-
-@post(f"{_ONE}/delete-object")
-async def delete_bucket_object(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete an object."""
-    key = page.form.get("key", "")
-    if "confirmed" not in page.form:
-        bucket = await read_one(page, BUCKET)
-        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
-    await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
-    folder = key[: key.rfind(_FOLDER) + 1]
-    return page.go(_in_folder(page, folder), "object-deleted")
-
-
-@get(f"{_ONE}/download")
-async def download_object(page: InjectedPage) -> PageResponse:
-    """Send an object as a file."""
-    key = page.query.get("key", "")
-    name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
-    return Relayed(page, "GET", f"{_api(page)}/objects/{key}", name)
-
-
-@put(f"{_ONE}/upload")
-async def upload_object(page: InjectedPage) -> PageResponse:
-    """Store the body of the request as an object; a script of the page sends it."""
-    return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
 
 
 async def _read_objects(page: PageRequest, bucket: Shown) -> Mapping[str, Any]:
@@ -94,40 +66,58 @@ def _api(page: PageRequest) -> str:
 _COLUMNS: Final = (
     Column("Objects", "object_count", "number"),
     Column("Size", "byte_count", "size"),
-    Column("Created", "created_at", "time"),
+    CREATED,
 )
-_NAME: Final = Input("name", "Name", "code", longest=63, is_required=True)
-_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
 BUCKET: Final = NounPages(
     service="storage",
     one="bucket",
     many="buckets",
-    noun="bucket",
-    plural="buckets",
-    path=BUCKETS,
-    api="/v1/buckets",
     intro="A bucket keeps objects: files of any size under a key.",
     order="by name",
     key="name",
-    list_action="storage:ListBuckets",
-    create_action="storage:CreateBucket",
-    update_action="storage:UpdateBucket",
     columns=_COLUMNS,
     facts=(
         *_COLUMNS[:2],
         Column("Uploads that are not completed", "upload_byte_count", "size"),
         Column("Sealed under the key", "kms_key.name"),
-        _COLUMNS[2],
+        CREATED,
     ),
     filters=(Input("name", "Name", "code"),),
-    creates=(_NAME, _TAGS),
-    updates=(_TAGS,),
-    created="The bucket was created.",
-    updated="The bucket was changed.",
+    creates=(name_of(63), TAGS),
+    updates=(TAGS,),
     acts=(deletion("bucket", "storage:DeleteBucket"),),
     commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
     parts="noun_bucket.html",
     more=_read_objects,
     asked_about=lambda crn: (crn, f"{crn}/*"),
 )
+_ONE: Final = BUCKET.path_of_one
+
+
+@post(f"{_ONE}/delete-object")
+async def delete_bucket_object(page: InjectedPage) -> PageResponse:
+    """Ask, or with ``confirmed`` in the form delete an object."""
+    key = page.form.get("key", "")
+    if "confirmed" not in page.form:
+        bucket = await read_one(page, BUCKET)
+        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
+    await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
+    folder = key[: key.rfind(_FOLDER) + 1]
+    return page.go(_in_folder(page, folder), "object-deleted")
+
+
+@get(f"{_ONE}/download")
+async def download_object(page: InjectedPage) -> PageResponse:
+    """Send an object as a file."""
+    key = page.query.get("key", "")
+    name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
+    return Relayed(page, "GET", f"{_api(page)}/objects/{key}", name)
+
+
+@put(f"{_ONE}/upload")
+async def upload_object(page: InjectedPage) -> PageResponse:
+    """Store the body of the request as an object; a script of the page sends it."""
+    return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
+
+
 HANDLERS: Final = (delete_bucket_object, download_object, upload_object)

@@ -8,10 +8,10 @@ from typing import Any, Final
 from litestar import post
 
 from registry.console.described_nouns import deletion
-from registry.console.noun_pages import Act, Column, Input, NounPages, Shown
+from registry.console.noun_forms import read_inputs
+from registry.console.noun_pages import CREATED, TAGS, Act, Column, Input, NounPages, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import send_new
-from registry.console.paths import CERTIFICATES
 
 KEY_ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _STATES: Final = {
@@ -23,15 +23,40 @@ _STATES: Final = {
     "failed": "Failed",
 }
 _DONE: Final = ("active", "expired")
-_CREATED: Final = Column("Created", "created_at", "time")
 _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _DOMAINS: Final = Column("Domains", "domains", "texts")
+_NEW: Final = (
+    name_of(63),
+    Input("key_algorithm", "Key", "choice", choices=KEY_ALGORITHMS),
+    Input(
+        "domains", "Domains", "texts", "One to a line, such as www.example.com or *.example.com."
+    ),
+    Input(
+        "csr_pem",
+        "Signing request",
+        "pem",
+        "To keep the private key to yourself: in PEM, as “openssl req -new” writes it. It names the"
+        " domains, so they can be left out above, and it has its key already.",
+        is_more=True,
+    ),
+)
+_UPLOADED: Final = (
+    Input("upload_name", "Name of what is uploaded", "code", longest=63, is_required=True),
+    Input("certificate_pem", "Certificate", "pem", is_required=True),
+    Input("chain_pem", "Its issuers, the nearest first", "pem"),
+    Input(
+        "private_key_pem",
+        "Its private key",
+        "pem",
+        "All in PEM. The key is sealed and never shown again.",
+        is_required=True,
+    ),
+)
 _EXPIRES: Final = Column("Expires", "expires_at", "time")
-_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.")
 
 
-async def _read_forms(page: PageRequest) -> Mapping[str, Any]:
-    return {"algorithms": KEY_ALGORITHMS, "is_upload": "certificate_pem" in page.form}
+async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
+    return {"requested": _NEW, "uploaded": _UPLOADED}
 
 
 async def _read_states(_page: PageRequest, _certificate: Shown) -> Mapping[str, Any]:
@@ -52,19 +77,11 @@ CERTIFICATE: Final = NounPages(
     service="certificate",
     one="certificate",
     many="certificates",
-    noun="certificate",
-    plural="certificates",
-    path=CERTIFICATES,
-    api="/v1/certificates",
     intro="A certificate of TLS is issued and renewed here, or uploaded.",
-    list_action="certificate:ListCertificates",
-    create_action="certificate:CreateCertificate",
-    update_action="certificate:UpdateCertificate",
     columns=(_STATE, _DOMAINS, _EXPIRES),
-    facts=(Column("Issued", "issued_at", "time"), _CREATED),
+    facts=(Column("Issued", "issued_at", "time"), CREATED),
     filters=(Input("name", "Name", "code"),),
-    updates=(_TAGS,),
-    updated="The certificate was changed.",
+    updates=(TAGS,),
     acts=(
         Act(
             "recheck",
@@ -106,28 +123,21 @@ CERTIFICATE: Final = NounPages(
 )
 
 
-@post(CERTIFICATES)
+@post(CERTIFICATE.path)
 async def create_certificate(page: InjectedPage) -> PageResponse:
     """Let a certificate be issued."""
-    form = page.form
-    body: dict[str, object] = {"name": form.get("name", "").strip()}
-    if domains := form.get("domains", "").split():
-        body["domains"] = domains
-    if request := form.get("csr_pem", "").strip():
-        body["csr_pem"] = request
-    else:
-        body["key_algorithm"] = form.get("key_algorithm", KEY_ALGORITHMS[0])
+    body = read_inputs(_NEW, page.form)
+    if "csr_pem" in body:
+        body.pop("key_algorithm", None)  # it has its own
     said = "The certificate was created. It is issued as soon as its domains are proved."
     return await send_new(page, CERTIFICATE, CERTIFICATE.api, body, said)
 
 
-@post(f"{CERTIFICATES}/upload")
+@post(f"{CERTIFICATE.path}/upload")
 async def upload_certificate(page: InjectedPage) -> PageResponse:
     """Upload a certificate; a form that is refused is shown without its key."""
-    form = page.form
-    body = {"name": form.get("upload_name", "").strip()} | {
-        name: form.get(name, "") for name in ("certificate_pem", "chain_pem", "private_key_pem")
-    }
+    body = read_inputs(_UPLOADED, page.form)
+    body["name"] = body.pop("upload_name")
     said = "The certificate was uploaded. Its key is sealed."
     return await send_new(page, CERTIFICATE, f"{CERTIFICATE.api}/upload", body, said)
 

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from registry.console.control_plane import unless_refused
-from registry.console.noun_pages import Act, Column, Input, NounPages, Shown
+from registry.console.noun_pages import (
+    CREATED,
+    DESCRIPTION,
+    TAGS,
+    Act,
+    Column,
+    Input,
+    NounPages,
+    Shown,
+    name_of,
+)
 from registry.console.page_request import PageRequest
 from registry.console.paths import KEYS
 
@@ -16,14 +26,11 @@ _STATES: Final = {
     "pending_deletion": "deletion pending",
     "deleted": "deleted",
 }
-_CREATED: Final = Column("Created", "created_at", "time")
 _COLUMNS: Final = (
     Column("State", "state", "mark", _STATES, usual="enabled"),
     Column("Kind", "key_spec"),
     Column("Version", "current_version", "number"),
 )
-_DESCRIPTION: Final = Input("description", "Description", longest=1000)
-_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
 
 
 async def _read_usage(page: PageRequest, record: Shown) -> Mapping[str, Any]:
@@ -40,29 +47,23 @@ KEY: Final = NounPages(
     service="kms",
     one="key",
     many="keys",
-    noun="key",
-    plural="keys",
     section="settings",
     path=KEYS,
-    api="/v1/keys",
     intro="A key seals what is pushed to the repositories that are bound to it; the key “platform”"
     " seals the rest. What only a deleted key opened can never be read again.",
     unnamed="A deleted key",
     list_action="kms:DescribeKeys",
-    create_action="kms:CreateKey",
-    update_action="kms:UpdateKey",
-    columns=(*_COLUMNS, _CREATED),
-    facts=(*_COLUMNS, Column("Use", "key_usage"), _CREATED),
+    columns=(*_COLUMNS, CREATED),
+    facts=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
     filters=(Input("state", "State", "choice", choices=tuple(_STATES), default="All but deleted"),),
     creates=(
-        Input("name", "Name", "code", longest=63, is_required=True),
-        _DESCRIPTION,
-        _TAGS,
+        name_of(63),
+        DESCRIPTION,
+        TAGS,
     ),
-    updates=(_DESCRIPTION, _TAGS),
+    updates=(DESCRIPTION, TAGS),
     can_change=lambda key: key["state"] != "deleted",
     created="The key was created. Repositories can be bound to it now.",
-    updated="The key was changed.",
     acts=(
         Act(
             "rotate",

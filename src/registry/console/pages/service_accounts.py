@@ -10,7 +10,7 @@ from litestar import post
 from cloudcore.errors import NotFound
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import deletion
-from registry.console.noun_pages import Column, NounPages, Shown
+from registry.console.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages import nouns
 from registry.console.pages.attached_policies import ask_to_detach, attach, detach, read_policies
@@ -40,25 +40,30 @@ async def _read_templates(page: PageRequest) -> Mapping[str, Any]:
 _COLUMNS: Final = (
     Column("Status", "status", "mark", usual="active"),
     Column("Last used", "last_used_at", "time", none="never"),
-    Column("Created", "created_at", "time"),
+    CREATED,
 )
 SERVICE_ACCOUNT: Final = NounPages(
     service="iam",
     one="service_account",
     many="service_accounts",
-    noun="service account",
-    plural="service accounts",
     title="Programs",
     section="access",
     path=SERVICE_ACCOUNTS,
-    api="/v1/service-accounts",
     intro="A service account is what a program signs in as, such as a CI job or a cluster that"
     " pulls. It may do what its policies allow.",
     order="by name",
-    list_action="iam:ListServiceAccounts",
-    create_action="iam:CreateServiceAccount",
     columns=_COLUMNS,
     facts=_COLUMNS,
+    updates=(
+        DESCRIPTION,
+        Input(
+            "status",
+            "Status",
+            "choice",
+            "While it is suspended, its keys and tokens do not work.",
+            choices=("active", "suspended"),
+        ),
+    ),
     acts=(
         deletion(
             "service account",
@@ -94,21 +99,7 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
         return show_new_key(page, made["access_key"], there)
-    return page.go(there, "service-account-saved")
-
-
-@post(_ONE)
-async def save_service_account(page: InjectedPage) -> PageResponse:
-    """Change the description, and whether the service account is suspended."""
-    changes = {
-        "description": page.form.get("description", "").strip(),
-        "status": "suspended" if "suspended" in page.form else "active",
-    }
-    try:
-        await page.api.change("PATCH", _api(page), changes)
-    except Refused as error:
-        return await show(page, complaint_of(error))
-    return page.go(path_of(page), "service-account-saved")
+    return page.go(there, "The service account was created.")
 
 
 @post(f"{_ONE}/policies")
@@ -147,4 +138,4 @@ def _api(page: PageRequest) -> str:
     return nouns.api_of(page, SERVICE_ACCOUNT)
 
 
-HANDLERS: Final = (create_service_account, save_service_account, attach_policy, detach_policy)
+HANDLERS: Final = (create_service_account, attach_policy, detach_policy)

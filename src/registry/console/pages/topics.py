@@ -10,16 +10,12 @@ from litestar import post
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.described_nouns import deletion
 from registry.console.noun_forms import read_inputs
-from registry.console.noun_pages import Column, Input, NounPages, Shown
+from registry.console.noun_pages import CREATED, DESCRIPTION, TAGS, Input, NounPages, Shown, name_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import api_of, path_of, show_list, show_one
 from registry.console.pages.refusals import NO_COMPLAINT, complaint_of
-from registry.console.paths import TOPICS
 
 _PAGE: Final = 50
-_CREATED: Final = Column("Created", "created_at", "time")
-_DESCRIPTION: Final = Input("description", "Description", longest=1000)
-_TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_more=True)
 _SUBSCRIBING: Final = (
     Input(
         "protocol",
@@ -74,25 +70,17 @@ TOPIC: Final = NounPages(
     service="notifications",
     one="topic",
     many="topics",
-    noun="topic",
-    plural="topics",
-    path=TOPICS,
-    api="/v1/topics",
     intro="What is published to a topic is sent to its subscriptions. Event rules publish what"
     " happens in repositories.",
-    list_action="notifications:ListTopics",
-    create_action="notifications:CreateTopic",
-    update_action="notifications:UpdateTopic",
-    columns=(_CREATED,),
-    facts=(_CREATED,),
+    columns=(CREATED,),
+    facts=(CREATED,),
     creates=(
-        Input("name", "Name", "code", longest=256, is_required=True),
-        _DESCRIPTION,
-        _TAGS,
+        name_of(256),
+        DESCRIPTION,
+        TAGS,
     ),
-    updates=(_DESCRIPTION, _TAGS),
+    updates=(DESCRIPTION, TAGS),
     created="The topic was created. Say below who is told.",
-    updated="The topic was changed.",
     acts=(
         deletion(
             "topic",
@@ -139,7 +127,7 @@ async def resend_confirmation(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, TOPIC), "The endpoint is asked again to confirm.")
 
 
-@post(f"{TOPICS}/confirm")
+@post(f"{TOPIC.path}/confirm")
 async def confirm_subscription(page: InjectedPage) -> PageResponse:
     """Confirm a subscription by the token, or the link, that its endpoint was sent."""
     body = {"token": page.form.get("token", "")}
@@ -150,7 +138,9 @@ async def confirm_subscription(page: InjectedPage) -> PageResponse:
         shown = await show_list(page, TOPIC, unconfirmed=wrong._replace(field="token"))
         shown.status_code = wrong.status
         return shown
-    return page.go(TOPICS, "The subscription is confirmed: its endpoint gets what is published.")
+    return page.go(
+        TOPIC.path, "The subscription is confirmed: its endpoint gets what is published."
+    )
 
 
 def _subscription(page: PageRequest) -> str:
