@@ -1,11 +1,11 @@
 """Pulls of one account beside the largest inputs of another: ``python -m benchmarks.beside``.
 
-A registry with two workers, over SQLite or (``--database postgresql``) over a PostgreSQL that is
-started for it. Each load is one piece of work that is done outside the event loop, by
-twelve connections at once, each sending its largest input again and again; meanwhile clients of
-another account pull small blobs. Before each, as many connections send small requests that are
-refused. The exit status is 1 if the 99th percentile of the pulls beside a load is above 100 ms, and
-above twice what it is beside small requests: a machine with other work is slow by itself.
+A registry with two workers, over SQLite, or with ``--database postgresql`` over a PostgreSQL that
+is started for it. Each load is one piece of work that is done outside the event loop, by twelve
+connections at once, each sending its largest input again and again; meanwhile clients of another
+account pull small blobs. Before each, as many connections send small requests that are refused. The
+exit status is 1 if the 99th percentile of the pulls beside a load is above 100 ms, and above twice
+what it is beside small requests: a machine with other work is slow by itself.
 """
 
 from __future__ import annotations

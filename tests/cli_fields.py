@@ -111,8 +111,8 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
         "secret, rotate-secret": "SigningSecret",
         "confirm": "Confirmed",
     },
-    "events": {"list, create": "EventRuleAnswer"},
-    "mirror": {
+    "events": {"list, show, create": "EventRuleAnswer"},
+    "mirrors": {
         "list, show, create, update": "PullThroughCacheRuleAnswer",
         "test": "UpstreamTest",
     },

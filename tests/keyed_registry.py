@@ -17,8 +17,9 @@ from cloudcore.db.statement import Statement
 from cloudcore.jobs.running import running
 from cloudcore.jobs.runs import Run, find_run
 from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.kms.key import Key
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.rows import Key, find_platform_key
+from cloudcore.kms.rows import find_platform_key
 from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess

@@ -13,9 +13,10 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
+from cloudcore.kms.key import Key
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.rows import Key
+from cloudcore.kms.tables import KEY_ROWS
 from cloudcore.kms.vault import Vault
 from tests.inprocess import ManualClock
 
@@ -74,7 +75,7 @@ class KmsWorld:
         assert pending.deletion_at is not None
         ids = (key.account_id, key.id)
         await self.database.write(services.delete_due_key, *ids, pending.deletion_at)
-        return await self.database.read(services.get_key, key.account_id, "local", key.id)
+        return await self.database.read(KEY_ROWS.get, key.account_id, "local", key.id)
 
 
 async def make_kms_world(database: Database, providers: Providers | None = None) -> KmsWorld:

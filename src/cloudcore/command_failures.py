@@ -31,7 +31,7 @@ class Missing(CommandFailure):
 
 
 class RequestRefused(CommandFailure):
-    """The registry answered an error.
+    """The server answered an error.
 
     `code` is the code in its error envelope, or of OAuth; empty if the answer has neither.
     """

@@ -1,13 +1,15 @@
 """The interface of the command line for the commands of families.
 
-A module of commands has ``add_parsers(commands)``, which gets a `CommandLine`. A family describes a
-noun with its commands as data (`Noun`); the command line makes the parsers, calls the operations
-and prints what they answer. A command that is more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
+that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
+what they answer. A command that is more than one request has a function (`Act.run`). A module that
+needs more has ``add_parsers(commands)``, which gets a `CommandLine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -17,7 +19,10 @@ Query = Mapping[str, str | int | bool | None]
 
 OptionKind = Literal[
     "text",
+    "clearable",
     "number",
+    "count",
+    "limit",
     "boolean",
     "flag",
     "texts",
@@ -31,12 +36,17 @@ OptionKind = Literal[
     "until",
     "secret",
     "asked",
+    "credential",
     "null",
 ]
 """What an option takes:
 
 ``text``, ``number``
     one value
+``clearable``
+    a text, or an empty one, with which the field becomes null
+``count``, ``limit``
+    a number: 1 or more; or for a limit 0, with which the field becomes null
 ``boolean``
     ``--name`` or ``--no-name``
 ``flag``
@@ -58,24 +68,19 @@ OptionKind = Literal[
     no value: the secret is asked for, or read from the standard input
 ``asked``
     a secret that is asked for unless ``--no-name`` is given
+``credential``
+    a user name, whose secret is asked for; the field becomes an object of ``username`` and
+    ``secret``
 ``null``
     no value: the field becomes null
 """
-CellForm = Literal["text", "number", "time", "size", "duration", "whole"]
-"""How a table shows a value; ``whole``: never folded, so that it can be copied."""
+CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
+"""How a table shows a value.
 
-
-class PublicList(NamedTuple):
-    """A command that shows a public list."""
-
-    verb: str
-    words: str
-    """Help text."""
-    path: str
-    field: str
-    """The field of the response that holds the rows."""
-    columns: tuple[tuple[str, str], ...]
-    """The columns of the table: heading and field of a row."""
+``whole``: never folded, so that it can be copied. ``digest``: the same, and cut to 12 digits unless
+``--full-digests`` is given, which a command with such a column takes; ``digests``: a text in which
+digests are cut so.
+"""
 
 
 class Cell(NamedTuple):
@@ -87,6 +92,11 @@ class Cell(NamedTuple):
     form: CellForm = "text"
     shown: Callable[[Record], object] | None = None
     """Returns the value of a row instead."""
+
+
+Columns = Sequence[Cell | str]
+"""The columns of a table; a field alone is under its own name, ``created_at`` as CREATED,
+``image_count`` as IMAGES and ``size_bytes`` as SIZE."""
 
 
 class Secret(NamedTuple):
@@ -112,6 +122,8 @@ class Option(NamedTuple):
     name: str = ""
     """Of the option, without its dashes; by default as the last part of `field` is called, and in
     the singular for ``tags``."""
+    short: str = ""
+    """A second name of one letter, without its dash."""
     metavar: str = ""
     choices: tuple[str, ...] = ()
     is_argument: bool = False
@@ -123,6 +135,18 @@ class Option(NamedTuple):
     group: str = ""
     """Of the options of a group at most one can be given, as of those that have one field. If one
     of them is required, one of the group is."""
+
+
+def argument(
+    field: str,
+    words: str,
+    kind: OptionKind = "text",
+    *,
+    metavar: str = "",
+    is_optional: bool = False,
+) -> Option:
+    """Return an argument, which has no dash."""
+    return Option(field, words, kind, metavar=metavar, is_argument=True, is_optional=is_optional)
 
 
 class TokenClaims(msgspec.Struct):
@@ -181,11 +205,11 @@ class ApiCalls(Protocol):
 
 
 class SignedIn(Protocol):
-    """The sign-in to the registry that a command calls."""
+    """The sign-in to the server that a command calls."""
 
     @property
     def url(self) -> str:
-        """Return the registry's base URL."""
+        """Return the server's base URL."""
         ...
 
     @property
@@ -264,7 +288,7 @@ class Invocation(Protocol):
         ...
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a resource of the registry that may be named without one."""
+        """Return the CRN of a resource that may be named without one."""
         ...
 
     def confirm(self, question: str) -> None:
@@ -279,6 +303,10 @@ class Invocation(Protocol):
         """Log a container client of this machine in."""
         ...
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        ...
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         ...
@@ -287,6 +315,11 @@ class Invocation(Protocol):
         self, text: str, record: Record, secret: Secret, document: Record | None = None
     ) -> None:
         """Print a line and a new secret for a person; for a program the document, or the record."""
+        ...
+
+    @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
         ...
 
     @property
@@ -306,8 +339,12 @@ class Invocation(Protocol):
         """Print a record."""
         ...
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
-        """Print rows as they come; with ``--quiet`` the field `name` of each."""
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+        ...
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
         ...
 
 
@@ -316,7 +353,10 @@ Caller = Callable[[Invocation], ApiCalls]
 
 
 Told = str | Callable[[Invocation, Record], str]
-"""What is told of a record: words with its fields in braces, or a function that returns them."""
+"""What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
+resource above, ``{above.name}``; or a function that returns them."""
+Naming = str | Callable[[Invocation, Record], str]
+"""How a command names a row for others to take: a field of it, or what a function returns."""
 
 
 class Act(NamedTuple):
@@ -338,15 +378,18 @@ class Act(NamedTuple):
     is_of_all: bool = False
     """It names no resource."""
     is_public: bool = False
-    """It is called without a sign-in, at a `path` from the root."""
+    """It is called without a sign-in, at a `path` from the root; by GET with one, if there is one.
+    """
     takes_key: bool = False
     """The operation takes an ``Idempotency-Key``."""
     options: tuple[Option, ...] = ()
     answer: str = ""
     """The field of the answer to print; without one the whole answer."""
-    columns: tuple[Cell, ...] = ()
-    row_name: str = ""
-    """The answer is a list with pages; ``--quiet`` prints this field of each row."""
+    columns: Columns = ()
+    row_name: Naming = ""
+    """The answer is a list with pages; ``--quiet`` prints this of each row."""
+    has_digests: bool = False
+    """`run` prints digests, and the command takes ``--full-digests``."""
     said: str = ""
     """For a person, with fields in braces: of the answer or, if it was read, of the resource."""
     question: str = ""
@@ -372,19 +415,23 @@ class Deletion(NamedTuple):
     """They become the query."""
 
 
-class Noun(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Noun:
     """A kind of resource and its commands; those without a description do not exist."""
 
     noun: str
     words: str
     """Help text."""
-    path: str
-    """Of the list; from the root (``/v1/…``), or after the path of the parent."""
-    one: str
-    """The field of one record in an answer; its name is that of the argument too."""
-    many: str
-    """The field of a list in an answer."""
-    columns: tuple[Cell, ...]
+    path: str = ""
+    """Of the list; from the root (``/v1/…``), or after the path of the parent. By default as the
+    noun is called."""
+    one: str = ""
+    """The field of one record in an answer; its name is that of the argument too. By default the
+    singular of `many`."""
+    many: str = ""
+    """The field of a list in an answer; by default as the noun is called."""
+    columns: Columns = ()
+    """Of ``list``, which a noun without columns has not."""
     name: str = "name"
     """The field of a record by which people name it."""
     name_filter: str = ""
@@ -405,6 +452,10 @@ class Noun(NamedTuple):
     """Names are in lower case."""
     find: Callable[[Invocation, str], Record] | None = None
     """Returns the resource of a name, and without a name the obvious one."""
+    locate: Callable[[Invocation, str], str] | None = None
+    """Returns the path of what a text names, which then tells the resources above it too."""
+    is_single: bool = False
+    """There is one, at `path`: of each resource above it, or of all."""
     parent: Noun | None = None
     is_below_option: bool = False
     """An option names the parent, which has `find`."""
@@ -413,8 +464,8 @@ class Noun(NamedTuple):
     has_show: bool = True
     shown: Callable[[Invocation, Record], None] | None = None
     """Shows a record to a person instead."""
-    quiet: str = ""
-    """The field that ``list --quiet`` prints, if not the name."""
+    quiet: Naming = ""
+    """What ``list --quiet`` prints of each row, if not the name."""
     filters: tuple[Option, ...] = ()
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
@@ -426,17 +477,22 @@ class Noun(NamedTuple):
     update: tuple[Option, ...] | None = None
     updated: Told = ""
     delete: Deletion | None = None
-    conflicts: Mapping[str, str] = {}
+    conflicts: Mapping[str, str] = field(default_factory=dict)
     """What to do about a CONFLICT, by verb, with what the command line names in braces."""
+    missing: Mapping[str, Told] = field(default_factory=dict)
+    """What it means that there is nothing (404), by verb; told of what the command line names."""
     acts: tuple[Act, ...] = ()
+
+    def __post_init__(self) -> None:
+        many = self.many or self.noun.replace("-", "_")
+        path = self.path or f"{'' if self.parent else '/v1/'}{self.noun}"
+        for name, value in (("many", many), ("path", path), ("one", many.removesuffix("s"))):
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
 
 
 class CommandLine(Protocol):
     """The command line to which commands are added."""
-
-    def add_public_lists(self, noun: str, words: str, lists: Sequence[PublicList]) -> None:
-        """Add a noun with a command for each list, none of which needs a sign-in."""
-        ...
 
     def add_described(self, noun: Noun) -> None:
         """Add a noun with its commands."""

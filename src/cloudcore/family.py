@@ -39,8 +39,8 @@ class CommandGroup:
 
     title: str
     modules: tuple[str, ...]
-    """Names of modules. Each has ``add_parsers(commands)`` and is imported when a command line is
-    parsed; see `cloudcore.command_line`."""
+    """Names of modules. Each has ``COMMANDS``, or ``add_parsers(commands)``, and is imported when a
+    command line is parsed; see `cloudcore.command_line`."""
 
 
 def _nothing(_needs: Any = None) -> tuple[()]:  # noqa: ANN401 - of any family
@@ -80,7 +80,7 @@ class Family(Generic[Needs]):
     offers: Callable[[], Sequence[Offer]] = _nothing
     """What it offers to others."""
     begin: Callable[[Needs, AsyncExitStack], Awaitable[None]] = _begin_nothing
-    """Begins what a worker serves besides requests; pushes what ends it on the stack."""
+    """Begins what a worker serves besides requests, until the stack is closed."""
     routes: Callable[[], Sequence[HTTPRouteHandler]] = _nothing
     """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
     takes it as its parameter ``needs``."""

@@ -95,7 +95,7 @@ class Opening:
     ) -> None:
         """Fill ports from `offers`; of two for one port, the later counts.
 
-        Makers push on `resources` what must be closed; it is closed before what it was made of.
+        Makers enter in `resources` what must be closed; it is closed before what it was made of.
         """
         self.install = install
         self.resources = resources

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.rows import Key, find_key, find_platform_key
+from cloudcore.kms.key import Key
+from cloudcore.kms.rows import find_platform_key
+from cloudcore.kms.tables import KEY_ROWS
 from cloudcore.kms.vault import LookedAt
 from cloudcore.storage import errors as storage_errors
 from cloudcore.storage.bytes_port import (
@@ -89,7 +91,7 @@ class StoreOfBuckets(BucketBytes):
         if kms_key_id is None:
             key = find_platform_key(tx, account_id)
         else:
-            key = find_key(tx, account_id, kms_key_id)
+            key = KEY_ROWS.find(tx, account_id, kms_key_id)
         found = _usable(key)
         looked = self._sealing.keys.look_at(tx, account_id, found.id, found.current_version)
         return _Writing(found.id, looked)

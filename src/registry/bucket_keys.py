@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from cloudcore.db.base import Connection
-from cloudcore.identity.rows.accounts import find_account
+from cloudcore.kms.key import Key
 from cloudcore.kms.references import key_to_bind
-from cloudcore.kms.rows import Key, find_key, find_platform_key
-from cloudcore.resource_names import Authorize, Scope
+from cloudcore.kms.rows import find_platform_key
+from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage.bytes_port import BucketKeys, KeyRef
 
 
@@ -18,16 +19,14 @@ class KeysOfBuckets(BucketKeys):
 
     def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> KeyRef:
         """Return the key that a request names (`BucketKeys.resolve`)."""
-        account = find_account(tx, account_id)
-        scope = Scope(account_id, "" if account is None else account.handle, self._region)
-        return _reference(key_to_bind(tx, scope, value, authorize))
+        return _reference(key_to_bind(tx, Scope(account_id, self._region), value, authorize))
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> KeyRef | None:
         """Return a key by its id, or the platform key (`BucketKeys.describe`)."""
         if key_id is None:
             key = find_platform_key(tx, account_id)
         else:
-            key = find_key(tx, account_id, key_id)
+            key = KEY_ROWS.find(tx, account_id, key_id)
         return None if key is None else _reference(key)
 
 

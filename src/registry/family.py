@@ -212,7 +212,7 @@ REGISTRY: Final[Family[Process]] = Family(
                 "registry.cli.tags",
                 "registry.cli.repository_policies",
                 "registry.cli.lifecycle",
-                "registry.cli.mirror",
+                "registry.cli.mirrors",
                 "registry.cli.storage",
             ),
         ),

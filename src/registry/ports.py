@@ -16,7 +16,6 @@ from cloudcore.catalog import needs as catalog
 from cloudcore.certificate import needs as certificate
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity import needs as identity
-from cloudcore.identity.login_permission import PermissionToLogIn
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
@@ -46,7 +45,6 @@ from registry.gc.orphans.scan import may_judge
 from registry.process import STORES
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS
-from registry.services.event_topics import FindTopics
 from registry.services.logins import login_permission
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings
@@ -123,18 +121,6 @@ async def _addition(opening: Opening) -> PrepareAddition:
     return (await opening.get(kms.KEY_MAKER)).prepare_platform_key
 
 
-async def _login_permission(opening: Opening) -> PermissionToLogIn:
-    return partial(login_permission, opening.install.region)
-
-
-async def _named_resource(opening: Opening) -> audit.NamedResource:
-    return partial(repository_crn, opening.install.region)
-
-
-async def _find_topics(opening: Opening) -> FindTopics:
-    return partial(topic_states, opening.install.region)
-
-
 async def _mail(opening: Opening) -> Mail | None:
     """Return what sends mail, by the settings; None if nothing does."""
     settings = (await opening.get(STORES)).settings
@@ -157,10 +143,6 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
-async def _bucket_keys(opening: Opening) -> KeysOfBuckets:
-    return KeysOfBuckets(opening.install.region)
-
-
 def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     """Offer what the settings say."""
 
@@ -170,8 +152,17 @@ def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
     return offer(port, make)
 
 
+def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
+    """Offer what is made for the region."""
+
+    async def made(opening: Opening) -> T:
+        return make(opening.install.region)
+
+    return offer(port, made)
+
+
 def _from(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return what makes another port's filling."""
+    """Return what fills a port from another one."""
     return lambda opening: opening.get(port)
 
 
@@ -179,17 +170,17 @@ CROSSING: Final = (
     offer(PLATFORM, _platform),
     offer(kms.PROVIDERS, _providers),
     offer(identity.PREPARE_ADDITION, _addition),
-    offer(identity.LOGIN_PERMISSION, _login_permission),
+    _in_region(identity.LOGIN_PERMISSION, lambda region: partial(login_permission, region)),
     known(identity.KEY_KINDS, KEY_KINDS),
-    offer(audit.NAMED_RESOURCE, _named_resource),
+    _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(audit.MEMBERSHIP_POLICY, membership_policy),
-    offer(registry.FIND_TOPICS, _find_topics),
+    _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _from(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
     offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
     offer(storage.BYTES, _bucket_bytes),
-    offer(storage.KEYS, _bucket_keys),
+    _in_region(storage.KEYS, KeysOfBuckets),
     _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
     _set(CONTROL_SETTINGS, _control_settings),
     _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),

@@ -128,7 +128,7 @@ class Reader:
 
     def typed(self, command: str) -> str:
         """Return what a command reads: a secret that was shown before, or a provider's."""
-        if "identity-providers create" in command or "mirror create" in command:
+        if "identity-providers create" in command or "mirrors create" in command:
             return "a secret of the provider\n"
         return f"{self.key[1]}\n" if "AK" in command and "login" in command else ""
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Concatenate, Final
 
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.grants import Grants, parse_grants
 from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.resolving import DnsResolver
-from cloudcore.certificate.rows import Certificate
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.certificate.services import Proofs
 from cloudcore.clock import system_clock, uuid7

@@ -8,10 +8,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from cloudcore.certificate import authority_rows, issue_rows, rows, services
+from cloudcore.certificate import authority_rows, issue_rows, services
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.keys import public_der
-from cloudcore.certificate.rows import Certificate
-from cloudcore.certificate.waking import WORK
+from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.work import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.kms.making import KeyMaker
@@ -77,7 +78,7 @@ async def be_killed(url: str, place: str) -> None:
         process.kill()
         await process.wait()
     ended = await asyncio.to_thread(end_leases, url)
-    assert ended == ([] if place == LEASE else [WORK])
+    assert ended == ([] if place == LEASE else [WORK.name])
 
 
 @on_both_databases
@@ -91,7 +92,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
     await KeyMaker(PROVIDERS, "local", uuid7).add_missing_platform_keys(database, 0)
 
     async def show(made: Certificate) -> Certificate:
-        found = await database.read(rows.find_certificate, ACME, made.id)
+        found = await database.read(ROWS.find, ACME, made.id)
         assert found is not None
         return found
 

@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from sqlalchemy import bindparam, select
 
-from cloudcore.certificate import chores, issue_rows, rows
+from cloudcore.certificate import chores, issue_rows
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
 from cloudcore.certificate.needs import CertificateNeeds
+from cloudcore.certificate.rows import ROWS
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
 from cloudcore.identity.names import iam_crn
+from cloudcore.jobs.queue import Job, find_job
+from cloudcore.jobs.tables import jobs
 from tests.certificates import uploaded
 from tests.integration.served_world import HOUR, Served, open_served
 from tests.jobs import run_due
 from tests.name_server import NameServer, name_server
 
+_JOB: Final = Statement(select(jobs.c.id).where(jobs.c.dedup_key == bindparam("of")))
 ZONE: Final = "cloud.test"
 DAY: Final = 24 * 3600
 
@@ -156,10 +164,21 @@ async def upload(world: World, name: str = "up", **fields: object) -> dict[str, 
     return dict(made.json()["certificate"])
 
 
-async def stored(world: World, record: dict[str, Any]) -> rows.Certificate:
+async def stored(world: World, record: dict[str, Any]) -> Certificate:
     """Return the row of a certificate."""
-    found = await world.served.database.read(
-        rows.find_certificate, world.served.acme.account_id, record["id"]
-    )
+    found = await world.served.database.read(ROWS.find, world.served.acme.account_id, record["id"])
     assert found is not None
     return found
+
+
+async def job_of(world: World, made: dict[str, Any]) -> Job:
+    """Return the job of a certificate."""
+
+    def read(tx: Connection) -> Job:
+        row = tx.row(_JOB, of=made["id"])
+        assert row is not None
+        found = find_job(tx, row[0])
+        assert found is not None
+        return found
+
+    return await world.served.database.read(read)

@@ -13,8 +13,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.kms import services as kms
+from cloudcore.kms.key import Key
 from cloudcore.kms.providers import Provider, Providers
-from cloudcore.kms.rows import Key, find_platform_key
+from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.vault import Vault
 from registry.keys import DataKeys
 from registry.metadata.tables import (

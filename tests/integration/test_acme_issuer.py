@@ -14,12 +14,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.certificate import issue_rows, rows
+from cloudcore.certificate import issue_rows
 from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.issuer import Issuers, Refused, Unreachable
 from cloudcore.certificate.keys import new_private_key, signing_request
 from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.work import Texts
 from cloudcore.certificate.zone_answers import Answerer, Zone
 from cloudcore.certificate.zone_server import serving_zone
@@ -47,7 +48,7 @@ class AcmeWorld(World):
     async def found(self, made: dict[str, Any]) -> Certificate:
         """Return the row of a record."""
         place = self.served.acme.account_id, made["id"]
-        found = await self.served.database.read(rows.find_certificate, *place)
+        found = await self.served.database.read(ROWS.find, *place)
         assert found is not None
         return found
 

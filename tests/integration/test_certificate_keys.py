@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
+from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
-from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import KeyAlgorithm, PrivateKey, new_private_key
-from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.keys import PrivateKey, new_private_key
+from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.sealing import seal_key
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.queue import Job, find_job
-from cloudcore.jobs.tables import jobs
-from cloudcore.kms.rows import Key, find_platform_key
+from cloudcore.kms.key import Key
+from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.tables import kms_key_versions as versions
 from cloudcore.kms.vault import MAX_AGE_SECONDS
 from tests.certificates import uploaded
 from tests.databases import on_both_databases
-from tests.integration.certificates_world import DAY, World
+from tests.integration.certificates_world import DAY, World, job_of
 
-_JOB = Statement(select(jobs.c.id).where(jobs.c.dedup_key == bindparam("of")))
 _OF_KEY = versions.c.key_id == bindparam("of")
 _MATERIAL = Statement(select(versions.c.wrapped_material).where(_OF_KEY))
 _SET_MATERIAL = Statement(
@@ -38,7 +37,7 @@ _SET_MATERIAL = Statement(
 async def found(world: World, certificate_id: str) -> Certificate:
     """Return the row of a certificate."""
     account = world.served.acme.account_id
-    row = await world.served.database.read(rows.find_certificate, account, certificate_id)
+    row = await world.served.database.read(ROWS.find, account, certificate_id)
     assert row is not None
     return row
 
@@ -73,8 +72,8 @@ async def test_keys_are_sealed_under_the_accounts_key_and_for_their_certificate_
     assert issued.kms_key_id == upload.kms_key_id == key.id
     assert (await keys.open(upload)).decode() == body["private_key_pem"]
     for moved in (
-        issued._replace(private_key=upload.private_key),
-        issued._replace(account_id=certified.served.globex.account_id),
+        structs.replace(issued, private_key=upload.private_key),
+        structs.replace(issued, account_id=certified.served.globex.account_id),
     ):
         with pytest.raises(PlatformError):
             await keys.open(moved)
@@ -85,8 +84,10 @@ async def test_a_key_that_is_under_the_root_key_is_moved_by_the_renewal(certifie
     made = await certified.issued()
     issued = await found(certified, made["id"])
     pem = await keys.open(issued)
-    before = issued._replace(private_key=seal_key(served.keyring, issued.id, pem), kms_key_id=None)
-    await served.database.write(rows.save_certificate, before)
+    before = structs.replace(
+        issued, private_key=seal_key(served.keyring, issued.id, pem), kms_key_id=None
+    )
+    await served.database.write(ROWS.save, before)
     assert await keys.open(await found(certified, made["id"])) == pem
     await certified.work(after=61 * DAY)
     renewed = await found(certified, made["id"])
@@ -150,16 +151,3 @@ async def test_an_account_that_wants_many_slow_keys_leaves_jobs_to_others(
     assert 0 < first <= 1 < second <= 2
     issued = await asyncio.gather(*steps)
     assert [each.delay_seconds for each in issued if isinstance(each, Next)] == [0] * 4
-
-
-async def job_of(world: World, made: dict[str, Any]) -> Job:
-    """Return the job of a certificate."""
-
-    def read(tx: Connection) -> Job:
-        row = tx.row(_JOB, of=made["id"])
-        assert row is not None
-        found = find_job(tx, row[0])
-        assert found is not None
-        return found
-
-    return await world.served.database.read(read)

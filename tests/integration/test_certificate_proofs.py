@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
-from cloudcore.certificate import issue_rows, outcomes, rows
+from cloudcore.certificate import issue_rows
+from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
-from cloudcore.certificate.resolving import look_at
 from tests.databases import on_both_databases
-from tests.integration.certificates_world import DAY, ZONE, World, codes, upload
+from tests.integration.certificates_world import DAY, ZONE, World, codes, job_of, upload
 
 GONE: Final = Unreachable("the authority does not answer")
 
@@ -185,13 +184,10 @@ async def test_c6_a_domain_that_moved_between_the_check_and_the_issue_is_not_sig
     )
     certified.names.cnames[record] = target
     served, needs = certified.served, certified.needs
-    place = served.acme.account_id, made["id"]
-    seen = await served.database.read(rows.find_certificate, *place)
-    assert seen is not None
-    checks = await look_at(needs.resolver, seen.challenges)
-    await served.database.write(
-        partial(outcomes.note_checks, is_last=False), seen, checks, needs.events, served.clock()
-    )
+    (kind,) = CERTIFICATE.job_kinds(needs)
+    checked = await kind.step(await job_of(certified, made))
+    assert checked.change is not None
+    await served.database.write(checked.change)
     assert (await certified.show(made))["status"] == "issuing"
     certified.names.cnames[record] = "another.acme.cloud.test."
     await certified.work()

@@ -17,10 +17,10 @@ from sqlalchemy import select
 from cloudcore.audit.tables import audit_events
 from cloudcore.certificate import authority_rows
 from cloudcore.certificate.authority import microseconds, new_root
+from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
 from cloudcore.certificate.keys import new_private_key, public_der, signing_request
 from cloudcore.certificate.port import Certificates
-from cloudcore.certificate.rules import MAX_CERTIFICATES
 from cloudcore.certificate.tables import TABLES
 from cloudcore.certificate.work import Texts
 from cloudcore.clock import MICROSECONDS
@@ -415,8 +415,8 @@ async def test_one_in_use_is_not_deleted_and_what_serves_it_sees_a_renewal(
 async def test_an_account_has_at_most_a_thousand(
     certified: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_CERTIFICATES == 1000
-    monkeypatch.setattr("cloudcore.certificate.services.MAX_CERTIFICATES", 2)
+    assert CERTIFICATE.quota == 1000
+    monkeypatch.setitem(vars(CERTIFICATE), "quota", 2)
     await certified.request("a", "a.acme.test")
     answer = await certified.ask("POST", "", {"name": "b", "domains": ["b.acme.test"]})
     assert answer.status_code == 403

@@ -58,6 +58,8 @@ def test_a_policy_from_its_setting_to_its_end(world: World, app: str, tmp_path: 
         f"'entrepot repository-policies set {app} FILE' gives it one"
     )
     assert world.told("repository-policies", "show", app) == (3, none)
+    status, words = world.told("repository-policies", "show", str(uuid4()))
+    assert (status, words.startswith("NOT_FOUND: ")) == (3, True)
     ended = world.done("repository-policies", "set", app, "-", stdin=json.dumps(POLICY))
     assert ended.text == f"{app} has revision 1 of its policy\n"
     assert world.done("repository-policies", "show", app).lines == [
@@ -249,27 +251,29 @@ def test_settings_are_shown_and_changed(world: World) -> None:
 
 def test_mirrors_are_made_changed_tested_and_deleted(world: World) -> None:
     upstream = ("--upstream", "https://registry.invalid")
-    words = world.done("mirror", "create", "hub", *upstream, "--username", "me", stdin="canary\n")
+    words = world.done("mirrors", "create", "hub", *upstream, "--username", "me", stdin="canary\n")
     assert words.text.startswith("Created hub; pull images of https://registry.invalid as ")
-    made = world.read("mirror", "show", "hub")
+    made = world.read("mirrors", "show", "hub")
     assert made["credential"] == {"username": "me", "has_secret": True}
-    assert world.done("mirror", "list").lines[1].startswith("hub https://registry.invalid yes 0 0 ")
+    assert (
+        world.done("mirrors", "list").lines[1].startswith("hub https://registry.invalid yes 0 0 ")
+    )
     changed = world.read(
-        *("mirror", "update", "hub", "--keep-unpulled-days", "9", "--max-bytes", "5"),
+        *("mirrors", "update", "hub", "--keep-unpulled-days", "9", "--max-bytes", "5"),
         *("--no-credential", "--no-enabled"),
     )
     assert (changed["keep_unpulled_days"], changed["max_bytes"]) == (9, 5)
     assert (changed["credential"], changed["enabled"]) == (None, False)
-    assert world.read("mirror", "update", "hub", "--max-bytes", "0")["max_bytes"] is None
-    assert world.told("mirror", "update", "hub")[0] == 2
-    tested = world.run("mirror", "test", "hub", "library/alpine:3")
+    assert world.read("mirrors", "update", "hub", "--max-bytes", "0")["max_bytes"] is None
+    assert world.told("mirrors", "update", "hub")[0] == 2
+    tested = world.run("mirrors", "test", "hub", "library/alpine:3")
     assert tested.status == 1
     assert tested.text.startswith("failed at dns after ")
-    status, words_of_none = world.told("mirror", "warm", "other/library/alpine")
+    status, words_of_none = world.told("mirrors", "warm", "other/library/alpine")
     assert (status, "no rule caches" in words_of_none) == (3, True)
-    ended = world.done("mirror", "delete", made["id"])
+    ended = world.done("mirrors", "delete", made["id"])
     assert ended.text == "Deleted the rule of hub; what it has cached stays\n"
-    assert world.done("mirror", "list", *JSON).document == []
+    assert world.done("mirrors", "list", *JSON).document == []
 
 
 def test_topics_and_their_subscriptions_from_making_to_end(world: World) -> None:
@@ -317,6 +321,7 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     )
     assert made.text.startswith("Created the event rule ")
     (rule,) = world.read("events", "list")
+    assert world.read("events", "show", rule["id"]) == rule
     assert rule["event_types"] == ["registry.tag.*", "registry.image.pushed"]
     assert world.done("events", "list").lines[1].startswith(f"{rule['id']} {rule['topic']['crn']} ")
     head, line = world.done("events", "list").lines
@@ -331,6 +336,18 @@ def test_event_rules_are_made_listed_and_deleted(world: World) -> None:
     assert world.done("events", "list", *JSON).document == []
     again = ("events", "create", "--topic", TOPIC, "--event-type", "registry.image.deleted")
     assert world.read(*again)["repository_prefix"] == ""
+
+
+def test_regions_and_prices_are_listed_without_a_sign_in(world: World, tmp_path: Path) -> None:
+    for name, heading in (
+        ("regions", "NAME DISPLAY NAME STATUS ENDPOINTS"),
+        ("prices", "SKU SERVICE REGION UNIT AMOUNT CURRENCY"),
+    ):
+        public = ("catalog", name, "--registry", world.install.url)
+        assert world.done(*public, home=Home(tmp_path)).lines[0] == heading
+        found = world.read(*public, home=Home(tmp_path))
+        assert found == world.read("catalog", name)
+        assert len(found) == 1
 
 
 def test_tags_of_the_repository_in_the_line_are_offered(world: World, app: str) -> None:

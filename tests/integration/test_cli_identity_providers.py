@@ -100,8 +100,11 @@ def test_only_an_owner_sees_providers(world: World, owner: Home, tmp_path: Path)
     world.sign_in_person(member, email, one_time, "a long new password")
     status, words = world.told("identity-providers", "list", home=member)
     assert (status, words.partition(":")[0]) == (1, "ACCESS_DENIED")
-    status, words = world.told("identity-providers", "list")
-    assert (status, words.partition(",")[0]) == (1, "only people may do this")
+    # A secret is asked for only if the command can be carried out.
+    about = ("Acme", "--issuer", ISSUER, "--client-id", "x")
+    for command in (("list",), ("create", *about)):
+        status, words = world.told("identity-providers", *command)
+        assert (status, words.partition(",")[0]) == (1, "only people may do this")
 
 
 def test_a_role_is_given_to_a_group_and_taken(world: World, owner: Home, name: str) -> None:

@@ -284,7 +284,9 @@ def test_an_access_key_in_the_environment_needs_no_sign_in(world: World, keyed: 
     assert world.run("repositories", "list", home=keyed).status == 0
     who = world.run("whoami", "-o", "json", home=keyed)
     assert json.loads(who.out)["access_key_id"] == world.install.access_key_id
-    assert "only people may do this" in world.run("users", "invite", "a@b.test", home=keyed).err
+    assert (
+        "only people may do this" in world.run("invitations", "create", "a@b.test", home=keyed).err
+    )
     # A file of the secret does too.
     secret = keyed.folder / "secret"
     secret.write_text(f"{world.install.secret}\n")

@@ -12,10 +12,10 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.identity.names import iam_crn
 from cloudcore.kms.deletion import delete_due_keys
+from cloudcore.kms.key import KEY, Key, KeySpec
 from cloudcore.kms.making import KeyMaker
-from cloudcore.kms.rows import Key, KeyVersion, count_versions, find_platform_key
-from cloudcore.kms.services import MAX_KEYS, MAX_VERSIONS, rotate_key
-from cloudcore.kms.specs import KeySpec
+from cloudcore.kms.rows import KeyVersion, count_versions, find_platform_key
+from cloudcore.kms.services import MAX_VERSIONS, rotate_key
 from tests.integration.served_world import Served
 
 DAY = 24 * 3600
@@ -65,6 +65,9 @@ async def test_a_key_is_made_shown_changed_and_listed(served: Served) -> None:
     rest = (await ask(served, "GET", f"?limit=2&marker={first['meta']['marker']}")).json()
     assert first["keys"] + rest["keys"] == listed["keys"]
     assert (first["meta"]["total"], rest["meta"]["has_more"]) == (3, False)
+    named = (await ask(served, "GET", "?name=app")).json()
+    assert (named["keys"], named["meta"]["total"]) == ([changed], 1)
+    assert (await ask(served, "GET", "?name=app&state=disabled")).json()["keys"] == []
 
 
 MALFORMED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
@@ -310,8 +313,8 @@ async def test_a_key_has_a_bounded_number_of_versions(
 async def test_an_account_has_a_bounded_number_of_keys(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_KEYS == 1000
-    monkeypatch.setattr("cloudcore.kms.services.MAX_KEYS", 3)
+    assert KEY.quota == 1000
+    monkeypatch.setitem(vars(KEY), "quota", 3)
     await key_of(served, "POST", "", {"name": "third"})
     answer = await ask(served, "POST", "", {"name": "fourth"})
     assert answer.status_code == 403

@@ -9,20 +9,20 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
+from cloudcore.kms.key import Key
 from cloudcore.kms.references import (
-    KEY,
+    KEY_KIND,
     key_to_bind,
     key_to_use,
     reference_to,
 )
-from cloudcore.kms.rows import Key
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 
 pytestmark = on_both_databases
 
-SCOPE: Final = Scope(ACME, "acme", "local")
+SCOPE: Final = Scope(ACME, "local")
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 PREFIX: Final = f"crn:kms:local:{ACME}:key/"
 
@@ -41,8 +41,8 @@ async def kms(database: Database) -> KmsWorld:
 
 
 async def named(kms: KmsWorld, name: str, account_id: str = ACME) -> Key:
-    scope = Scope(account_id, "", "local")
-    return await kms.database.read(resolve, scope, KEY, "kms_key", name, None)
+    scope = Scope(account_id, "local")
+    return await kms.database.read(resolve, scope, KEY_KIND, "kms_key", name, None)
 
 
 async def bind(kms: KmsWorld, value: str, scope: Scope = SCOPE) -> Key:

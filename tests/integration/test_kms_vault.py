@@ -15,13 +15,14 @@ from cloudcore.db.base import Database
 from cloudcore.errors import Conflict, NotFound, Unavailable
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services, vault
+from cloudcore.kms.key import Key
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers, VersionRef
-from cloudcore.kms.references import KEY
-from cloudcore.kms.rows import Key, find_platform_key, list_accounts_without_platform_key
+from cloudcore.kms.references import KEY_KIND
+from cloudcore.kms.rows import find_platform_key, list_accounts_without_platform_key
 from cloudcore.kms.sealing import OVERHEAD, CiphertextInvalid
 from cloudcore.kms.vault import MAX_AGE_SECONDS, Vault, Wrapped
-from cloudcore.resource_names import Scope, resolve
+from cloudcore.resource_references import Scope, resolve
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KEYRING, KmsWorld, make_kms_world
 from tests.soak import FACTOR, IS_SOAK, time_limit, times
@@ -297,8 +298,8 @@ async def test_a_rotation_of_a_number_that_is_taken_is_refused(kms: KmsWorld) ->
     await kms.rotate(key)
     with pytest.raises(services.RotatedMeanwhile):
         await kms.database.write(services.rotate_key, rival, kms.clock())
-    scope = Scope(ACME, "acme", "local")
-    found = await kms.database.read(resolve, scope, KEY, "kms_key", "app", None)
+    scope = Scope(ACME, "local")
+    found = await kms.database.read(resolve, scope, KEY_KIND, "kms_key", "app", None)
     assert found.current_version == 2
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
-from cloudcore.kms.rows import Key
+from cloudcore.kms.key import Key
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess

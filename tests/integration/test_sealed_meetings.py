@@ -13,7 +13,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database, OutcomeUnknown
-from cloudcore.kms.rows import Key
+from cloudcore.kms.key import Key
 from registry.blobstore.base import DataKey
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane

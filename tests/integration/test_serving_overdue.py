@@ -21,7 +21,7 @@ from tests.integration.serving_app import (
     serving,
     wait_until,
 )
-from tests.integration.test_serving_pace import (
+from tests.integration.slow_clients import (
     BODIES,
     CHUNKED,
     COUNTED,

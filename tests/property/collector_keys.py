@@ -14,9 +14,9 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
+from cloudcore.kms.key import Key
 from cloudcore.kms.making import KeyMaker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.rows import Key
 from registry.keys import DataKeys
 from registry.metadata.collector.erasure import (
     erase_quarantined_wraps,

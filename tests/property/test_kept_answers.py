@@ -21,7 +21,7 @@ from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from cloudcore.kms import services as kms
-from cloudcore.kms.rows import Key
+from cloudcore.kms.key import Key
 from cloudcore.kms.vault import Vault
 from registry.blobstore.memory import MemoryStore
 from registry.distribution.app import DataPlane

@@ -192,9 +192,6 @@ GET    /v1/audit-events/{id}                        GetAuditEvent             20
 
 KMS: Final = """
 POST   /v1/keys                                     CreateKey                 201 key
-GET    /v1/keys                                     DescribeKeys              200
-GET    /v1/keys/{key_id}                            DescribeKeys              200
-PATCH  /v1/keys/{key_id}                            UpdateKey                 200
 DELETE /v1/keys/{key_id}                            ScheduleKeyDeletion       202
 POST   /v1/keys/{key_id}/enable                     EnableKey                 200 key
 POST   /v1/keys/{key_id}/disable                    DisableKey                200 key

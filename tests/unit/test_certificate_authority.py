@@ -25,7 +25,8 @@ from cloudcore.certificate.authority import (
     revocation_list,
 )
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import KeyAlgorithm, new_private_key, private_pem
+from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.uploads import check_upload
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from registry.cli.acting import by_column
 from registry.cli.api import ApiClient
 from registry.cli.audit import moment
 from registry.cli.failure import Misuse
+from registry.cli.listing import acting
 from registry.cli.main import make_parser
 from registry.cli.transport import RequestRefused
 
@@ -58,7 +58,7 @@ def test_json_lines_are_written_page_by_page(
         return {"events": [{"number": begun}, {"number": begun + 1}], "meta": more}
 
     monkeypatch.setattr(ApiClient, "call", call)
-    monkeypatch.setattr("registry.cli.audit.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
     options = make_parser().parse_args(["audit", *words])
     assert options.run(options) == 0
     assert written == [0, 1, 2, 3]
@@ -72,7 +72,7 @@ def test_an_export_that_is_refused_makes_no_file(
         raise RequestRefused("ACCESS_DENIED: no", 403)
 
     monkeypatch.setattr(ApiClient, "call", refuse)
-    monkeypatch.setattr("registry.cli.audit.open_client", lambda _: object.__new__(ApiClient))
+    monkeypatch.setattr("registry.cli.api.open_client", lambda _: object.__new__(ApiClient))
     file = tmp_path / "events"
     options = make_parser().parse_args(["audit", "export", "--to", str(file)])
     with pytest.raises(RequestRefused):
@@ -92,7 +92,8 @@ def test_an_export_that_is_refused_makes_no_file(
     ],
 )
 def test_who_acted_is_told_by_name(crn: str, session: str | None, told: str) -> None:
-    cell = by_column("principal", "source").cell
+    cell = acting("principal", "source").shown
+    assert cell is not None
     source = {"crn": crn, "name": "ann@example.org", "session_name": session}
     assert cell({"principal": crn, "source": source}) == told
     assert cell({"principal": crn, "source": None}) == crn

@@ -96,6 +96,22 @@ def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]
     assert "entrepot: error: there is no option --xyz" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("buckets", "update", "b", "--kms-key", "k", "--no-kms-key"),
+        ("access-keys", "create", "ci", "--expires-in", "1d", "--expires-at", "2100-01-01"),
+        ("access-keys", "rotate", "ci", "--grace", "1d", "--now"),
+        ("policies", "attach", "p", "--role", "r", "--service-account", "ci"),
+    ],
+)
+def test_options_that_set_the_same_exclude_each_other(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*options) == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--version") == 0
     assert capsys.readouterr().out == f"entrepot {metadata.version('entrepot')}\n"

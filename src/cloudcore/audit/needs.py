@@ -13,7 +13,7 @@ from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, TOLD_CHANGES
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.iam.policy import Policy
-from cloudcore.jobs.running import last_turn, repeated
+from cloudcore.jobs.running import recording
 from cloudcore.ports import Opening, Port, offer
 from cloudcore.web.context import RequestContext
 
@@ -53,11 +53,12 @@ async def open_needs(opening: Opening) -> AuditNeeds:
 
 async def _open_log(opening: Opening) -> AuditLog:
     """Return the audit log of one process, which writes what it noted when it ends."""
-    install, resources = opening.install, opening.resources
+    install = opening.install
     events, told = await opening.get(EVENTS), await opening.get(TOLD_CHANGES)
     log = AuditLog(install.database, install.new_id, partial(events.tell_change, told))
-    resources.push_async_callback(last_turn, log.flush, "events of the audit log")
-    await resources.enter_async_context(repeated(FLUSH_SECONDS, log.flush))
+    await opening.resources.enter_async_context(
+        recording(FLUSH_SECONDS, log.flush, "events of the audit log")
+    )
     return log
 
 

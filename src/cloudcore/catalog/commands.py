@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import CommandLine, PublicList
+from cloudcore.command_line import Act, Noun
 
-_REGIONS: Final = PublicList(
-    verb="regions",
-    words="list the regions and the URLs of their services",
-    path="/v1/regions",
-    field="regions",
-    columns=(
-        ("NAME", "name"),
-        ("DISPLAY NAME", "display_name"),
-        ("STATUS", "status"),
-        ("ENDPOINTS", "endpoints"),
+CATALOG: Final = Noun(
+    noun="catalog",
+    words="regions and prices, for everyone",
+    has_show=False,
+    acts=(
+        Act(
+            verb="regions",
+            words="list the regions and the URLs of their services",
+            path="/v1/regions",
+            method="GET",
+            is_public=True,
+            answer="regions",
+            columns=("name", "display_name", "status", "endpoints"),
+        ),
+        Act(
+            verb="prices",
+            words="list what the services cost",
+            path="/v1/prices",
+            method="GET",
+            is_public=True,
+            answer="prices",
+            columns=("sku", "service", "region", "unit", "amount", "currency"),
+        ),
     ),
 )
-_PRICES: Final = PublicList(
-    verb="prices",
-    words="list what the services cost",
-    path="/v1/prices",
-    field="prices",
-    columns=(
-        ("SKU", "sku"),
-        ("SERVICE", "service"),
-        ("REGION", "region"),
-        ("UNIT", "unit"),
-        ("AMOUNT", "amount"),
-        ("CURRENCY", "currency"),
-    ),
-)
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``catalog regions`` and ``catalog prices``."""
-    commands.add_public_lists("catalog", "regions and prices, for everyone", (_REGIONS, _PRICES))
+COMMANDS: Final = (CATALOG,)

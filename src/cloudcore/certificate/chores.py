@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from cloudcore.certificate import outcomes, rows
+from msgspec import structs
+
+from cloudcore.certificate import rows
 from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.rules import WARNED_DAYS
-from cloudcore.certificate.waking import wake
+from cloudcore.certificate.ports import Events
+from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.rules import EXPIRED, EXPIRING, WARNED_DAYS, CertificateMissing
+from cloudcore.certificate.work import WORK
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 
@@ -31,7 +36,7 @@ async def note_expired(needs: CertificateNeeds) -> None:
     now = needs.clock()
     while found := await needs.database.read(rows.list_over, now, _PAGE):
         for place in found:
-            await needs.database.write(outcomes.note_expired, *place, needs.events, now)
+            await needs.database.write(_note_expired, *place, needs.events, now)
 
 
 async def warn_of_ends(needs: CertificateNeeds) -> None:
@@ -41,10 +46,32 @@ async def warn_of_ends(needs: CertificateNeeds) -> None:
         until = now + days * _DAY
         while found := await needs.database.read(rows.list_ending, now, days, until, _PAGE):
             for place in found:
-                await needs.database.write(outcomes.note_ending, *place, days, needs.events, now)
+                await needs.database.write(_note_ending, *place, days, needs.events, now)
 
 
 def _wake(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:
-    found = rows.find_certificate(tx, account_id, certificate_id)
+    found = ROWS.find(tx, account_id, certificate_id)
     if found is not None:
-        wake(tx, found, now, hastens=False)
+        WORK.wake(tx, found, now, hastens=False)
+
+
+def _note_expired(
+    tx: Connection, account_id: str, certificate_id: str, events: Events, now: int
+) -> None:
+    with suppress(CertificateMissing):
+        current = ROWS.lock(tx, account_id, certificate_id)
+        if current.status == "active" and current.status_at(now) == "expired":
+            changed = ROWS.save(tx, structs.replace(current, status="expired", updated_at=now))
+            events.publish(tx, changed, EXPIRED, now)
+
+
+def _note_ending(
+    tx: Connection, account_id: str, certificate_id: str, days: int, events: Events, now: int
+) -> None:
+    """Tell that an uploaded certificate ends within some days, once."""
+    with suppress(CertificateMissing):
+        current = ROWS.lock(tx, account_id, certificate_id)
+        is_told = current.warned_days is not None and current.warned_days <= days
+        if current.status_at(now) == "active" and not is_told:
+            changed = ROWS.save(tx, structs.replace(current, warned_days=days))
+            events.publish(tx, changed, EXPIRING, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cloudcore.certificate import certificate
 from cloudcore.certificate.rules import EVENTS
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
@@ -44,28 +45,9 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:
-    from cloudcore.certificate.waking import WORK  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.certificate.work import STEP_SECONDS, CertificateWork  # noqa: PLC0415
-    from cloudcore.jobs.kinds import OUTBOUND_SLOTS, JobKind  # noqa: PLC0415
+    from cloudcore.certificate.work import WORK  # noqa: PLC0415 - SQLAlchemy
 
-    work = CertificateWork(
-        database=needs.database,
-        clock=needs.clock,
-        private_keys=needs.private_keys,
-        issuers=needs.issuers,
-        resolver=needs.resolver,
-        proofs=needs.proofs,
-        events=needs.events,
-    )
-    return (
-        JobKind(
-            name=WORK,
-            step=work.step,
-            max_attempts=None,
-            step_seconds=STEP_SECONDS,
-            slots=OUTBOUND_SLOTS,
-        ),
-    )
+    return (WORK.job_kind(needs),)
 
 
 def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
@@ -101,21 +83,8 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     job_kinds=_job_kinds,
     schedule=_schedule,
     tables=_tables,
+    resources=(certificate.CERTIFICATE,),
     resource_kinds=(
-        ResourceKind(
-            crn="crn:certificate:<region>:<account>:certificate/<name>",
-            actions=(
-                "certificate:CreateCertificate",
-                "certificate:DeleteCertificate",
-                "certificate:ExportPrivateKey",
-                "certificate:GetCertificate",
-                "certificate:ListCertificates",
-                "certificate:RecheckChallenges",
-                "certificate:RevokeCertificate",
-                "certificate:UpdateCertificate",
-                "certificate:UploadCertificate",
-            ),
-        ),
         ResourceKind(
             crn="crn:certificate:<region>:<account>:certificate-settings/default",
             actions=(
@@ -132,6 +101,5 @@ CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
         "certificate.certificate.expired": "A certificate has expired",
         "certificate.key.exported": "A private key was exported",
     },
-    quotas=("certificates",),
     commands=(CommandGroup("use the platform's services", ("cloudcore.certificate.commands",)),),
 )

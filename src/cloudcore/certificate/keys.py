@@ -10,7 +10,7 @@ import re
 from base64 import b64decode, encodebytes
 from collections.abc import Sequence
 from math import lcm
-from typing import Final, Literal
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from cloudcore import rsa_sizes
+from cloudcore.certificate.rules import KeyAlgorithm
 
-KeyAlgorithm = Literal["ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096"]
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.acme.conversing import Directory
@@ -18,6 +18,7 @@ from cloudcore.certificate.resolving import DnsResolver, Resolver
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.certificate.services import Proofs
 from cloudcore.certificate.telling import CertificateEvents
+from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS
@@ -59,6 +60,7 @@ class CertificateNeeds:
     resolver: Resolver
     proofs: Proofs
     events: Events
+    slow_keys: SlowKeys = field(default_factory=SlowKeys)
     settings: CertificateSettings | None = None
     """Says which zone is answered for; None: none."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cloudcore.certificate import issue_rows, rows
-from cloudcore.certificate.references import resolve_certificate
-from cloudcore.certificate.rules import CertificateMissing
+from cloudcore.certificate import issue_rows
+from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
@@ -62,10 +61,8 @@ class Certificates:
             Conflict: it is revoked, or its owner made the key, so that it is not here.
 
         """
-        found = resolve_certificate(tx, account_id, self._region, field, reference, None)
-        held = rows.lock_certificate(tx, account_id, found.id)
-        if held is None:
-            raise CertificateMissing
+        found = ROWS.resolve(tx, account_id, self._region, field, reference, None)
+        held = ROWS.lock(tx, account_id, found.id)
         if held.revocation_asked_at is not None:
             raise Conflict("the certificate is revoked, or about to be", reason="revoked")
         if held.key_source == "owner":
@@ -82,7 +79,7 @@ class Certificates:
 
     def fingerprint(self, tx: Connection, account_id: str, certificate_id: str) -> str | None:
         """Return what tells whether `open` would return another one; None if there is none."""
-        found = rows.find_certificate(tx, account_id, certificate_id)
+        found = ROWS.find(tx, account_id, certificate_id)
         return None if found is None else found.fingerprint
 
     async def open(
@@ -96,7 +93,7 @@ class Certificates:
             PlatformError: the account's KMS key cannot be used now; what is served before stays.
 
         """
-        found = await database.read(rows.find_certificate, account_id, certificate_id)
+        found = await database.read(ROWS.find, account_id, certificate_id)
         if found is None or found.certificate_pem is None or found.private_key is None:
             return None
         assert found.fingerprint is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.db.base import Connection
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.challenges import Challenge
 from cloudcore.certificate.domains import MOST_DOMAINS
-from cloudcore.certificate.keys import KeyAlgorithm
-from cloudcore.certificate.rows import Certificate
-from cloudcore.certificate.rules import WARNINGS, KeySource, Source, Status
+from cloudcore.certificate.rules import KeyAlgorithm, KeySource, Source, Status
+from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.certificate.signing_requests import MOST_REQUEST_PEM
 from cloudcore.certificate.uploads import MOST_KEY_PEM, MOST_PEM
-from cloudcore.jobs.faults import Fault
 from cloudcore.uuids import Uuid
-from cloudcore.web.fault_records import FaultRecord, fault_record
+from cloudcore.web.fault_records import FaultRecord
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -193,13 +192,8 @@ def _challenge(found: Certificate, challenge: Challenge) -> ChallengeRecord:
     )
 
 
-def _faults(found: Certificate, subject: str) -> list[FaultRecord]:
-    return [_fault(each) for each in found.faults if each.subject == subject]
-
-
-def _fault(fault: Fault) -> FaultRecord:
-    severity: Literal["warning", "error"] = "warning" if fault.code in WARNINGS else "error"
-    return fault_record(fault, severity)
+def _faults(found: Certificate, subject: str) -> Sequence[FaultRecord]:
+    return CERTIFICATES.bodies.faults([each for each in found.faults if each.subject == subject])
 
 
 def _moment(moment: int | None) -> str | None:

@@ -8,9 +8,10 @@ from typing import Final
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from cloudcore.certificate import services
+from cloudcore.certificate.certificate import CERTIFICATE, Certificate
 from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.records import (
@@ -24,12 +25,8 @@ from cloudcore.certificate.records import (
     certificate_record,
     one_certificate,
 )
-from cloudcore.certificate.rows import (
-    Certificate,
-    certificate_crn,
-    count_certificates,
-    list_certificates,
-)
+from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.certificate.signing_requests import check_signing_request
 from cloudcore.certificate.uploads import check_upload
 from cloudcore.db.base import Connection
@@ -44,15 +41,6 @@ PATH: Final = "/v1/certificates"
 ONE: Final = PATH + "/{certificate_id:str}"
 
 
-async def authorized_certificate(ctx: RequestContext, certificate_id: str) -> Certificate:
-    """Return a certificate of the caller's account; raise `AccessDenied` if policies refuse."""
-    found = await ctx.database.read(
-        services.get_certificate, account_of(ctx), ctx.settings.region, certificate_id
-    )
-    ctx.authorize(found.crn)
-    return found
-
-
 @post(PATH, status_code=202, opt={"action": "certificate:CreateCertificate", "idempotent": True})
 async def create_certificate(
     data: JSONBody[CreateCertificate],
@@ -60,19 +48,19 @@ async def create_certificate(
     needs: Needs[CertificateNeeds],
 ) -> Reply[OneCertificate]:
     """Let the platform's authority issue a certificate, and renew it from then on."""
-    new = _new(ctx, data.name, data.tags)._replace(issuer=needs.issuers.current.name)
+    new = structs.replace(_new(ctx, data.name, data.tags), issuer=needs.issuers.current.name)
     domains = None if data.domains is UNSET else data.domains
     algorithm = None if data.key_algorithm is UNSET else data.key_algorithm
     if data.csr_pem is not UNSET:
         request = await DOCUMENTS.run(
             new.account_id, check_signing_request, data.csr_pem, domains, algorithm
         )
-        new = new._replace(
-            domains=request.domains, key_algorithm=request.key_algorithm, csr=request.der
+        new = structs.replace(
+            new, domains=request.domains, key_algorithm=request.key_algorithm, csr=request.der
         )
     else:
-        new = new._replace(
-            domains=check_domains(domains or ()), key_algorithm=algorithm or new.key_algorithm
+        new = structs.replace(
+            new, domains=check_domains(domains or ()), key_algorithm=algorithm or new.key_algorithm
         )
 
     def change(tx: Connection) -> Certificate:
@@ -103,7 +91,8 @@ async def upload_certificate(
         data.domains,
     )
     sealed = await needs.private_keys.seal(new.account_id, new.id, checked.private_key_pem)
-    made = new._replace(
+    made = structs.replace(
+        new,
         domains=checked.domains,
         status="active",
         source="uploaded",
@@ -116,22 +105,22 @@ async def upload_certificate(
         issued_at=checked.issued_at,
         expires_at=checked.expires_at,
     )
-    return await ctx.commit(services.add_certificate, made, wrap=_wrap(ctx), location=_location)
+    return await ctx.commit(CERTIFICATES.create, made, wrap=_wrap(ctx), location=_location)
 
 
 @get(PATH, opt={"action": "certificate:ListCertificates", "query": CertificateQuery})
 async def list_account_certificates(ctx: NamedDependency[RequestContext]) -> ManyCertificates:
     """List the account's certificates, oldest first."""
     account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(CertificateQuery)
-    ctx.authorize(certificate_crn(region, account_id, "*"))
+    ctx.authorize(CERTIFICATE.crn(region, account_id, "*"))
     found, meta = await read_page(
         ctx,
         query,
-        list_certificates,
-        count_certificates,
+        ROWS.list,
+        ROWS.count,
         account_id,
         region,
-        query.name or "",
+        (query.name or "",),
         key=lambda each: each.id,
     )
     now = ctx.clock()
@@ -145,7 +134,7 @@ async def get_certificate(
     certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneCertificate:
     """Return a certificate, with what its domains still need."""
-    return one_certificate(await authorized_certificate(ctx, certificate_id), ctx.clock())
+    return one_certificate(await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock())
 
 
 @patch(ONE, opt={"action": "certificate:UpdateCertificate"})
@@ -155,10 +144,9 @@ async def update_certificate(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneCertificate]:
     """Change the tags of a certificate."""
-    found = await authorized_certificate(ctx, certificate_id)
-    tags = None if data.tags is UNSET else data.tags
-    check_tags(tags or {})
-    return await ctx.commit(services.tag_certificate, found, tags, ctx.clock(), wrap=_wrap(ctx))
+    found = await CERTIFICATES.authorized(ctx, certificate_id)
+    changes, now = CERTIFICATES.given(data), ctx.clock()
+    return await ctx.commit(CERTIFICATES.update, found, changes, now, wrap=_wrap(ctx))
 
 
 @delete(ONE, status_code=204, opt={"action": "certificate:DeleteCertificate", "statuses": (409,)})
@@ -166,8 +154,8 @@ async def delete_certificate(
     certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a certificate and its key; it is not revoked. One in use stays (409)."""
-    found = await authorized_certificate(ctx, certificate_id)
-    await ctx.database.write(services.delete_certificate, found)
+    found = await CERTIFICATES.authorized(ctx, certificate_id)
+    await ctx.database.write(CERTIFICATES.remove, found, ctx.clock())
 
 
 @post(
@@ -181,7 +169,7 @@ async def revoke_certificate(
     needs: Needs[CertificateNeeds],
 ) -> Reply[OneCertificate]:
     """Revoke a certificate; the answer shows it as it was, and a GET `revoked` when it is."""
-    found = await authorized_certificate(ctx, certificate_id)
+    found = await CERTIFICATES.authorized(ctx, certificate_id)
 
     def change(tx: Connection) -> Certificate:
         return services.revoke_certificate(tx, found, ctx.clock(), needs.events)
@@ -198,7 +186,7 @@ async def recheck_challenges(
     certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> Reply[OneCertificate]:
     """Look at the records of the domains now; a certificate that failed is tried anew."""
-    found = await authorized_certificate(ctx, certificate_id)
+    found = await CERTIFICATES.authorized(ctx, certificate_id)
     return await ctx.commit(services.recheck_challenges, found, ctx.clock(), wrap=_wrap(ctx))
 
 
@@ -218,7 +206,7 @@ async def export_private_key(
     Under the same ``Idempotency-Key`` the answer is repeated for 24 hours, so that one that was
     lost on its way can be had. The settings of the account may forbid it.
     """
-    found = await authorized_certificate(ctx, certificate_id)
+    found = await CERTIFICATES.authorized(ctx, certificate_id)
     await ctx.database.read(services.check_exportable, found)
     private_key_pem = (await needs.private_keys.open(found)).decode()
     now = ctx.clock()
@@ -234,33 +222,15 @@ def _new(ctx: RequestContext, name: str, tags: Mapping[str, str]) -> Certificate
     account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
     check_name(name)
     check_tags(tags)
-    ctx.authorize(certificate_crn(region, account_id, name))
+    ctx.authorize(CERTIFICATE.crn(region, account_id, name))
     return Certificate(
         id=ctx.new_id(),
         account_id=account_id,
         region=region,
         name=name,
-        domains=(),
         status="issuing",
         source="acme",
-        issuer="",
-        key_algorithm="ecdsa-p256",
-        challenges=(),
-        certificate_pem=None,
-        chain_pem=None,
-        fingerprint=None,
-        private_key=None,
-        csr=None,
-        private_key_exported_at=None,
-        kms_key_id=None,
-        issued_at=None,
-        expires_at=None,
-        renew_at=None,
-        warned_days=None,
-        revocation_asked_at=None,
-        is_recheck_asked=False,
-        tags=tags,
-        faults=(),
+        tags=dict(tags),
         created_at=now,
         updated_at=now,
     )

@@ -1,4 +1,4 @@
-"""What certificates are, by which words, and how many an account has."""
+"""Words and numbers of certificates."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from cloudcore.errors import NotFound
 
 Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]
 Source = Literal["acme", "uploaded"]
+KeyAlgorithm = Literal["ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096"]
 KeySource = Literal["platform", "owner", "uploaded"]
 FaultCode = Literal[
     "CNAME_MISSING",
@@ -20,8 +21,6 @@ FaultCode = Literal[
     "KEY_UNUSABLE",
 ]
 
-MAX_CERTIFICATES: Final = 1000
-"""Most certificates of an account."""
 VALIDATION_SECONDS: Final = 7 * 24 * 3600
 """A certificate fails whose domains are not proved after these."""
 ISSUED: Final = "certificate.certificate.issued"

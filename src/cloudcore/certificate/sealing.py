@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.ports import AccountKeys
-from cloudcore.certificate.rows import Certificate
 from cloudcore.keyring import Keyring
 
 

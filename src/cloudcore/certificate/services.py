@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudcore.account_rows import handle_of, lock_account
-from cloudcore.certificate import issue_rows, rows
+from msgspec import structs
+
+from cloudcore.account_rows import handle_of
+from cloudcore.certificate import issue_rows
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.challenges import challenges_of
 from cloudcore.certificate.grants import Grants, is_within
 from cloudcore.certificate.ports import Events
-from cloudcore.certificate.rows import Certificate
-from cloudcore.certificate.rules import (
-    KEY_EXPORTED,
-    MAX_CERTIFICATES,
-    REVOKED,
-    CertificateMissing,
-)
+from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.rules import KEY_EXPORTED, REVOKED
 from cloudcore.certificate.settings import find_settings
-from cloudcore.certificate.waking import wake
+from cloudcore.certificate.work import WORK
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, Conflict, QuotaExceeded
+from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.resources.methods import Methods
 from cloudcore.wire import rfc3339
 
 _NO_ZONE: Final = "invalid"
@@ -51,23 +49,13 @@ class Proofs:
         return self.grants.allow(domain, certificate.account_id, handle)
 
 
-def get_certificate(
-    tx: Connection, account_id: str, region: str, certificate_id: str
-) -> Certificate:
-    """Return a certificate of an account, or raise `CertificateMissing`."""
-    found = rows.find_certificate(tx, account_id, certificate_id)
-    if found is None or found.region != region:
-        raise CertificateMissing
-    return found
-
-
 def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
     """Insert a certificate that an authority is to issue, and let it be issued.
 
     Raises:
         AccessDenied: no proof of a domain is possible: the operator has not granted it, and this
             install has no zone where a challenge could lead to.
-        Conflict, QuotaExceeded: as `add_certificate`.
+        Conflict, QuotaExceeded: as `Methods.create`.
 
     """
     hosted = [each for each in new.domains if proofs.is_hosted(tx, new, each)]
@@ -82,58 +70,16 @@ def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Cer
                 )
     challenges = challenges_of(new.id, new.domains, proofs.zone or _NO_ZONE, hosted, new.created_at)
     is_proved = all(each.verified_at is not None for each in challenges)
-    made = new._replace(
-        challenges=challenges, status="issuing" if is_proved else "pending_validation"
+    made = structs.replace(
+        new, challenges=challenges, status="issuing" if is_proved else "pending_validation"
     )
-    add_certificate(tx, made)
-    wake(tx, made, new.created_at)
+    CERTIFICATES.create(tx, made)
+    WORK.wake(tx, made, new.created_at)
     return made
 
 
-def add_certificate(tx: Connection, new: Certificate) -> Certificate:
-    """Insert a certificate.
-
-    Raises:
-        Conflict: the account has a certificate of this name.
-        QuotaExceeded: the account has `MAX_CERTIFICATES`.
-
-    """
-    lock_account(tx, new.account_id)
-    used = rows.count_certificates(tx, new.account_id, new.region, "")
-    if used >= MAX_CERTIFICATES:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_CERTIFICATES} certificates; delete some that nothing "
-            "uses",
-            quota="certificates",
-            limit=MAX_CERTIFICATES,
-            used=used,
-        )
-    if not rows.add_certificate(tx, new):
-        raise Conflict("there is a certificate of this name", name=new.name)
-    return new
-
-
-def tag_certificate(
-    tx: Connection, certificate: Certificate, tags: Mapping[str, str] | None, now: int
-) -> Certificate:
-    """Replace the tags of a certificate, unless `tags` is None; return the certificate."""
-    found = _locked(tx, certificate)
-    if tags is None:
-        return found
-    changed = found._replace(tags=tags, updated_at=now)
-    rows.save_certificate(tx, changed)
-    return changed
-
-
-def delete_certificate(tx: Connection, certificate: Certificate) -> None:
-    """Delete a certificate and its key; what was issued stays valid until it expires.
-
-    Raises:
-        CertificateMissing: it was deleted meanwhile.
-        Conflict: something serves it, or it is being revoked.
-
-    """
-    found = _locked(tx, certificate)
+def _check_unused(tx: Connection, found: Certificate) -> None:
+    """Refuse to delete a certificate that something serves, or that is being revoked."""
     users = issue_rows.list_users(tx, found.id)
     if users:
         raise Conflict(
@@ -145,7 +91,9 @@ def delete_certificate(tx: Connection, certificate: Certificate) -> None:
         raise Conflict(
             "the certificate is being revoked; delete it when it is", reason="being_revoked"
         )
-    rows.remove_certificate(tx, found)
+
+
+CERTIFICATES: Final = Methods(ROWS, before_delete=_check_unused)
 
 
 def revoke_certificate(
@@ -158,7 +106,7 @@ def revoke_certificate(
         Conflict: there is nothing to revoke, because none was issued.
 
     """
-    found = _locked(tx, certificate)
+    found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.status == "revoked" or found.revocation_asked_at is not None:
         return found
     if found.status in _WITHOUT_CERTIFICATE:
@@ -167,14 +115,14 @@ def revoke_certificate(
             reason="not_issued",
             status=found.status,
         )
-    asked = found._replace(revocation_asked_at=now, updated_at=now)
+    asked = structs.replace(found, revocation_asked_at=now, updated_at=now)
     if found.is_uploaded:
-        revoked = asked._replace(status="revoked")
-        rows.save_certificate(tx, revoked)
+        revoked = structs.replace(asked, status="revoked")
+        ROWS.save(tx, revoked)
         events.publish(tx, revoked, REVOKED, now)
     else:
-        rows.save_certificate(tx, asked)
-        wake(tx, asked, now)
+        ROWS.save(tx, asked)
+        WORK.wake(tx, asked, now)
     return found
 
 
@@ -186,16 +134,16 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
         Conflict: it has no challenges, or is revoked.
 
     """
-    found = _locked(tx, certificate)
+    found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.is_uploaded:
         raise Conflict("an uploaded certificate has no challenges", reason="uploaded")
     if found.revocation_asked_at is not None:
         raise Conflict("the certificate is revoked, or about to be", reason="revoked")
-    asked = found._replace(is_recheck_asked=True, updated_at=now)
+    asked = structs.replace(found, is_recheck_asked=True, updated_at=now)
     if found.status == "failed":
-        asked = asked._replace(status="pending_validation", faults=())
-    rows.save_certificate(tx, asked)
-    wake(tx, asked, now)
+        asked = structs.replace(asked, status="pending_validation", faults=())
+    ROWS.save(tx, asked)
+    WORK.wake(tx, asked, now)
     return asked
 
 
@@ -242,18 +190,11 @@ def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -
         CertificateMissing: it was deleted meanwhile.
 
     """
-    found = _locked(tx, opened)
+    found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)
     if found.private_key != opened.private_key:
         raise Conflict("the certificate was renewed meanwhile; ask again", reason="renewed")
-    exported = found._replace(private_key_exported_at=now, updated_at=now)
-    rows.save_certificate(tx, exported)
+    exported = structs.replace(found, private_key_exported_at=now, updated_at=now)
+    ROWS.save(tx, exported)
     events.publish(tx, exported, KEY_EXPORTED, now)
     return exported
-
-
-def _locked(tx: Connection, certificate: Certificate) -> Certificate:
-    found = rows.lock_certificate(tx, certificate.account_id, certificate.id)
-    if found is None:
-        raise CertificateMissing
-    return found

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import KeyAlgorithm, algorithm_of, is_light
+from cloudcore.certificate.keys import algorithm_of, is_light
+from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.unreadable import UNREADABLE
 from cloudcore.errors import InvalidInput
 

@@ -1,4 +1,4 @@
-"""The tables of certificates, and of the authority of the install."""
+"""The tables beside that of certificates, and those of the authority of the install."""
 
 from __future__ import annotations
 
@@ -14,86 +14,11 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Table,
-    Text,
     UniqueConstraint,
-    text,
 )
 
+from cloudcore.certificate.rows import ROWS
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
-
-IS_RENEWED: Final = text("renew_at IS NOT NULL")
-IS_ACTIVE: Final = text("status = 'active'")
-
-certificates = Table(
-    "certificates",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
-    Column("region", ByteOrdered, nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("domains", Text, nullable=False),  # a JSON array
-    Column("status", String(20), nullable=False),
-    Column("source", String(8), nullable=False),
-    Column("issuer", String(16), nullable=False),  # which authority; empty if it was uploaded
-    Column("key_algorithm", String(10), nullable=False),
-    Column("challenges", Text, nullable=False),  # a JSON array
-    Column("certificate_pem", Text),  # null until it is issued
-    Column("chain_pem", Text),
-    Column("fingerprint", String(64)),
-    Column("private_key", LargeBinary),  # sealed; null if the owner made the key
-    Column("csr", LargeBinary),  # DER; null if the key is made here, or was uploaded
-    Column("private_key_exported_at", Moment),  # when a copy of this key was given
-    Column("kms_key_id", Id),  # under which; null: the root key
-    Column("warned_days", Integer),  # before its end, when that was told the last time
-    Column("issued_at", Moment),
-    Column("expires_at", Moment),
-    Column("renew_at", Moment),  # null if it is not renewed
-    Column("revocation_asked_at", Moment),
-    Column("is_recheck_asked", Boolean, nullable=False),
-    Column("tags", Text, nullable=False),  # a JSON object
-    Column("faults", Text, nullable=False),  # a JSON array; those of a challenge name its domain
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint(
-        "status IN ('pending_validation', 'issuing', 'active', 'expired', 'revoked', 'failed')",
-        name="status",
-    ),
-    CheckConstraint("source IN ('acme', 'uploaded')", name="source"),
-    CheckConstraint("(source = 'uploaded') = (issuer = '')", name="issuer"),
-    CheckConstraint(
-        "(certificate_pem IS NULL) = (status IN ('pending_validation', 'issuing', 'failed'))",
-        name="certificate_pem",
-    ),
-    CheckConstraint(
-        "(private_key IS NOT NULL) = (certificate_pem IS NOT NULL AND csr IS NULL)",
-        name="private_key",
-    ),
-    CheckConstraint("csr IS NULL OR source = 'acme'", name="csr"),
-    CheckConstraint(
-        "private_key_exported_at IS NULL OR (private_key IS NOT NULL AND source = 'acme')",
-        name="private_key_exported_at",
-    ),
-    CheckConstraint("(certificate_pem IS NULL) = (expires_at IS NULL)", name="expires_at"),
-    CheckConstraint(
-        "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
-        name="renew_at",
-    ),
-    UniqueConstraint("account_id", "region", "name"),
-    UniqueConstraint("id", "account_id"),
-    Index("ix_certificates_account_id_id", "account_id", "id"),
-    Index(
-        "ix_certificates_renew_at",
-        "renew_at",
-        sqlite_where=IS_RENEWED,
-        postgresql_where=IS_RENEWED,
-    ),
-    Index(
-        "ix_certificates_expires_at",
-        "expires_at",
-        sqlite_where=IS_ACTIVE,
-        postgresql_where=IS_ACTIVE,
-    ),
-)
 
 # Without a row of an account, the defaults apply.
 certificate_settings = Table(
@@ -164,7 +89,7 @@ certificate_revocations = Table(
 )
 
 TABLES: Final = (
-    certificates,
+    ROWS.table,
     certificate_settings,
     certificate_issues,
     certificate_texts,

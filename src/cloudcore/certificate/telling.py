@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudcore.certificate.rows import Certificate
+from cloudcore.certificate.certificate import Certificate
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.wire import rfc3339

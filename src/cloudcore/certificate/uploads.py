@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.domains import check_domains
 from cloudcore.certificate.keys import (
-    KeyAlgorithm,
     algorithm_of,
     is_light,
     is_sound,
     load_private_key,
     public_der,
 )
+from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.unreadable import UNREADABLE
 from cloudcore.errors import InvalidInput
 

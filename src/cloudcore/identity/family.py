@@ -205,7 +205,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                     "access_keys",
                     "users",
                     "organizations",
-                    "invitations",
                     "identity_providers",
                     "roles",
                     "policies",

@@ -14,7 +14,7 @@ from cloudcore.identity.oidc.provider_client import ProviderClient
 from cloudcore.identity.permissions import Permissions
 from cloudcore.identity.signing_keys import KeyKind, SigningKeys
 from cloudcore.identity.tokens import AccessTokens
-from cloudcore.jobs.running import last_turn, repeated
+from cloudcore.jobs.running import recording, repeated
 from cloudcore.ports import KEYRING, Opening, Port, offer
 from cloudcore.web.context import AUTHENTICATOR, CONTROL_SETTINGS
 
@@ -83,8 +83,9 @@ async def _open_tokens(opening: Opening) -> AccessTokens:
 async def _open_uses(opening: Opening) -> LastUses:
     """Return what notes uses; it writes them when it ends."""
     uses = LastUses(opening.install.database, opening.install.clock)
-    opening.resources.push_async_callback(last_turn, uses.flush, "uses of keys and roles")
-    await opening.resources.enter_async_context(repeated(FLUSH_SECONDS, uses.flush))
+    await opening.resources.enter_async_context(
+        recording(FLUSH_SECONDS, uses.flush, "uses of keys and roles")
+    )
     return uses
 
 

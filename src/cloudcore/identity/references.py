@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.names import missing
-from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.roles import Role, find_role, find_role_named
 from cloudcore.identity.rows.service_accounts import (
     ServiceAccount,
     find_service_account,
     find_service_account_named,
 )
-from cloudcore.resource_names import Authorize, Kind, Named, Scope, resolve
-
-R = TypeVar("R", bound=Named)
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 
 
 def resolve_role(tx: Connection, account_id: str, text: str, authorize: Authorize) -> Role:
@@ -28,22 +25,15 @@ def resolve_role(tx: Connection, account_id: str, text: str, authorize: Authoriz
         NotFound: there is no such role.
 
     """
-    return _resolve(tx, account_id, _ROLE, "role", text, authorize)
+    return resolve(tx, Scope(account_id, ""), _ROLE, "role", text, authorize)
 
 
 def resolve_service_account(
     tx: Connection, account_id: str, text: str, authorize: Authorize
 ) -> ServiceAccount:
     """Return the service account that `text` means; it raises as `resolve_role`."""
-    return _resolve(tx, account_id, _SERVICE_ACCOUNT, "service_account", text, authorize)
-
-
-def _resolve(
-    tx: Connection, account_id: str, kind: Kind[R], field: str, text: str, authorize: Authorize
-) -> R:
-    account = find_account(tx, account_id) if text.startswith("crn:") else None
-    scope = Scope(account_id, "" if account is None else account.handle, "")
-    return resolve(tx, scope, kind, field, text, authorize)
+    scope = Scope(account_id, "")
+    return resolve(tx, scope, _SERVICE_ACCOUNT, "service_account", text, authorize)
 
 
 def _role(tx: Connection, scope: Scope, role_id: str) -> Role | None:

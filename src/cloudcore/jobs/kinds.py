@@ -93,9 +93,14 @@ class JobKind:
         It doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that failed
         together retry over the second half of the pause.
         """
-        doubled = self.first_retry_seconds * 2.0 ** min(attempts - 1, _LARGEST_DOUBLING)
-        return min(doubled, self.longest_retry_seconds) * (1 + spread) / 2
+        pause = doubled(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
+        return pause * (1 + spread) / 2
 
     def is_exhausted(self, attempts: int) -> bool:
         """Return True if a step is not retried after `attempts` attempts."""
         return self.max_attempts is not None and attempts >= self.max_attempts
+
+
+def doubled(first: float, longest: float, times: int) -> float:
+    """Return a pause that was doubled some times, but is not longer than the longest."""
+    return min(first * 2.0 ** min(times, _LARGEST_DOUBLING), longest)

@@ -77,6 +77,18 @@ async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> Non
             _log.exception("a background chore failed")
 
 
+@asynccontextmanager
+async def recording(
+    seconds: float, chore: Callable[[], Awaitable[object]], noted: str
+) -> AsyncIterator[None]:
+    """Write what a process notes in memory every `seconds` during the block, and at its end."""
+    try:
+        async with repeated(seconds, chore):
+            yield
+    finally:
+        await last_turn(chore, noted)
+
+
 async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
     """Write what a process noted in memory before it stops; log a failure and go on."""
     try:

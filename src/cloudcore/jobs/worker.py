@@ -196,7 +196,7 @@ class JobWorker:
 
     async def _record_failure(self, kind: JobKind, job: Job, error: Exception) -> None:
         try:
-            fail = partial(_fail, kind, job, _described(job, error), self._chance(), self._clock())
+            fail = partial(_fail, kind, job, described(job, error), self._chance(), self._clock())
             failed, result = await self._database.write(fail)
         except LeaseLost:
             _log.warning("job %s was taken over while it failed", job.id)
@@ -258,7 +258,7 @@ def _fail(
     return True, None if kind.gave_up is None else kind.gave_up(tx, after)
 
 
-def _described(job: Job, error: Exception) -> tuple[str, str, bool]:
+def described(job: Job, error: Exception) -> tuple[str, str, bool]:
     """Return what the job's owner may see of an error: code, message, and True if permanent."""
     if isinstance(error, StepFailed):
         return error.code, error.message, error.is_permanent

@@ -6,8 +6,9 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
+from cloudcore.kms.key import Key
 from cloudcore.kms.needs import KmsNeeds
-from cloudcore.kms.rows import Key, list_due
+from cloudcore.kms.rows import list_due
 from cloudcore.kms.services import delete_due_key
 
 ACTION: Final = "kms:DeleteKey"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.kms.key import KEY
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -61,25 +61,8 @@ KMS: Final[Family[KmsNeeds]] = Family(
     routes=_routes,
     schedule=_schedule,
     tables=_tables,
-    resource_kinds=(
-        ResourceKind(
-            crn="crn:kms:<region>:<account>:key/<name>",
-            actions=(
-                "kms:CancelKeyDeletion",
-                "kms:CreateKey",
-                "kms:DescribeKeys",
-                "kms:DisableKey",
-                "kms:EnableKey",
-                "kms:RotateKey",
-                "kms:ScheduleKeyDeletion",
-                "kms:UpdateKey",
-                "kms:UseKey",
-            ),
-            summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
-        ),
-    ),
+    resources=(KEY,),
     told_changes={
-        "kms:CreateKey": "kms.key.created",
         "kms:EnableKey": "kms.key.enabled",
         "kms:DisableKey": "kms.key.disabled",
         "kms:RotateKey": "kms.key.rotated",
@@ -91,5 +74,4 @@ KMS: Final[Family[KmsNeeds]] = Family(
         "kms.key.deletion_scheduled": "The deletion of a key was scheduled",
         "kms.key.deletion_cancelled": "The deletion of a key was cancelled",
     },
-    quotas=("keys",),
 )

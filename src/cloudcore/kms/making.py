@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import KeyBeingMade
+from cloudcore.kms.key import Key, KeyOrigin, KeySpec, KeyUsage
 from cloudcore.kms.providers import Providers, VersionRef
-from cloudcore.kms.rows import Key, KeyVersion, list_accounts_without_platform_key
+from cloudcore.kms.rows import KeyVersion, list_accounts_without_platform_key
 from cloudcore.kms.services import PLATFORM_NAME, add_platform_key
-from cloudcore.kms.specs import SLOW, KeyOrigin, KeySpec, KeyUsage, new_material
+from cloudcore.kms.specs import SLOW, new_material
 from cloudcore.threads import SLOW_KEYS
 
 _BATCH: Final = 100
@@ -38,7 +39,7 @@ class KeyMaker:
         usage: KeyUsage = "encrypt_decrypt",
         origin: KeyOrigin = "customer",
         description: str = "",
-        tags: Mapping[str, str] | None = None,
+        tags: dict[str, str] | None = None,
     ) -> tuple[Key, KeyVersion]:
         """Return a new key and its first version, for a transaction to insert.
 

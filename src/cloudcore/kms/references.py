@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.rows import Key, find_key, find_key_named
+from cloudcore.kms.key import Key
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.kms.tables import KEY_ROWS
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.web.references import KeyReference
 
 _FIELD: Final = "kms_key"
@@ -43,7 +44,7 @@ def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) 
         KeyMissing: there is no such key.
 
     """
-    key = resolve(tx, scope, KEY, _FIELD, value, authorize)
+    key = resolve(tx, scope, KEY_KIND, _FIELD, value, authorize)
     check_bindable(key)
     return key
 
@@ -57,7 +58,7 @@ def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
         InvalidInput: it is not a symmetric key for encryption.
 
     """
-    key = find_key(tx, account_id, key_id)
+    key = KEY_ROWS.find(tx, account_id, key_id)
     if key is None:
         raise KeyMissing
     check_usable(key)
@@ -65,11 +66,11 @@ def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
 
 
 def _find(tx: Connection, scope: Scope, key_id: str) -> Key | None:
-    return _live(scope, find_key(tx, scope.account_id, key_id))
+    return _live(scope, KEY_ROWS.find(tx, scope.account_id, key_id))
 
 
 def _find_named(tx: Connection, scope: Scope, name: str) -> Key | None:
-    return _live(scope, find_key_named(tx, scope.account_id, scope.region, name))
+    return _live(scope, KEY_ROWS.find_named(tx, scope.account_id, scope.region, name))
 
 
 def _live(scope: Scope, found: Key | None) -> Key | None:
@@ -77,4 +78,4 @@ def _live(scope: Scope, found: Key | None) -> Key | None:
     return found if is_live else None
 
 
-KEY: Final = Kind("kms", "key", _find, _find_named, KeyMissing)
+KEY_KIND: Final = Kind("kms", "key", _find, _find_named, KeyMissing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.errors import Conflict, InvalidInput, NotFound
-from cloudcore.kms.rows import Key
+from cloudcore.kms.key import Key
 from cloudcore.kms.specs import SYMMETRIC
 
 _STATES: Final = {"disabled": "key_disabled", "pending_deletion": "key_pending_deletion"}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from msgspec.structs import replace
 
 from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, QuotaExceeded
+from cloudcore.errors import Conflict
 from cloudcore.kms import rows
-from cloudcore.kms.rows import Key, KeyVersion
-from cloudcore.kms.rules import KeyMissing, KeyUnusable, check_encrypts
+from cloudcore.kms.key import Key
+from cloudcore.kms.rows import KeyVersion
+from cloudcore.kms.rules import KeyUnusable, check_encrypts
+from cloudcore.kms.tables import KEY_ROWS
 
 PLATFORM_NAME: Final = "platform"
 """Name of the platform key of each account."""
-MAX_KEYS: Final = 1000
-"""Maximum number of undeleted keys of an account."""
 MAX_VERSIONS: Final = 1000
 """Maximum number of versions of a key."""
 _DAY: Final = 24 * 3600 * MICROSECONDS
@@ -34,22 +35,13 @@ def check_can_create(tx: Connection, account_id: str, region: str, name: str) ->
 
     Raises:
         Conflict: the account has an undeleted key of this name.
-        QuotaExceeded: the account has `MAX_KEYS`.
+        QuotaExceeded: the account has as many as it may have.
 
     """
-    used = rows.count_keys(
-        tx, account_id, region, rows.text_of("enabled", "disabled", "pending_deletion")
-    )
-    if used >= MAX_KEYS:
-        raise QuotaExceeded(
-            f"an account has at most {MAX_KEYS} keys; delete some that nothing uses",
-            quota="keys",
-            limit=MAX_KEYS,
-            used=used,
-        )
+    KEY_ROWS.check_room(tx, account_id, region)
     # The platform key of an older install is added at the next start; its name stays free for it.
-    if name == PLATFORM_NAME or rows.find_key_named(tx, account_id, region, name):
-        raise _taken(name)
+    if name == PLATFORM_NAME or KEY_ROWS.find_named(tx, account_id, region, name):
+        raise Conflict("there is a key of this name", name=name)
 
 
 def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
@@ -57,29 +49,25 @@ def create_key(tx: Connection, key: Key, version: KeyVersion) -> Key:
     assert key.name is not None
     lock_account(tx, key.account_id)
     check_can_create(tx, key.account_id, key.region, key.name)
-    if not rows.add_key(tx, key):
-        raise _taken(key.name)
+    KEY_ROWS.add(tx, key)
     rows.add_version(tx, version)
     return key
 
 
 def add_platform_key(tx: Connection, key: Key, version: KeyVersion) -> None:
     """Insert the platform key of an account, unless it has one."""
-    if rows.add_key(tx, key):
-        rows.add_version(tx, version)
+    try:
+        KEY_ROWS.add(tx, key)
+    except Conflict:
+        return
+    rows.add_version(tx, version)
 
 
-def get_key(tx: Connection, account_id: str, region: str, key_id: str) -> Key:
-    """Return a key of an account, also a deleted one, or raise `KeyMissing`."""
-    return _of_region(rows.find_key(tx, account_id, key_id), region)
-
-
-def update_key(tx: Connection, key: Key, changes: Mapping[str, Any], now: int) -> Key:
-    """Change the description or the tags of a key."""
-    found = _locked(tx, key)
-    if found.state == "deleted":
-        raise _gone(found)
-    return _saved(tx, found._replace(**changes), now) if changes else found
+def check_change(new: Key, _old: Key | None, _now: int) -> Key:
+    """Refuse to change a deleted key."""
+    if new.state == "deleted":
+        raise _gone(new)
+    return new
 
 
 def enable_key(tx: Connection, key: Key, now: int) -> Key:
@@ -89,12 +77,12 @@ def enable_key(tx: Connection, key: Key, now: int) -> Key:
         Conflict: its deletion is pending, or it was deleted.
 
     """
-    found = _locked(tx, key)
+    found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "enabled":
         return found
     if found.state != "disabled":
         raise _gone(found)
-    return _saved(tx, found._replace(state="enabled"), now)
+    return _saved(tx, found, now, state="enabled")
 
 
 def disable_key(tx: Connection, key: Key, now: int) -> Key:
@@ -104,13 +92,13 @@ def disable_key(tx: Connection, key: Key, now: int) -> Key:
         Conflict: its deletion is pending, it was deleted, or it is the platform key.
 
     """
-    found = _locked(tx, key)
+    found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "disabled":
         return found
     if found.state != "enabled":
         raise _gone(found)
     _check_customers(found, "disabled")
-    return _saved(tx, found._replace(state="disabled"), now)
+    return _saved(tx, found, now, state="disabled")
 
 
 def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
@@ -120,12 +108,12 @@ def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
         Conflict: its deletion is pending already, it was deleted, or it is the platform key.
 
     """
-    found = _locked(tx, key)
+    found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state in ("pending_deletion", "deleted"):
         raise _gone(found)
     _check_customers(found, "deleted")
     deletion_at = now + days * _DAY
-    return _saved(tx, found._replace(state="pending_deletion", deletion_at=deletion_at), now)
+    return _saved(tx, found, now, state="pending_deletion", deletion_at=deletion_at)
 
 
 def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
@@ -135,14 +123,14 @@ def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
         Conflict: no deletion is pending, or its time has come.
 
     """
-    found = _locked(tx, key)
+    found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "deleted":
         raise _gone(found)
     if found.deletion_at is None:
         raise Conflict(f"no deletion of the key is pending; it is {found.state}", state=found.state)
     if found.deletion_at <= now:
         raise Conflict("the key is being deleted: its time is over", state=found.state)
-    return _saved(tx, found._replace(state="disabled", deletion_at=None), now)
+    return _saved(tx, found, now, state="disabled", deletion_at=None)
 
 
 def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
@@ -156,14 +144,12 @@ def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
         RotatedMeanwhile: the version is not the one that follows.
 
     """
-    found = rows.lock_key(tx, version.account_id, version.key_id)
-    if found is None:
-        raise KeyMissing
+    found = KEY_ROWS.lock(tx, version.account_id, version.key_id)
     check_rotatable(found)
     if version.version != found.current_version + 1:
         raise RotatedMeanwhile
     rows.add_version(tx, version)
-    return _saved(tx, found._replace(current_version=version.version), now)
+    return _saved(tx, found, now, current_version=version.version)
 
 
 def check_rotatable(key: Key) -> None:
@@ -186,35 +172,16 @@ def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Ke
 
     Return the key as it was, or None if its deletion was taken back meanwhile.
     """
-    found = rows.lock_key(tx, account_id, key_id)
-    if found is None or found.state != "pending_deletion" or (found.deletion_at or now) > now:
+    found = KEY_ROWS.lock(tx, account_id, key_id)
+    if found.state != "pending_deletion" or (found.deletion_at or now) > now:
         return None
     rows.erase_versions(tx, account_id, key_id)
-    _saved(tx, found._replace(state="deleted", name=None), now)
+    rows.forget_key(tx, account_id, key_id, now)
     return found
 
 
-def _of_region(found: Key | None, region: str) -> Key:
-    if found is None or found.region != region:
-        raise KeyMissing
-    return found
-
-
-def _locked(tx: Connection, key: Key) -> Key:
-    found = rows.lock_key(tx, key.account_id, key.id)
-    if found is None:
-        raise KeyMissing
-    return found
-
-
-def _saved(tx: Connection, key: Key, now: int) -> Key:
-    changed = key._replace(updated_at=now)
-    rows.save_key(tx, changed)
-    return changed
-
-
-def _taken(name: str) -> Conflict:
-    return Conflict("there is a key of this name", name=name)
+def _saved(tx: Connection, key: Key, now: int, **changes: object) -> Key:
+    return KEY_ROWS.save(tx, replace(key, **changes, updated_at=now))
 
 
 def _gone(key: Key) -> Conflict:

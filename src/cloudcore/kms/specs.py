@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cloudcore.errors import InvalidInput
-
-KeySpec = Literal["aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"]
-KeyUsage = Literal["encrypt_decrypt", "generate_verify_mac", "sign_verify"]
-KeyState = Literal["enabled", "disabled", "pending_deletion", "deleted"]
-KeyOrigin = Literal["customer", "platform"]
+from cloudcore.kms.key import KeySpec, KeyUsage
 
 USAGES: Final[dict[KeySpec, tuple[KeyUsage, ...]]] = {
     "aes-256": ("encrypt_decrypt",),

@@ -17,10 +17,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
-from cloudcore.kms.key_routes import ONE, authorized_key
+from cloudcore.kms.key import KEY, Key
+from cloudcore.kms.key_routes import KEYS
 from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.references import key_to_use
-from cloudcore.kms.rows import Key
 from cloudcore.kms.rules import check_usable
 from cloudcore.kms.sealing import OVERHEAD
 from cloudcore.web.app import Needs
@@ -90,7 +90,7 @@ class DataKey(ResponseBody):
 
 
 @post(
-    ONE + "/encrypt",
+    KEY.path_of_one + "/encrypt",
     status_code=200,
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
@@ -101,7 +101,7 @@ async def encrypt(
     needs: Needs[KmsNeeds],
 ) -> Reply[Encrypted]:
     """Encrypt up to 4,096 bytes under the current version of an `aes-256` key."""
-    key = await authorized_key(ctx, key_id)
+    key = await KEYS.authorized(ctx, key_id)
     check_usable(key)
     plaintext = _decoded("plaintext", data.plaintext, MAX_PLAINTEXT)
     sealed = await needs.vault.seal(key.account_id, key.id, "encrypt", plaintext)
@@ -110,7 +110,7 @@ async def encrypt(
 
 
 @post(
-    ONE + "/decrypt",
+    KEY.path_of_one + "/decrypt",
     status_code=200,
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
@@ -121,7 +121,7 @@ async def decrypt(
     needs: Needs[KmsNeeds],
 ) -> Reply[Decrypted]:
     """Decrypt what this key has encrypted, under whichever of its versions."""
-    key = await authorized_key(ctx, key_id)
+    key = await KEYS.authorized(ctx, key_id)
     check_usable(key)
     ciphertext = _decoded("ciphertext", data.ciphertext, MAX_PLAINTEXT + OVERHEAD)
     opened = await needs.vault.open(key.account_id, key.id, "encrypt", ciphertext)
@@ -130,7 +130,7 @@ async def decrypt(
 
 
 @post(
-    ONE + "/generate-data-key",
+    KEY.path_of_one + "/generate-data-key",
     status_code=200,
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
@@ -138,7 +138,7 @@ async def generate_data_key(
     key_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
 ) -> Reply[DataKey]:
     """Make a data key of 32 random bytes, in plain and encrypted under the key."""
-    key = await authorized_key(ctx, key_id)
+    key = await KEYS.authorized(ctx, key_id)
     check_usable(key)
     plaintext = os.urandom(_DATA_KEY_BYTES)
     sealed = await needs.vault.seal(key.account_id, key.id, "encrypt", plaintext)

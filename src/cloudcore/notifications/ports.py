@@ -7,7 +7,7 @@ from email.message import EmailMessage
 from typing import Protocol
 
 from cloudcore.db.base import Connection
-from cloudcore.resource_names import Authorize
+from cloudcore.resource_references import Authorize
 
 
 class QueueRef(Protocol):

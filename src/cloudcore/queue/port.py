@@ -10,7 +10,7 @@ from cloudcore.db.base import Connection
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.queues import ROWS
 from cloudcore.queue.rules import check_message
-from cloudcore.resource_names import Authorize
+from cloudcore.resource_references import Authorize
 
 
 class QueueRef(NamedTuple):

@@ -9,10 +9,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
+from cloudcore.jobs.faults import Fault
 from cloudcore.resources.composite import Composite
 from cloudcore.resources.record import Described, Record, without_bounds
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
@@ -49,7 +51,7 @@ class Bodies(Generic[R]):
     @cached_property
     def record(self) -> type[ResponseBody]:
         """Return ``QueueRecord``."""
-        shown: list[Any] = [("id", Uuid), ("crn", str)]
+        shown: list[Any] = [("id", Uuid), ("crn", str | None if self._may_lack_key else str)]
         shown += [_answered(each) for each in self.of.fields.values() if not each.use.is_hidden]
         shown += [
             (each.name, each.shown | None)
@@ -87,7 +89,7 @@ class Bodies(Generic[R]):
         """Return the answer's record of a resource; `more` are composites beyond the record."""
         values: dict[str, object] = {
             "id": found.id,
-            "crn": self.of.crn_of(found),
+            "crn": None if getattr(found, self.of.key) is None else self.of.crn_of(found),
             "created_at": rfc3339(found.created_at),
             "updated_at": rfc3339(found.updated_at),
         }
@@ -100,6 +102,8 @@ class Bodies(Generic[R]):
                     target = self.of.refers[each.name].resource
                     crn = target.crn(found.region, found.account_id, value.name)
                     value = ResourceRef(id=value.id, crn=crn, name=value.name)
+                elif each.is_faults:
+                    value = self.faults(value)
             elif not each.use.shows_null:
                 continue
             values[each.name] = value
@@ -111,14 +115,31 @@ class Bodies(Generic[R]):
         """Return the answer of one resource."""
         return self.one(**{self.of.one: self.shown(found, **more)})
 
+    def faults(self, faults: Sequence[Fault]) -> Sequence[FaultRecord]:
+        """Return what an answer has of faults."""
+        warnings = self.of.warnings
+        return [
+            fault_record(each, "warning" if each.code in warnings else "error") for each in faults
+        ]
+
+    @cached_property
+    def _may_lack_key(self) -> bool:
+        return self.of.fields[self.of.key].is_optional
+
     @cached_property
     def _words(self) -> Mapping[str, str]:
-        return {each.name: each.words for each in self.composites if each.words}
+        words = {each.name: each.words for each in self.composites if each.words}
+        crn = {"crn": f"Null once the {self.of.noun} is deleted."} if self._may_lack_key else {}
+        return words | crn
 
     @cached_property
     def _filter_words(self) -> Mapping[str, str]:
         many = self.of.many.replace("_", " ")
-        return {each.name: f"Only {many} of this {each.name}." for each in self.of.filters}
+        return {
+            each.name: f"Only {many} of this {each.name}."
+            + (f" Without one, all but {each.hides} ones." if each.hides else "")
+            for each in self.of.filters
+        }
 
     @cached_property
     def _given(self) -> Sequence[Any]:
@@ -167,6 +188,8 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
         kind = ResourceRef | None if each.is_optional else ResourceRef
     elif each.is_moment:
         kind = RFC3339 | None if each.is_optional else RFC3339
+    elif each.is_faults:
+        kind = Sequence[FaultRecord]
     if not each.is_optional or each.use.shows_null:
         return (each.name, kind)
     return (each.name, kind | UnsetType, UNSET)

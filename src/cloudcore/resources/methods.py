@@ -60,6 +60,7 @@ class Methods(Generic[R]):
         check: Callable[[R, R | None, int], R] = _unchecked,
         before_save: Callable[[Connection, R, R | None], R] = _same,
         before_delete: Callable[[Connection, R], None] = _nothing,
+        removal: Callable[[Connection, R, int], None] | None = None,
         composites: Sequence[Composite[R, Any]] = (),
         targets: Mapping[str, Rows[Any]] | None = None,
         referrers: Sequence[Referrer] = (),
@@ -71,7 +72,8 @@ class Methods(Generic[R]):
 
         `check` completes or refuses a new or changed record; it gets the one before, or None, and
         the moment of the request, and must be pure. `before_save` is the same in the transaction.
-        `before_delete` refuses a deletion, or deletes what goes with it. `targets` are the rows
+        `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such as
+        `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the rows
         that references mean, by field. Changes of the fields `one_at_a_time` of an account wait for
         one another. `docs` replaces what the OpenAPI document says of a method, and `statuses` adds
         to it.
@@ -82,6 +84,7 @@ class Methods(Generic[R]):
         self._check = check
         self._before_save = before_save
         self._before_delete = before_delete
+        self._removal = removal or rows.remove
         self._targets: Final = targets or {}
         self._referrers: Final = referrers
         self._one_at_a_time: Final = one_at_a_time
@@ -138,7 +141,7 @@ class Methods(Generic[R]):
                     **{rows.of.one: name},
                 )
         self._before_delete(tx, old)
-        self.rows.remove(tx, old, now)
+        self._removal(tx, old, now)
 
     def _hold_targets(self, tx: Connection, new: R) -> None:
         """Keep what a record refers to from deletion; a foreign key refuses what is gone."""

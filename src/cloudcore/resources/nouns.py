@@ -37,7 +37,7 @@ def noun_of(
         for each in of.of_use("given")
         if each.is_optional
     )
-    has = of.methods
+    has = {*of.methods, *of.actions}
     return Noun(
         noun=of.many.replace("_", "-"),
         words=words,
@@ -57,7 +57,12 @@ def noun_of(
             Cell("ID", "id", "whole"),
         ),
         filters=tuple(
-            Option(each.name, f"only of this {_words(each.name)}", choices=_choices(of, each.name))
+            Option(
+                each.name,
+                f"only of this {_words(each.name)}"
+                + (f" (all but {each.hides})" if each.hides else ""),
+                choices=_choices(of, each.name),
+            )
             for each in of.filters
             if each.name != label
         ),

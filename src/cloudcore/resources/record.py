@@ -9,11 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from msgspec import NODEFAULT, Struct, field, structs
 
-from cloudcore.command_line import CellForm
+from cloudcore.jobs.faults import Fault
+
+if TYPE_CHECKING:  # a server without commands need not load it
+    from cloudcore.command_line import CellForm
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""
@@ -43,9 +56,11 @@ def given(
     return Field("given", words, heading, form, shows_null=shows_null)
 
 
-def fixed(words: str = "", *, heading: str = "", form: CellForm = "text") -> Field:
+def fixed(
+    words: str = "", *, heading: str = "", form: CellForm = "text", shows_null: bool = False
+) -> Field:
     """Return what a field is that its owner sets once."""
-    return Field("fixed", words, heading, form)
+    return Field("fixed", words, heading, form, shows_null=shows_null)
 
 
 def own(
@@ -66,6 +81,18 @@ class Record(Struct, kw_only=True, frozen=True):
     region: str
     created_at: int
     updated_at: int
+
+
+DELETING: Final = "deleting"
+
+
+class Worked(Record, kw_only=True, frozen=True):
+    """Base of records that have work (`cloudcore.resources.work`)."""
+
+    status: Annotated[str, own(heading="STATUS")]
+    """``deleting`` from the request of its deletion until it is gone."""
+    faults: Annotated[tuple[Fault, ...], own()] = ()
+    """What goes wrong; a success clears it."""
 
 
 class Reference(Struct, frozen=True):
@@ -113,6 +140,11 @@ class Described(NamedTuple):
     def is_reference(self) -> bool:
         """Return True if it means another resource."""
         return self.plain is Reference
+
+    @property
+    def is_faults(self) -> bool:
+        """Return True if it is the faults of a record that has work."""
+        return bool(self.plain == tuple[Fault, ...])
 
     @property
     def is_text(self) -> bool:

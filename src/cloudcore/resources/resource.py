@@ -30,6 +30,8 @@ class Filter(NamedTuple):
     """By default that of its name."""
     read: Callable[[str], str] = _same
     """Returns the value of the column for that of the parameter."""
+    hides: str = ""
+    """What the column has in those that are listed only if the parameter asks for them."""
 
 
 class Target(NamedTuple):
@@ -55,7 +57,8 @@ class Resource(Generic[R]):
     table: str = ""
     """Name of the table; by default `many`."""
     key: str = "name"
-    """The field that is unique within account and region; it stands in CRNs."""
+    """The field that is unique within account and region; it stands in CRNs. If it may be None,
+    those that have none have no CRN, and policies see their ids."""
     named: str = ""
     """The field that persons know it by, if that is not the key."""
     check_key: Callable[[str], None] = check_name
@@ -68,7 +71,8 @@ class Resource(Generic[R]):
     methods: tuple[Verb, ...] = VERBS
     """The standard methods it has; a family writes the others by hand."""
     actions: Mapping[Verb, str] = field(default_factory=dict, hash=False)
-    """Actions that are not called after verb and noun: ``{"get": "DescribeKeys"}``."""
+    """Actions that are not called after verb and noun: ``{"get": "DescribeKeys"}``; and those of
+    standard methods that a family writes by hand."""
     more_actions: tuple[str, ...] = ()
     """Actions of custom methods, without the service."""
     summaries: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -78,6 +82,8 @@ class Resource(Generic[R]):
     sample: Callable[[int], Mapping[str, object]] | None = None
     """Returns a request that creates one, another for each number; all shared tests use it. By
     default it has a name alone."""
+    warnings: frozenset[str] = frozenset()
+    """Codes of faults that may go by themselves."""
     keeps_deleted: bool = False
     """A deleted one keeps its row for a while, without its name (``deleted_at``)."""
 
@@ -112,7 +118,7 @@ class Resource(Generic[R]):
 
     def crn_of(self, found: R) -> str:
         """Return the CRN of a record."""
-        return self.crn(found.region, found.account_id, getattr(found, self.key))
+        return self.crn(found.region, found.account_id, getattr(found, self.key) or found.id)
 
     @property
     def type(self) -> str:

@@ -14,11 +14,13 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ColumnElement,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     Select,
     Table,
     Text,
@@ -33,15 +35,14 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
-from cloudcore.resource_names import Authorize, Kind, Scope, resolve
+from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
-from cloudcore.resources.resource import Resource
+from cloudcore.resources.resource import Filter, Resource
 
 R = TypeVar("R", bound=Record)
 IS_LIVE: Final = sql("deleted_at IS NULL")
@@ -55,18 +56,22 @@ class Rows(Generic[R]):
         self,
         of: Resource[R],
         *constraints: SchemaItem,
+        unique: SchemaItem | None = None,
         types: Mapping[str, TypeEngine[Any]] | None = None,
         references: Mapping[str, Rows[Any] | None] | None = None,
         on_delete: Mapping[str, Any] | None = None,
         missing: Callable[[], NotFound] | None = None,
+        schema: MetaData = metadata,
     ) -> None:
         """Make the table and the statements.
 
-        `constraints` are those besides what follows from the description, and indexes; `types` are
-        columns that have another type than usual; `references` are the rows that each field of
-        another resource means, or None for those of this resource. `on_delete` are the values that
-        columns of a kept deleted row get; the statement has its id as ``of_id``.
-        `missing` makes the error for one that does not exist.
+        `constraints` are those besides what follows from the description, and indexes; `unique` is
+        what makes the key unique, if not the usual index; `types` are columns that have another
+        type than usual; `references` are the rows that each field of another resource means, or
+        None for those of this resource. `on_delete` are the values that columns of a kept deleted
+        row get; the statement has its id as ``of_id``.
+        `missing` makes the error for one that does not exist. `schema` is another than the
+        product's only in tests.
         """
         self.of: Final = of
         self.missing: Final = missing or (lambda: NotFound(f"there is no such {of.noun}"))
@@ -81,7 +86,7 @@ class Rows(Generic[R]):
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
-        self.table: Final = _table(of, constraints, types or {}, references or {})
+        self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
@@ -89,7 +94,7 @@ class Rows(Generic[R]):
         self.kind: Final[Kind[Any]] = Kind(
             of.service, of.type, self._find_in, self._find_named_in, self.missing
         )
-        """How a reference in a request finds one; see `cloudcore.resource_names.resolve`."""
+        """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
     def _statements(self, on_delete: Mapping[str, Any]) -> dict[str, Statement]:
         of, c, rows = self.of, self.table.c, self.columns
@@ -97,11 +102,7 @@ class Rows(Generic[R]):
         live = (c.deleted_at.is_(None),) if of.keeps_deleted else ()
         one = rows.where(c.id == bindparam("id"), account, *live)
         region = (account, c.region == bindparam("region"), *live)
-        wanted = [
-            (bindparam(each.name) == sql("''"))
-            | (c[each.column or each.name] == bindparam(each.name))
-            for each in of.filters
-        ]
+        wanted = [_wanted(c[each.column or each.name], each) for each in of.filters]
         listed = rows.where(*region, *wanted, c.id > bindparam("after")).order_by(c.id)
         is_it = (c.id == bindparam("of_id"), account)
         made = {
@@ -171,11 +172,9 @@ class Rows(Generic[R]):
         """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_names.resolve` for what it raises.
+        `cloudcore.resource_references.resolve` for what it raises.
         """
-        handle = handle_of(tx, account_id) if value.startswith("crn:") else ""
-        scope = Scope(account_id, handle, region)
-        found: R = resolve(tx, scope, self.kind, field, value, authorize)
+        found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
@@ -298,9 +297,19 @@ class Rows(Generic[R]):
         return self.find_named(tx, scope.account_id, scope.region, name)
 
 
+def _wanted(column: Column[Any], by: Filter) -> ColumnElement[bool]:
+    """Return the condition of a filter, whose parameter is empty if nothing is asked."""
+    every = bindparam(by.name) == sql("''")
+    if by.hides:
+        every &= column != sql(f"'{by.hides}'")
+    return every | (column == bindparam(by.name))
+
+
 def _table(
+    schema: MetaData,
     of: Resource[Any],
     constraints: Sequence[SchemaItem],
+    unique: SchemaItem | None,
     types: Mapping[str, TypeEngine[Any]],
     references: Mapping[str, Rows[Any] | None],
 ) -> Table:
@@ -310,7 +319,7 @@ def _table(
     )
     return Table(
         name,
-        metadata,
+        schema,
         Column("id", Id, primary_key=True),
         Column("account_id", Id, ForeignKey("accounts.id"), nullable=False),
         Column("region", ByteOrdered, nullable=False),
@@ -333,7 +342,9 @@ def _table(
         *constraints,
         UniqueConstraint("id", "account_id"),
         Index(f"ix_{name}_account_id_id", "account_id", "id"),
-        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where),
+        Index(f"uq_{name}_{of.key}", "account_id", "region", of.key, unique=True, **where)
+        if unique is None
+        else unique,
     )
 
 

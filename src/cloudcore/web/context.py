@@ -28,7 +28,7 @@ from cloudcore.iam.principal import Principal, Source
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.ports import Port
-from cloudcore.resource_names import Authorize
+from cloudcore.resource_references import Authorize
 from cloudcore.web import idempotency
 from cloudcore.web.audited import AuditedDatabase
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage

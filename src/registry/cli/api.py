@@ -6,6 +6,7 @@ import argparse
 import http.client
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from shutil import copyfileobj
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -13,8 +14,10 @@ from uuid import uuid4
 
 import msgspec
 
+from cloudcore.command_line import Invocation
 from registry.cli.credentials import credentials_path
 from registry.cli.environment_key import KeyTokens, find_key
+from registry.cli.failure import NotSignedIn
 from registry.cli.sign_in import SignIn, bearer, choose_registry
 from registry.cli.token_claims import claims_of
 from registry.cli.transport import Lost, RequestRefused, Transport
@@ -187,13 +190,23 @@ def open_client(options: argparse.Namespace) -> ApiClient:
     return client_for(choose_registry(given, environ, credentials_path(environ)), environ)
 
 
+def client_of(run: Invocation) -> ApiClient:
+    """Return the client by which a command runs."""
+    assert isinstance(run.client, ApiClient)
+    return run.client
+
+
 def send_public(
     options: argparse.Namespace, method: str, path: str, document: object = None
 ) -> dict[str, Any]:
-    """Send a request that needs no sign-in, without credentials; return the answer."""
-    url = choose_registry(options.registry, os.environ, credentials_path(os.environ))
+    """Send a request that needs no sign-in, a GET with one if there is one; return the answer."""
+    stored = credentials_path(os.environ)
+    transport = Transport(choose_registry(options.registry, os.environ, stored))
     request = _request(method, path, document, None)
-    return Transport(url).send(request.method, request.target, request.headers, request.body)
+    if method == "GET":
+        with suppress(NotSignedIn):
+            request.headers.update(bearer(SignIn(transport, stored).token()))
+    return transport.send(method, request.target, request.headers, request.body)
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:

@@ -2,139 +2,106 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from registry.cli.acting import by_column
-from registry.cli.api import PAGE_ROWS, Record, open_client
-from registry.cli.audit_names import unknown_names
-from registry.cli.failure import CommandFailure, Misuse
-from registry.cli.options import Verbs, add_noun, add_registry, add_verb
-from registry.cli.output import (
-    Column,
-    column,
-    document_text,
-    echo,
-    time_text,
-    write_records,
-)
-from registry.cli.rights.people import find_organization, open_person
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record
+from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, person
+from cloudcore.identity.commands.policies import POLICIES
+from cloudcore.identity.commands.roles import ROLES
+from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.commands.users import USERS
+from registry.cli.api import PAGE_ROWS, client_of
+from registry.cli.failure import CommandFailure, Missing, Misuse
+from registry.cli.listing import acting
+from registry.cli.output import document_text, printable
+from registry.cli.references import find_repository
 
-_PATH: Final = "/v1/audit-events"
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+_KINDS: Final = {
+    "service-account": SERVICE_ACCOUNTS,
+    "role": ROLES,
+    "policy": POLICIES,
+    "user": USERS,
+}
+_DEFAULT_LIMIT: Final = 100
 
 
-def _outcome(event: Mapping[str, Any]) -> str:
+def _outcome(event: Record) -> str:
     times = event["times"]
     return f"{event['outcome']} {times} times" if times > 1 else str(event["outcome"])
 
 
 _COLUMNS: Final = (
-    column("WHEN", "occurred_at", time_text),
-    column("ACTION", "action"),
-    Column("OUTCOME", _outcome),
-    column("RESOURCE", "resources"),
-    by_column("principal", "source"),
-    column("FROM", "source_ip"),
-    column("DETAILS", "details"),
+    Cell("WHEN", "occurred_at", "time"),
+    "action",
+    Cell("OUTCOME", shown=_outcome),
+    Cell("RESOURCE", "resources"),
+    acting("principal", "source"),
+    Cell("FROM", "source_ip"),
+    "details",
+)
+_FILTER: Final = (
+    Option(
+        "organization",
+        "one that you own, by name or id: its people, and their sign-ins (the account)",
+        metavar="NAME",
+    ),
+    Option("who", "e-mail address, name of a service account, or CRN", metavar="NAME"),
+    Option("action", "such as registry:PushImage, or iam:*", metavar="ACTION"),
+    Option("resource", "a repository, or the CRN of anything; a * may end it", metavar="NAME"),
+    Option("outcome", "either (both)", choices=("succeeded", "refused")),
+    Option("since", "RFC 3339 (2026-01-31T08:00:00Z), a date, or 90m, 24h, 7d", metavar="TIME"),
+    Option("until", "the same; the first moment left out", metavar="TIME"),
 )
 
 
-def add_parsers(commands: Verbs) -> None:
-    """Add ``audit`` and its commands."""
-    verbs = add_noun(commands, "audit", "who did what in the account, or an organization")
-    listing = add_verb(verbs, "list", _list, "list changes, sign-ins and refusals, newest first")
-    _add_filter(listing)
-    listing.add_argument(
-        "--limit", type=int, default=100, metavar="N", help="how many at most (100); 0: all"
-    )
-    export = verbs.add_parser(
-        "export",
-        help="write events as JSON lines, newest first",
-        description="Write events as JSON lines, newest first.",
-    )
-    add_registry(export)
-    _add_filter(export)
-    export.add_argument("--to", type=Path, metavar="FILE", help="a new file (standard output)")
-    export.add_argument(
-        "--output", "-o", choices=("jsonl",), default="jsonl", help="JSON lines, the only way"
-    )
-    export.set_defaults(run=_export)
+def _list(run: Invocation) -> bool:
+    limit = run.values.get("limit", _DEFAULT_LIMIT)
+    run.show_rows(islice(_events(run), limit or None), _COLUMNS)
+    return True
 
 
-def _add_filter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--organization",
-        metavar="NAME",
-        help="one that you own, by name or id: its people, and their sign-ins (the account)",
-    )
-    parser.add_argument(
-        "--who", metavar="NAME", help="e-mail address, name of a service account, or CRN"
-    )
-    parser.add_argument("--action", metavar="ACTION", help="such as registry:PushImage, or iam:*")
-    parser.add_argument(
-        "--resource", metavar="NAME", help="a repository, or the CRN of anything; a * may end it"
-    )
-    parser.add_argument("--outcome", choices=("succeeded", "refused"), help="either (both)")
-    parser.add_argument(
-        "--since", metavar="TIME", help="RFC 3339 (2026-01-31T08:00:00Z), a date, or 90m, 24h, 7d"
-    )
-    parser.add_argument("--until", metavar="TIME", help="the same; the first moment left out")
+def _export(run: Invocation) -> bool:
+    if run.form not in ("table", "jsonl"):
+        raise Misuse("events are exported as JSON lines, --output jsonl")
+    lines = (document_text(event, "jsonl") for event in _events(run))
+    if "to" not in run.values:
+        sys.stdout.writelines(lines)
+        return True
+    name = run.values["to"]
+    first = list(islice(lines, 1))  # before the file, so that a refusal leaves none
+    try:
+        with Path(name).open("x", encoding="utf-8") as file:
+            file.writelines(chain(first, lines))
+    except OSError as error:
+        raise CommandFailure(f"cannot write {name}: {error.strerror}") from None
+    sys.stdout.write(f"Wrote {printable(name)}\n")
+    return True
 
 
-def _list(options: argparse.Namespace) -> int:
-    events = _events(options)
-    write_records(islice(events, options.limit or None), _COLUMNS, options.output)
-    return 0
-
-
-def _told_if_none(events: Iterator[Record], options: argparse.Namespace) -> Iterator[Record]:
+def _events(run: Invocation) -> Iterator[Record]:
     """Yield the events; if there is none, tell which names of the filter are unknown."""
+    now, given = datetime.now(UTC), run.values
+    query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
+    query |= {name: moment(given.get(name), now) for name in ("since", "until")}
+    client = run.client
+    if "organization" in given:
+        client = person(run)
+        query["organization_id"] = find_organization(client, run.sign_in, given["organization"])[
+            "id"
+        ]
     is_any = False
-    for event in events:
+    for event in client.rows(run.path, "events", {**query, "limit": PAGE_ROWS}):
         is_any = True
         yield event
     if not is_any:
-        for problem in unknown_names(options):
-            sys.stderr.write(f"entrepot: no event: {problem}\n")
-
-
-def _export(options: argparse.Namespace) -> int:
-    lines = (document_text(event, options.output) for event in _events(options))
-    if options.to is None:
-        sys.stdout.writelines(lines)
-        return 0
-    first = list(islice(lines, 1))  # before the file, so that a refusal leaves none
-    try:
-        with options.to.open("x", encoding="utf-8") as file:
-            file.writelines(chain(first, lines))
-    except OSError as error:
-        raise CommandFailure(f"cannot write {options.to}: {error.strerror}") from None
-    echo(f"Wrote {options.to}", "table")
-    return 0
-
-
-def _events(options: argparse.Namespace) -> Iterator[Record]:
-    now = datetime.now(UTC)
-    query = {
-        "who": options.who,
-        "action": options.action,
-        "resource": options.resource,
-        "outcome": options.outcome,
-        "since": moment(options.since, now),
-        "until": moment(options.until, now),
-        "limit": PAGE_ROWS,
-    }
-    if options.organization is None:
-        return _told_if_none(open_client(options).rows(_PATH, "events", query), options)
-    client = open_person(options)
-    query["organization_id"] = find_organization(client, options)["id"]
-    return _told_if_none(client.rows(_PATH, "events", query), options)
+        for problem in _unknown_names(run):
+            run.warn(f"no event: {problem}")
 
 
 def moment(text: str | None, now: datetime) -> str | None:
@@ -155,3 +122,104 @@ def moment(text: str | None, now: datetime) -> str | None:
             f"{text!r} is no time: write 2026-01-31T08:00:00Z, 2026-01-31, 90m, 24h or 7d"
         ) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
+
+
+def _unknown_names(run: Invocation) -> Iterator[str]:
+    """Yield a sentence for each name of the filter that names nothing here.
+
+    What the caller may not look up is passed over: it may be there.
+    """
+    for field, check in (("who", _check_principal), ("resource", _check_resource)):
+        written = run.values.get(field)
+        if written is None or written.endswith("*"):
+            continue
+        try:
+            problem = check(run, written)
+        except CommandFailure:
+            continue
+        if problem:
+            yield problem
+
+
+def _check_principal(run: Invocation, written: str) -> str:
+    if "organization" in run.values:
+        return _check_member(run, written)
+    if written.startswith("crn:"):
+        return _check_crn(run, written)
+    try:
+        run.find(USERS if "@" in written else SERVICE_ACCOUNTS, written)
+    except Missing as error:
+        problem = str(error)
+    else:
+        return ""
+    try:
+        crn = run.find(ROLES, written)["crn"]
+    except Missing:
+        return problem
+    return f"{printable(written)} is a role, which is named by its CRN here: --who {crn}"
+
+
+def _check_member(run: Invocation, written: str) -> str:
+    client = person(run)
+    organization = find_organization(client, run.sign_in, run.values["organization"])
+    members = client.rows(f"{ORGANIZATIONS_PATH}/{organization['id']}/members", "members")
+    if "@" not in written or any(row["user"]["name"] == written.lower() for row in members):
+        return ""
+    return f"{organization['name']} has no member {printable(written)!r}"
+
+
+def _check_resource(run: Invocation, written: str) -> str:
+    if written.startswith("crn:"):
+        return _check_crn(run, written)
+    if "organization" in run.values:
+        return ""
+    try:
+        find_repository(client_of(run), written)
+    except Missing as error:
+        return f"--resource takes a CRN, or the name of a repository, and {error}"
+    return ""
+
+
+def _check_crn(run: Invocation, crn: str) -> str:
+    """Return a sentence if a CRN names nothing of the account, or the account by its handle.
+
+    CRNs of kinds that cannot be looked up are not checked.
+    """
+    _, _, rest = crn.partition(":")
+    service, _, _, resource = (*rest.split(":", 3), "", "", "")[:4]
+    kind, _, name = resource.partition("/")
+    try:
+        if service == "iam" and kind in _KINDS:
+            meant = run.find(_KINDS[kind], crn)["crn"]
+            if meant != crn:
+                return f"events name the account of {printable(crn)!r} by its id: {meant}"
+        elif (service, kind) == ("registry", "repository") and name:
+            find_repository(client_of(run), name)
+    except Missing as error:
+        return str(error)
+    return ""
+
+
+AUDIT: Final = Noun(
+    noun="audit",
+    words="who did what in the account, or an organization",
+    path="/v1/audit-events",
+    is_single=True,
+    has_show=False,
+    acts=(
+        Act(
+            verb="list",
+            words="list changes, sign-ins and refusals, newest first",
+            options=(*_FILTER, Option("limit", "how many at most (100); 0: all", "number")),
+            run=_list,
+        ),
+        Act(
+            verb="export",
+            words="write events as JSON lines, newest first",
+            options=(*_FILTER, Option("to", "a new file (standard output)", metavar="FILE")),
+            run=_export,
+        ),
+    ),
+)
+
+COMMANDS: Final = (AUDIT,)

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -43,11 +44,9 @@ KINDS: Final = {
     "PRINCIPAL": "principal",
     "ACTION": "action",
     "IDENTITY-PROVIDER": "identity-provider",
-    "KEY": "key",
 }
 """What is offered for an argument, by its metavar."""
 
-_KEYS: Final = Noun(noun="keys", words="", path="/v1/keys", one="key", many="keys", columns=())
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
 """What no shell expands: bash would run a command that stood between backticks."""
@@ -68,9 +67,13 @@ def add_parsers(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Return the described nouns by kind, but those whose path is below a resource."""
+    """Return the described nouns by kind, but those whose names no list has by itself."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
-    return {kind_of(each): each for each in nouns if each.path.startswith("/")}
+    return {
+        kind_of(each): each
+        for each in nouns
+        if each.path.startswith("/") and each.columns and each.locate is None
+    }
 
 
 def kind_of(noun: Noun) -> str:
@@ -101,8 +104,6 @@ def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Seque
 
     Tags are those of the repository that the `line` typed so far names.
     """
-    if kind == "key":
-        return _names(client, _KEYS, word)
     if kind == "principal":
         return _principals(client, word)
     if kind == "action":
@@ -170,5 +171,5 @@ def _providers(client: ApiClient, word: str) -> Sequence[str]:
     return [
         name
         for path in paths
-        for name in _names(client, IDENTITY_PROVIDERS._replace(path=path), word)
+        for name in _names(client, replace(IDENTITY_PROVIDERS, path=path), word)
     ]

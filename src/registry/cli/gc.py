@@ -6,62 +6,111 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
-from registry.cli.acting import by_column
-from registry.cli.api import Record, open_client
-from registry.cli.listing import add_quiet, show_list
-from registry.cli.options import Verbs, add_noun, add_output, add_verb
-from registry.cli.output import (
-    TABLE,
-    column,
-    duration_text,
-    echo,
-    size_text,
-    text_of,
-    time_text,
-    write_record,
-    write_records,
-)
-from registry.cli.runs import await_run, write_ended
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
+from registry.cli.command_table import CommandTable
+from registry.cli.options import add_output
+from registry.cli.output import size_text, text_of, time_text
+from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
 from registry.cli.server_options import add_local, settings_of
 
-_PATH: Final = "/v1/garbage-collection"
-_RUNS: Final = f"{_PATH}/runs"
 _STAGES: Final = (
     ("in grace", "unreferenced", "grace", "a manifest"),
     ("condemned", "condemned", "condemned", "a push of the same bytes"),
     ("in quarantine", "quarantined", "quarantine", "'entrepot gc recover'"),
 )
 _STAGE_COLUMNS: Final = (
-    column("STAGE", "stage"),
-    column("BLOBS", "blobs", is_number=True),
-    column("BYTES", "bytes", size_text, is_number=True),
-    column("WAIT FOR", "wait_for"),
-    column("AT MOST", "seconds", duration_text, is_number=True),
-)
-_RUN_COLUMNS: Final = (
-    column("ID", "id", is_whole=True),
-    column("STATUS", "status"),
-    column("STARTED", "started_at", time_text),
-    column("FINISHED", "finished_at", time_text),
-    by_column("started_by", "started_by_source"),
-    column("UNLINKED", "unlinked", is_number=True),
-    column("CONDEMNED", "condemned", is_number=True),
-    column("SWEPT", "swept", is_number=True),
-    column("KEPT", "kept", is_number=True),
-    column("REMOVED", "removed", is_number=True),
-    column("FREED", "freed_bytes", size_text, is_number=True),
-    column("FAULT", "fault"),
+    "stage",
+    Cell("BLOBS", "blobs", "number"),
+    Cell("BYTES", "bytes", "size"),
+    "wait_for",
+    Cell("AT MOST", "seconds", "duration"),
 )
 
 
-def add_parsers(commands: Verbs) -> None:
+def _show_status(run: Invocation) -> bool:
+    status = run.client.call("GET", run.path)["garbage_collection"]
+    if run.is_for_program:
+        run.show(status)
+    else:
+        run.show_rows([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS)
+        run.say(_last_run(status["last_run"]))
+    return True
+
+
+def _stage(status: Record, stage: str, field: str, delay: str, wait_for: str) -> Record:
+    return {
+        "stage": stage,
+        "blobs": status[f"{field}_blobs"],
+        "bytes": status[f"{field}_bytes"],
+        "wait_for": wait_for,
+        "seconds": status[f"{delay}_seconds"],
+    }
+
+
+def _last_run(run: Mapping[str, Any] | None) -> str:
+    if run is None:
+        return "No run yet: one begins by itself when something is due"
+    if run["status"] == "running":
+        return f"A run is under way since {time_text(run['started_at'])}: {_done(run)}"
+    words = f"Last run, {time_text(run['finished_at'])}: {run['status']}; {_done(run)}"
+    return words if run["fault"] is None else f"{words}; {text_of(run['fault'])}"
+
+
+def _done(run: Mapping[str, Any]) -> str:
+    return (
+        f"condemned {run['condemned']} blobs, swept {run['swept']}, removed {run['removed']}, "
+        f"which freed {size_text(run['freed_bytes'])}"
+    )
+
+
+def _run(run: Invocation) -> bool:
+    said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
+    ended = started(run, f"{run.path}/runs", said, _done)
+    if ended is not None:
+        tell_ended(run, ended, _done(ended))
+    return True
+
+
+COLLECTION: Final = Noun(
+    noun="gc",
+    words="blobs that nothing needs, and the runs that collect them",
+    path="/v1/garbage-collection",
+    is_single=True,
+    has_show=False,
+    acts=(
+        Act(
+            verb="status", words="show what waits to be collected, stage by stage", run=_show_status
+        ),
+        Act(
+            verb="run",
+            words="collect now what is due, or join the run under way",
+            options=(WAIT,),
+            run=_run,
+        ),
+        Act(
+            verb="runs",
+            words="list runs of the last 30 days, the newest first",
+            path="runs",
+            answer="runs",
+            columns=(
+                *COLUMNS,
+                Cell("UNLINKED", "unlinked", "number"),
+                Cell("CONDEMNED", "condemned", "number"),
+                Cell("SWEPT", "swept", "number"),
+                Cell("KEPT", "kept", "number"),
+                Cell("REMOVED", "removed", "number"),
+                "freed_bytes",
+                "fault",
+            ),
+            row_name="id",
+        ),
+    ),
+)
+
+
+def add_parsers(commands: CommandTable) -> None:
     """Add ``gc`` and its commands."""
-    verbs = add_noun(commands, "gc", "blobs that nothing needs, and the runs that collect them")
-    add_verb(verbs, "status", _show_status, "show what waits to be collected, stage by stage")
-    run = add_verb(verbs, "run", _run, "collect now what is due, or join the run under way")
-    run.add_argument("--wait", action="store_true", help="until it is done; exit 1 if it failed")
-    runs = add_verb(verbs, "runs", _list_runs, "list runs of the last 30 days, the newest first")
-    add_quiet(runs, "ids")
+    verbs = commands.add_described(COLLECTION)
     recover = add_local(
         verbs,
         "recover",
@@ -99,59 +148,6 @@ def add_parsers(commands: Verbs) -> None:
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"
         " deleted days later.",
     )
-
-
-def _show_status(options: argparse.Namespace) -> int:
-    status = open_client(options).call("GET", _PATH)["garbage_collection"]
-    if options.output != TABLE:
-        write_record(status, options.output)
-        return 0
-    write_records([_stage(status, *names) for names in _STAGES], _STAGE_COLUMNS, options.output)
-    echo(_last_run(status["last_run"]), options.output)
-    return 0
-
-
-def _stage(status: Record, stage: str, field: str, delay: str, wait_for: str) -> Record:
-    return {
-        "stage": stage,
-        "blobs": status[f"{field}_blobs"],
-        "bytes": status[f"{field}_bytes"],
-        "wait_for": wait_for,
-        "seconds": status[f"{delay}_seconds"],
-    }
-
-
-def _last_run(run: Mapping[str, Any] | None) -> str:
-    if run is None:
-        return "No run yet: one begins by itself when something is due"
-    if run["status"] == "running":
-        return f"A run is under way since {time_text(run['started_at'])}: {_done(run)}"
-    words = f"Last run, {time_text(run['finished_at'])}: {run['status']}; {_done(run)}"
-    return words if run["fault"] is None else f"{words}; {text_of(run['fault'])}"
-
-
-def _done(run: Mapping[str, Any]) -> str:
-    return (
-        f"condemned {run['condemned']} blobs, swept {run['swept']}, removed {run['removed']}, "
-        f"which freed {size_text(run['freed_bytes'])}"
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    run = client.create(_RUNS)["run"]
-    if not options.wait:
-        advice = "'entrepot gc status' shows how far it has come"
-        echo(f"Run {run['id']} is under way; {advice}", options.output, run)
-        return 0
-    run = await_run(client, _RUNS, run, _done)
-    write_ended(run, _done(run), options.output)
-    return 0
-
-
-def _list_runs(options: argparse.Namespace) -> int:
-    rows = open_client(options).rows(_RUNS, "runs")
-    return show_list(options, rows, _RUN_COLUMNS, lambda row: str(row["id"]))
 
 
 def _recover(options: argparse.Namespace) -> int:

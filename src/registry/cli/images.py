@@ -1,196 +1,150 @@
-"""``entrepot images``; the modules `manifest`, `referrers` and `pins` add more commands to it."""
+"""``entrepot images``: what repositories hold."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
+from urllib.parse import quote
 
-from registry.cli import manifest, pins, referrers
-from registry.cli.acting import by_column
-from registry.cli.api import PAGE_ROWS, ApiClient, Record, open_client
-from registry.cli.confirmation import add_confirmation, confirm
-from registry.cli.deletion import delete_items
+import msgspec
+
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from registry.cli.api import PAGE_ROWS, client_of
+from registry.cli.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.failure import Missing, Misuse
-from registry.cli.items import find_items, items_in
-from registry.cli.listing import add_full_digests, add_quiet, show_list
-from registry.cli.options import Verbs, add_image, add_noun, add_repository, add_verb
-from registry.cli.outcomes import Line, batches, failed, line, write_outcome
-from registry.cli.output import column, size_text, time_text, write_record
+from registry.cli.listing import acting
 from registry.cli.references import (
-    check_tag,
+    check_item,
+    find_items,
     image_path,
-    is_image,
-    parse_typed_reference,
+    is_short_digest,
+    named_items,
     repository_path,
 )
-from registry.cli.short_digests import is_short_digest
+from registry.cli.referrers import REFERRERS
+from registry.cli.repositories import REPOSITORIES
 
-_COLUMNS: Final = (
-    column("DIGEST", "digest", is_whole=True, has_digests=True),
-    column("TAGS", "tags"),
-    column("SIZE", "size_bytes", size_text, is_number=True),
-    column("PUSHED", "pushed_at", time_text),
-    column("LAST PULLED", "last_pulled_at", time_text),
+_COLUMNS: Final = ("digest", "tags", "size_bytes", "pushed_at", "last_pulled_at")
+_PARTS: Final = ("subject", "config", "manifests", "layers", "blobs")
+"""The fields of a manifest that hold descriptors."""
+_PART_COLUMNS: Final = (
+    "part",
+    "platform",
+    Cell("SIZE", "size", "size"),
+    "digest",
+    Cell("MEDIA TYPE", "mediaType"),
 )
-_DELETED_COLUMNS: Final = (
-    column("DIGEST", "digest", is_whole=True, has_digests=True),
-    column("TAGS", "tags"),
-    column("SIZE", "size_bytes", size_text, is_number=True),
-    column("DELETED", "deleted_at", time_text),
-    by_column("deleted_by", "deleted_by_source"),
-    column("RESTORABLE UNTIL", "restorable_until", time_text),
-)
+_PIN: Final = argument("name", "such as where it is deployed: production", metavar="PIN")
 
 
-def add_parsers(commands: Verbs) -> None:
-    """Add ``images`` and its commands."""
-    verbs = add_noun(commands, "images", "images of a repository")
-    listing = add_verb(verbs, "list", _list, "list images, the newest first")
-    add_repository(listing)
-    which = listing.add_mutually_exclusive_group()
-    which.add_argument("--all", "-a", action="store_true", help="those without a tag too")
-    which.add_argument("--tagged", action="store_true", help="only images with a tag (so it is)")
-    which.add_argument("--untagged", action="store_true", help="only images without")
-    which.add_argument("--tag-prefix", metavar="TEXT", help="only with a tag that begins with TEXT")
-    listing.add_argument("--limit", type=_count, metavar="N", help="at most N (all)")
-    add_quiet(listing, "references, with whole digests")
-    add_full_digests(listing)
-    add_image(add_verb(verbs, "show", _show, "show an image"))
-    add_image(
-        add_verb(
-            verbs, "storage", _show_storage, "show the bytes that deleting an image would free"
-        )
-    )
-    _add_deletion(verbs)
-    deleted = add_verb(verbs, "deleted", _list_deleted, "list images that can be restored")
-    add_repository(deleted)
-    add_quiet(deleted, "references, with whole digests")
-    add_full_digests(deleted)
-    restore = add_verb(verbs, "restore", _restore, "restore deleted images with their tags")
-    restore.add_argument("image", metavar="REPOSITORY[@DIGEST]")
-    restore.add_argument("digests", metavar="DIGEST", nargs="*", help="of the same repository")
-    add_full_digests(restore)
-    manifest.add_parsers(verbs)
-    referrers.add_parsers(verbs)
-    pins.add_parsers(verbs)
+def _reference(run: Invocation, image: Record) -> str:
+    """Return an image of the repository as commands take it."""
+    return f"{run.above.written}@{image['digest']}"
 
 
-def _add_deletion(verbs: Verbs) -> None:
-    deletion = add_verb(
-        verbs,
-        "delete",
-        _delete,
-        "delete images by digest, with their tags; or tags, whose images stay",
-    )
-    deletion.add_argument("image", metavar="REPOSITORY[:TAG|@DIGEST]")
-    deletion.add_argument("items", metavar="DIGEST|TAG", nargs="*", help="of the same repository")
-    deletion.add_argument(
-        "--force", action="store_true", help="even if they are pinned, or an index lists them"
-    )
-    add_full_digests(deletion)
-    add_confirmation(deletion)
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError("a number, 1 or more")
-    return int(text)
-
-
-def _list(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    query = {
-        "tag_status": "any" if options.all else "untagged" if options.untagged else "tagged",
-        "tag_prefix": options.tag_prefix,
-        "limit": min(options.limit or PAGE_ROWS, PAGE_ROWS),
-    }
-    if options.tag_prefix is not None:
-        del query["tag_status"]
-    path = repository_path(client, options.repository)
-    rows: Iterator[Record] = client.rows(f"{path}/images", "images", query)
+def _list(run: Invocation) -> bool:
+    values = run.values
+    limit = values.get("limit")
+    query = {"limit": min(limit or PAGE_ROWS, PAGE_ROWS)}
+    if "tag_prefix" in values:
+        query["tag_prefix"] = values["tag_prefix"]
+    else:
+        is_any, is_untagged = "all" in values, "untagged" in values
+        query["tag_status"] = "any" if is_any else "untagged" if is_untagged else "tagged"
+    rows = run.client.rows(run.path, "images", query)
     first = next(rows, None)
     if first is None and query.get("tag_status") == "tagged":
-        sys.stderr.write("entrepot: no image has a tag; --all lists those without\n")
-    shown = islice(chain([] if first is None else [first], rows), options.limit)
-    return show_list(options, shown, _COLUMNS, _reference_in(options))
+        run.warn("no image has a tag; --all lists those without")
+    shown = islice(chain([] if first is None else [first], rows), limit)
+    run.show_rows(shown, _COLUMNS, _reference)
+    return True
 
 
-def _reference_in(options: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that names an image of the repository as commands take it."""
-    return lambda image: f"{options.repository}@{image['digest']}"
+def _show_manifest(run: Invocation) -> bool:
+    text = client_of(run).fetch(f"{run.path}/manifest")
+    if run.form == "json":
+        # The exact bytes: they hash to the image's digest.
+        sys.stdout.buffer.write(text)
+        return True
+    document = msgspec.json.decode(text, type=dict[str, Any])
+    if run.is_for_program:
+        run.show(document)
+    else:
+        run.show_rows(_descriptors(document), _PART_COLUMNS)
+    return True
 
 
-def _show(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    path = image_path(client, options.image)
-    write_record(client.call("GET", path)["image"], options.output)
-    return 0
+def _descriptors(document: dict[str, Any]) -> Iterator[Record]:
+    """Yield the descriptors of a manifest; the registry checked their form at the push."""
+    for name in _PARTS:
+        found = document.get(name) or []
+        for each in found if isinstance(found, list) else [found]:
+            platform = each.get("platform") or {}
+            shown = [platform.get(field) for field in ("os", "architecture", "variant")]
+            part = name.removesuffix("s")
+            yield {**each, "part": part, "platform": "/".join(map(str, filter(None, shown)))}
 
 
-def _show_storage(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    path = image_path(client, options.image)
-    write_record(client.call("GET", f"{path}/storage")["storage"], options.output)
-    return 0
+def _pin(run: Invocation) -> bool:
+    document = {"expires_at": run.values.get("expires_at")}
+    pin = run.client.call("PUT", _pin_path(run), document)["pin"]
+    until = run.text("{expires_at}", pin) if pin["expires_at"] else "it is unpinned"
+    run.say(f"Pinned {run.written} as {pin['name']} until {until}", pin)
+    return True
 
 
-def _delete(options: argparse.Namespace) -> int:
-    reference = parse_typed_reference(options.image)
-    items = items_in(reference.repository, options.items)
-    items[:0] = filter(None, [reference.digest or reference.tag])
+def _unpin(run: Invocation) -> bool:
+    run.client.call("DELETE", _pin_path(run))
+    run.say(f"Unpinned {run.written}: {run.values['name']}")
+    return True
+
+
+def _pin_path(run: Invocation) -> str:
+    name = run.values["name"]
+    if "/" in name:  # the path would have no route, and the 404 would not say why
+        raise Misuse(f"{name!r} has a slash; write {name.replace('/', '.')!r}")
+    return f"{run.path}/pins/{quote(name, safe='')}"
+
+
+def _delete(run: Invocation) -> bool:
+    reference, items = named_items(run.values["image"], run.values["items"])
     if not items:
         raise Misuse("name digests or tags; 'entrepot repositories delete' takes them all")
     for item in items:
-        if not is_image(item) and not is_short_digest(item):
-            check_tag(item)
-    client = open_client(options)
-    path = repository_path(client, reference.repository)
-    digests, tags = find_items(client, path, items)
-    confirm(
-        options,
-        f"Delete images ({len(digests)}) and tags ({len(tags)}) of {reference.repository}?",
-    )
-    return delete_items(client, path, digests, tags, options, force=options.force)
+        check_item(item)
+    path = repository_path(client_of(run), reference.repository)
+    digests, tags = find_items(client_of(run), path, items)
+    run.confirm(f"Delete images ({len(digests)}) and tags ({len(tags)}) of {reference.repository}?")
+    return delete_items(run, path, digests, tags, force="force" in run.values)
 
 
-def _list_deleted(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    path = repository_path(client, options.repository)
-    rows = client.rows(f"{path}/images/deleted", "images")
-    return show_list(options, rows, _DELETED_COLUMNS, _reference_in(options))
-
-
-def _restore(options: argparse.Namespace) -> int:
-    reference = parse_typed_reference(options.image)
+def _restore(run: Invocation) -> bool:
+    reference, items = named_items(run.values["image"], run.values["digests"])
     if reference.tag is not None:
         raise Misuse(
             "images are restored by digest; 'entrepot images deleted' lists them with their tags, "
             "'entrepot tags restore' restores a tag whose image is there"
         )
-    items = items_in(reference.repository, options.digests)
-    items[:0] = filter(None, [reference.digest])
     if not items:
         raise Misuse("name digests; 'entrepot images deleted' lists those that can be restored")
-    client = open_client(options)
-    path = repository_path(client, reference.repository)
-    digests = _deleted_digests(client, path, items)
+    path = repository_path(client_of(run), reference.repository)
+    digests = _deleted_digests(run, path, items)
     restored: list[Record] = []
     failures: list[Record] = []
     try:
         for batch in batches(digests):
-            answer = client.create(f"{path}/images/restore", {"digests": batch})
+            answer = run.client.create(f"{path}/images/restore", {"digests": batch})
             restored += answer["restored"]
             failures += answer["failures"]
     finally:
         lines = [*map(_restored_line, restored), *map(failed, failures)]
-        status = write_outcome(options, {"restored": restored, "failures": failures}, lines)
-    return status
+        is_done = write_outcome(run, {"restored": restored, "failures": failures}, lines)
+    return is_done
 
 
-def _deleted_digests(client: ApiClient, path: str, items: Sequence[str]) -> list[str]:
+def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
     """Return the digests of deleted images, some of which may be short.
 
     Raises:
@@ -200,7 +154,7 @@ def _deleted_digests(client: ApiClient, path: str, items: Sequence[str]) -> list
     """
     if not any(map(is_short_digest, items)):
         return list(items)
-    rows = client.rows(f"{path}/images/deleted", "images")
+    rows = run.client.rows(f"{path}/images/deleted", "images")
     deleted = [str(row["digest"]) for row in rows]
     return [_deleted_digest(deleted, item) if is_short_digest(item) else item for item in items]
 
@@ -221,3 +175,116 @@ def _deleted_digest(deleted: Sequence[str], short: str) -> str:
 def _restored_line(image: Record) -> Line:
     tags = ", ".join(image["tags"])
     return line(image["digest"], "restored", f"with its tags: {tags}" if tags else "without tags")
+
+
+_FIRST: Final = argument("image", "")
+IMAGES: Final = Noun(
+    noun="images",
+    words="images of a repository",
+    parent=REPOSITORIES,
+    known_by="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
+    locate=lambda run, written: image_path(client_of(run), written),
+    columns=_COLUMNS,
+    acts=(
+        Act(
+            verb="list",
+            words="list images, the newest first",
+            is_of_all=True,
+            options=(
+                Option("all", "those without a tag too", "flag", short="a", group="which"),
+                Option("tagged", "only images with a tag (so it is)", "flag", group="which"),
+                Option("untagged", "only images without", "flag", group="which"),
+                Option("tag_prefix", "only with a tag that begins with TEXT", group="which"),
+                Option("limit", "at most N (all)", "count"),
+            ),
+            columns=_COLUMNS,
+            row_name=_reference,
+            run=_list,
+        ),
+        Act(
+            verb="storage",
+            words="show the bytes that deleting an image would free",
+            path="storage",
+            method="GET",
+            answer="storage",
+        ),
+        Act(
+            verb="delete",
+            words="delete images by digest, with their tags; or tags, whose images stay",
+            path="/v1/repositories",
+            options=(
+                _FIRST._replace(metavar="REPOSITORY[:TAG|@DIGEST]"),
+                argument(
+                    "items",
+                    "of the same repository",
+                    "texts",
+                    metavar="DIGEST|TAG",
+                    is_optional=True,
+                ),
+                Option("force", "even if they are pinned, or an index lists them", "flag"),
+            ),
+            has_digests=True,
+            asks=True,
+            run=_delete,
+        ),
+        Act(
+            verb="deleted",
+            words="list images that can be restored",
+            path="deleted",
+            is_of_all=True,
+            answer="images",
+            columns=(
+                *_COLUMNS[:3],
+                "deleted_at",
+                acting("deleted_by", "deleted_by_source"),
+                Cell("RESTORABLE UNTIL", "restorable_until", "time"),
+            ),
+            row_name=_reference,
+        ),
+        Act(
+            verb="restore",
+            words="restore deleted images with their tags",
+            path="/v1/repositories",
+            options=(
+                _FIRST._replace(metavar="REPOSITORY[@DIGEST]"),
+                argument(
+                    "digests", "of the same repository", "texts", metavar="DIGEST", is_optional=True
+                ),
+            ),
+            has_digests=True,
+            run=_restore,
+        ),
+        Act(
+            verb="manifest",
+            words="show what an image is made of; with --output json its manifest, byte by byte",
+            columns=_PART_COLUMNS,
+            run=_show_manifest,
+        ),
+        REFERRERS,
+        Act(
+            verb="pin",
+            words="pin an image, or renew a pin: lifecycle leaves it alone",
+            options=(
+                _PIN,
+                Option("expires_at", "such as 12h or 30d", "until", "for"),
+                Option(
+                    "expires_at",
+                    "such as 2030-01-31T12:00:00Z (until it is unpinned)",
+                    metavar="TIME",
+                ),
+            ),
+            run=_pin,
+        ),
+        Act(verb="unpin", words="remove a pin from an image", options=(_PIN,), run=_unpin),
+        Act(
+            verb="pins",
+            words="list the pins of an image",
+            path="pins",
+            answer="pins",
+            columns=("name", "expires_at", Cell("BY", "created_by"), "created_at"),
+            row_name="name",
+        ),
+    ),
+)
+
+COMMANDS: Final = (IMAGES,)

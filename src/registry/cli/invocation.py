@@ -7,25 +7,39 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import ApiCalls, Caller, Cell, Noun, Option, Record, Secret
+from cloudcore.command_line import (
+    ApiCalls,
+    Caller,
+    Cell,
+    CellForm,
+    Columns,
+    Naming,
+    Noun,
+    Option,
+    Record,
+    Secret,
+)
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
-from registry.cli.listing import show_list, show_rows
-from registry.cli.noun_options import values_of
+from registry.cli.listing import digests_shown, show_rows
+from registry.cli.noun_options import ASKED, values_of
 from registry.cli.output import (
     TABLE,
     Column,
     duration_text,
     echo,
     printable,
+    shaped,
     size_text,
+    text_of,
     time_text,
     write_record,
 )
@@ -35,6 +49,12 @@ if TYPE_CHECKING:  # a server's command line needs no client
     from registry.cli.stored_sign_in import StoredSignIn
 
 _FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
+    "at": ("time", ""),
+    "bytes": ("size", ""),
+    "count": ("number", "s"),
+}
+"""The last word of a field that tells its form, and how the heading ends instead."""
 
 
 class NounInvocation:
@@ -44,7 +64,7 @@ class NounInvocation:
         self,
         noun: Noun,
         parsed: argparse.Namespace,
-        options: Iterable[Option] = (),
+        options: Sequence[Option] = (),
         *,
         verb: str = "",
         is_of_all: bool = False,
@@ -58,6 +78,8 @@ class NounInvocation:
         self._is_of_all = is_of_all
         self._given = written
         self._caller = caller or noun.caller
+        if not any(each.kind in ASKED for each in options):
+            _ = self.values  # what is wrong with them is told before a sign-in is looked for
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -83,10 +105,12 @@ class NounInvocation:
     @cached_property
     def path(self) -> str:
         """Return the path of the resource that the command names, or that of the list."""
-        path = self.list_path
-        if self._is_of_all:
-            return path
         noun, written = self._noun, self.written
+        if noun.locate is not None and not self._is_of_all:
+            return noun.locate(self, written)
+        path = self.list_path
+        if self._is_of_all or noun.is_single:
+            return path
         if noun.find is None:
             if noun.is_named_in_path:
                 name = self._named(written) if self._crn is None else self._crn.name
@@ -127,10 +151,11 @@ class NounInvocation:
         noun, written = self._noun, self.written
         if noun.find is not None:
             return noun.find(self, written)
-        self._named(written)
-        if noun.is_named_in_path or (noun.has_show and parse_uuid(written) is not None):
+        is_at_path = noun.is_single or noun.locate is not None or noun.is_named_in_path
+        if is_at_path or (noun.has_show and parse_uuid(written) is not None):
             found: Record = self.client.call("GET", self.path)[noun.one]
             return found
+        self._named(written)
         crn = self._crn
         name = written.lower() if noun.is_lower else written
         known = {str(crn)} if crn else {name, parse_uuid(written)}
@@ -208,7 +233,7 @@ class NounInvocation:
         if not written.startswith("crn:"):
             return None
         from registry.cli.api import ApiClient  # noqa: PLC0415 - see above
-        from registry.cli.crns import own_crn  # noqa: PLC0415
+        from registry.cli.references import own_crn  # noqa: PLC0415
 
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
@@ -236,6 +261,11 @@ class NounInvocation:
         login = ContainerPassword(username, password, host, now, now)
         log_in(self.sign_in.url, program, login)
 
+    def text(self, words: str, record: Record) -> str:
+        """Return words with fields of a record, or of the one above, in place of the braces."""
+        above = {"above": self.above.record} if "{above." in words else {}
+        return _Filling().vformat(words, (), {**record, **above})
+
     def say(self, text: str, record: Record | None = None) -> None:
         """Print a line for a person; for a program the record, if there is one."""
         echo(text, self._parsed.output, record)
@@ -247,9 +277,14 @@ class NounInvocation:
         show_secret(self._parsed, text, record, secret.labels, document)
 
     @property
+    def form(self) -> str:
+        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
+        return str(self._parsed.output)
+
+    @property
     def is_for_program(self) -> bool:
         """Return True if the output is a document, not text for a person."""
-        return bool(self._parsed.output != TABLE)
+        return self.form != TABLE
 
     def warn(self, text: str) -> None:
         """Print a line to the standard error."""
@@ -271,25 +306,50 @@ class NounInvocation:
         """Print a record."""
         write_record(record, self._parsed.output)
 
-    def show_rows(self, rows: Iterable[Record], columns: Sequence[Cell], name: str = "") -> None:
-        """Print rows as they come; with ``--quiet`` the field `name` of each."""
-        if name:
-            show_list(self._parsed, rows, columns_of(columns), lambda row: str(field_of(row, name)))
-        else:
-            show_rows(self._parsed, rows, columns_of(columns))
+    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
+        """Print rows as they come; with ``--quiet`` the `name` of each."""
+
+        def name_of(row: Record) -> str:
+            return name(self, row) if callable(name) else str(field_of(row, name))
+
+        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
+
+    def shortened(self, text: str) -> str:
+        """Return a text with its digests cut, unless ``--full-digests`` is given."""
+        return digests_shown(self._parsed, text)
 
 
-def columns_of(cells: Iterable[Cell]) -> list[Column]:
+class _Filling(Formatter):
+    """Puts fields of a record, as persons read them, in place of braces."""
+
+    def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
+        """Return the text of a field, or of a field of a field."""
+        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
+
+
+def columns_of(columns: Columns) -> list[Column]:
     """Return the columns of a table as `registry.cli.output` draws them."""
+    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
     return [
         Column(
             each.heading,
             partial(_cell, each),
-            is_number=each.form in ("number", "size"),
-            is_whole=each.form == "whole",
+            is_number=each.form in ("number", "size", "duration"),
+            is_whole=each.form in ("whole", "digest"),
+            has_digests=each.form in ("digest", "digests"),
         )
         for each in cells
     ]
+
+
+def _named_cell(field: str) -> Cell:
+    name = field.rpartition(".")[2]
+    stem, _, kind = name.rpartition("_")
+    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
+    heading = name if form == "text" else stem + end
+    if form == "text":
+        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
+    return Cell(heading.replace("_", " ").upper(), field, form)
 
 
 def _cell(cell: Cell, record: Record) -> object:

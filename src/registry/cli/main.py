@@ -104,13 +104,14 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
     )
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = parser.add_commands(CommandTable)
+    assert isinstance(commands, CommandTable)
     groups: dict[str, list[argparse.Action]] = {title: [] for title in _TITLES}
     for group in (*(group for family in FAMILIES for group in family.commands), _OWN):
         before = len(commands._choices_actions)
         for module in group.modules:
             if modules is not None and module not in modules:
                 continue
-            import_module(module).add_parsers(commands)
+            commands.add_module(import_module(module))
         groups.setdefault(group.title, []).extend(commands._choices_actions[before:])
     parser.groups = [Group(title, found) for title, found in groups.items() if found]
     return parser

@@ -1,43 +1,30 @@
-"""``entrepot mirror warm``: pull images through the cache, so that later pulls find them there."""
+"""``entrepot mirrors warm``: pull images through the cache, so later pulls find them there."""
 
 from __future__ import annotations
 
-import argparse
 import platform
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from http.client import HTTPResponse
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from registry.cli.api import ApiClient, open_client
+from cloudcore.command_line import Act, Cell, Invocation, Option, Record, argument
+from registry.cli.api import ApiClient, client_of
 from registry.cli.container_passwords import ContainerPassword, new_password
-from registry.cli.failure import FAILED, CommandFailure
-from registry.cli.listing import show_rows
-from registry.cli.mirror_rules import (
-    RULE,
-    MirroredImage,
-    is_wanted,
-    mirrored_image,
-    platforms_of,
-)
-from registry.cli.options import Verbs, add_verb
-from registry.cli.output import TABLE, column, size_text, write_record
+from registry.cli.failure import CommandFailure, Missing, Misuse
+from registry.cli.output import printable, size_text
 from registry.cli.progress import progress
+from registry.cli.references import parse_typed_reference
 from registry.cli.transport import RequestRefused, Transport
-from registry.oci.media_types import (
-    DOCKER_MANIFEST,
-    DOCKER_MANIFEST_LIST,
-    OCI_INDEX,
-    OCI_MANIFEST,
-)
+from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
 T = TypeVar("T")
 
+_INDEXES: Final = (OCI_INDEX, DOCKER_MANIFEST_LIST)
 _ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
@@ -45,59 +32,128 @@ _AT_ONCE: Final = 3
 _SLOW_SECONDS: Final = 300
 """How long an answer may take: the upstream may be slow."""
 _COLUMNS: Final = (
-    column("IMAGE", "image"),
-    column("DIGEST", "digest", has_digests=True),
-    column("MANIFESTS", "manifests", is_number=True),
-    column("BLOBS", "blobs", is_number=True),
-    column("SIZE", "size_bytes", size_text, is_number=True),
-    column("FAILURE", "failure"),
+    "image",
+    Cell("DIGEST", "digest", "digests"),
+    Cell("MANIFESTS", "manifests", "number"),
+    Cell("BLOBS", "blobs", "number"),
+    "size_bytes",
+    "failure",
 )
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add ``warm`` to the commands of mirror."""
-    parser = add_verb(verbs, "warm", _warm, "pull images through the cache, and keep no copy here")
-    parser.add_argument(
-        "images",
-        metavar="IMAGE",
-        nargs="+",
-        help="under the prefix of a rule, such as docker-hub/library/alpine:3",
-    )
-    parser.add_argument(
-        "--platform",
-        action="append",
-        default=[],
-        dest="platforms",
-        metavar="OS/ARCH",
-        help="of images for several; repeatable, or 'all' (Linux on this machine's architecture)",
-    )
-
-
-def _warm(options: argparse.Namespace) -> int:
-    client = open_client(options)
-    wanted = platforms_of(options.platforms, platform.machine())
-    rules = list(client.rows(RULE.path, RULE.fields))
-    images = [(text, mirrored_image(rules, text)) for text in options.images]
+def _warm(run: Invocation) -> bool:
+    client = client_of(run)
+    wanted = platforms_of(run.values.get("platforms", ()), platform.machine())
+    rules = list(client.rows(run.path, "pull_through_cache_rules"))
+    images = [(text, mirrored_image(rules, text)) for text in run.values["images"]]
     password = new_password(client)
-    rows = []
-    for text, image in images:
-        with progress() as show:
-            puller = _Puller(client, password, image, partial(_show, show, text))
-            failure = None
-            try:
-                puller.pull(wanted)
-            except CommandFailure as error:
-                failure = str(error)
-        rows.append({"image": text, **puller.found, "failure": failure})
-    if options.output == TABLE:
-        show_rows(options, rows, _COLUMNS)
+    rows = [_pulled(client, password, text, image, wanted) for text, image in images]
+    if run.is_for_program:
+        run.show({"images": rows})
     else:
-        write_record({"images": rows}, options.output)
-    return FAILED if any(row["failure"] for row in rows) else 0
+        run.show_rows(rows, _COLUMNS)
+    return not any(row["failure"] for row in rows)
 
 
-def _show(show: Callable[[str], None], image: str, words: str) -> None:
-    show(f"{image}: {words}")
+def _pulled(
+    client: ApiClient,
+    password: ContainerPassword,
+    text: str,
+    image: MirroredImage,
+    platforms: frozenset[str] | None,
+) -> Record:
+    """Pull an image; return what was pulled, and why not all of it."""
+    failure = None
+    with progress() as show:
+        puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
+        try:
+            puller.pull(platforms)
+        except CommandFailure as error:
+            failure = str(error)
+    return {"image": text, **puller.found, "failure": failure}
+
+
+WARM: Final = Act(
+    verb="warm",
+    words="pull images through the cache, and keep no copy here",
+    is_of_all=True,
+    options=(
+        argument(
+            "images",
+            "under the prefix of a mirror, such as docker-hub/library/alpine:3",
+            "texts",
+            metavar="IMAGE",
+        ),
+        Option(
+            "platforms",
+            "of images for several; repeatable, or 'all' (Linux on this machine's architecture)",
+            "many",
+            "platform",
+            metavar="OS/ARCH",
+        ),
+    ),
+    run=_warm,
+)
+
+
+class MirroredImage(NamedTuple):
+    """An image under a rule."""
+
+    name: str
+    """With the account's handle."""
+    reference: str
+    """Tag or digest."""
+
+
+def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
+    """Return the image that a text names: ``docker-hub/library/alpine:3``, with host or without.
+
+    Raises:
+        Missing: no rule has its name.
+        Misuse: it is malformed.
+
+    """
+    reference = parse_typed_reference(written)
+    for rule in rules:
+        place = f"{rule['uri'].partition('/')[2]}/"  # the handle and the prefix
+        host = rule["uri"].partition("/")[0]
+        for before in (f"{host}/{place}", place, f"{rule['prefix']}/"):
+            if reference.repository.startswith(before):
+                name = place + reference.repository.removeprefix(before)
+                return MirroredImage(name, reference.digest or reference.tag or "latest")
+    raise Missing(
+        f"no rule caches {printable(written)!r}; 'entrepot mirrors list' shows the prefixes there "
+        "are, and what follows one is the image's name at the upstream"
+    )
+
+
+def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
+    """Return the wanted platforms as ``os/architecture[/variant]``, or None for all.
+
+    Without one, Linux on the architecture of this machine.
+
+    Raises:
+        Misuse: one is malformed.
+
+    """
+    if "all" in texts:
+        return None
+    for text in texts:
+        if not all(text.split("/")) or text.count("/") not in (1, 2):
+            raise Misuse(f"a platform is like linux/arm64, or all, not {printable(text)!r}")
+    own = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(machine, machine)
+    return frozenset(texts) or frozenset({f"linux/{own}"})
+
+
+def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
+    """Return True if a child of an index is of one of the platforms, or an index for any."""
+    if platforms is None or (
+        descriptor.get("mediaType") in _INDEXES and not descriptor.get("platform")
+    ):
+        return True
+    platform = descriptor.get("platform") or {}
+    short = f"{platform.get('os')}/{platform.get('architecture')}"
+    return short in platforms or f"{short}/{platform.get('variant')}" in platforms
 
 
 class _Puller:
@@ -116,12 +172,7 @@ class _Puller:
         self._show = show
         self._bearer = ""
         self._size = 0
-        self.found: dict[str, Any] = {
-            "digest": None,
-            "manifests": 0,
-            "blobs": 0,
-            "size_bytes": 0,
-        }
+        self.found: dict[str, Any] = {"digest": None, "manifests": 0, "blobs": 0, "size_bytes": 0}
 
     def pull(self, platforms: frozenset[str] | None) -> None:
         """Pull the image for these platforms, or for all if None."""
@@ -176,7 +227,7 @@ class _Puller:
                 self._count(len(part))
             if response.length:  # `read` of a part does not raise for it
                 raise CommandFailure(
-                    f"{digest} was cut off before its end; 'entrepot mirror list' shows whether "
+                    f"{digest} was cut off before its end; 'entrepot mirrors list' shows whether "
                     "the upstream is at fault, and the same command goes on with the rest"
                 )
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from cloudcore.command_line import Option
-from registry.cli.documents import read_document
 from registry.cli.failure import Misuse
-from registry.cli.options import repeatable
+from registry.cli.output import printable
 from registry.cli.secret_text import read_secret
-from registry.cli.spans import span, time_after
-from registry.cli.tag_pairs import pairs
 
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
 """Before the field, so that no option hides one of the command line's own, such as ``run``."""
+ASKED: Final = ("secret", "asked", "credential")
+"""The kinds of options whose value is typed."""
 _STDIN: Final = "-"
 _PAIR: Final = "KEY=VALUE"
+_SPAN: Final = re.compile(r"([0-9]{1,6})([mhdw])")
+_LONGEST: Final = timedelta(days=36500)
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
@@ -109,22 +115,21 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
     given = getattr(parsed, _dest(option))
     match option.kind:
         case "tags":
-            return pairs(given, _flag(option), _metavar(option, _PAIR))
+            return _pairs(given, _flag(option), _metavar(option, _PAIR))
         case "document":
             return _document(option, given)
         case "documents":
-            return [read_document(each) for each in given]
-        case "file":
-            return _text_in(given)
-        case "body" if given == _STDIN:
-            return _text_in(given)
+            return [_read_document(each) for each in given]
+        case "file" | "body":
+            return given if option.kind == "body" and given != _STDIN else _text_in(given)
         case "span":
             return int(given.total_seconds())
         case "until":
-            return time_after(given)
-        case "secret" | "asked":
-            words = option.field.replace("_", " ")
-            return read_secret(f"{words.capitalize()}: ", words)
+            return _time_after(given)
+        case "limit" | "clearable":
+            return given or None
+        case "secret" | "asked" | "credential":
+            return _typed(option, given)
         case "null":
             return None
         case _:
@@ -133,22 +138,81 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - as a field of what is shown
     """Return the document in a file, which may hold a whole record as ``show`` prints it."""
-    found = read_document(name)
+    found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
 
 
+def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
+    if option.kind == "credential":
+        return {"username": given, "secret": read_secret(f"Secret of {given}: ", "secret")}
+    words = option.field.replace("_", " ")
+    return read_secret(f"{words.capitalize()}: ", words)
+
+
+def _read_document(name: str) -> dict[str, Any]:
+    """Return the document in a file; ``-`` is the standard input.
+
+    Raises:
+        Misuse: it holds no JSON object.
+
+    """
+    where, content = _content_of(name)
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{where} holds no JSON object: {error}") from None
+
+
+def _pairs(texts: Iterable[str], option: str, shape: str) -> dict[str, str]:
+    """Return tags written as ``KEY=VALUE``; the last of a key counts.
+
+    Raises:
+        Misuse: one has no equals sign; the error names the option and its shape.
+
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Misuse(f"{option} takes {shape}, not {printable(text)!r}")
+        found[key] = value
+    return found
+
+
+def _span(text: str) -> timedelta:
+    """Parse a span; raise `argparse.ArgumentTypeError` for another text."""
+    found = _SPAN.fullmatch(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no span like 90m, 12h, 30d or 4w")
+    parsed = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if not timedelta() < parsed <= _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not between 1m and {_LONGEST.days}d; without this option it never ends"
+        )
+    return parsed
+
+
+def _time_after(length: timedelta) -> str:
+    """Return the time that is `length` from now, as ``/v1`` reads it."""
+    return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
+
+
 def _text_in(name: str) -> str:
-    where = "the standard input" if name == _STDIN else name
-    content = sys.stdin.buffer.read() if name == _STDIN else Path(name).read_bytes()
+    where, content = _content_of(name)
     try:
         return content.decode()
     except UnicodeDecodeError:
         raise Misuse(f"{where} holds no UTF-8 text") from None
 
 
+def _content_of(name: str) -> tuple[str, bytes]:
+    """Return what people call a file, and what it holds."""
+    if name == _STDIN:
+        return "the standard input", sys.stdin.buffer.read()
+    return name, Path(name).read_bytes()
+
+
 def _dest(option: Option) -> str:
-    if option.kind in ("texts", "tags") and not option.is_argument:  # as `repeatable` calls it
-        return _flag(option).removeprefix("--").replace("-", "_")
     return _DEST + option.field + ("" if option.is_argument else _flag(option))
 
 
@@ -164,9 +228,10 @@ def _metavar(option: Option, default: str) -> str:
 
 
 def _add_value(parser: Parser, option: Option) -> None:
-    types = {"number": int, "span": span, "until": span}
+    types = {"number": int, "limit": int, "count": _count, "span": _span, "until": _span}
     files = dict.fromkeys(("document", "documents", "file"), "FILE")
-    shown = files | {"number": "N", "span": "SPAN", "until": "SPAN"}
+    shown = files | dict.fromkeys(("number", "limit", "count"), "N")
+    shown |= {"span": "SPAN", "until": "SPAN", "credential": "NAME"}
     shared: dict[str, Any] = {
         "help": option.words,
         "type": types.get(option.kind, str),
@@ -188,15 +253,31 @@ def _add_value(parser: Parser, option: Option) -> None:
         )
 
 
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError("a number, 1 or more")
+    return int(text)
+
+
 def _add_texts(parser: Parser, option: Option) -> None:
     assert isinstance(parser, argparse.ArgumentParser)
     if option.is_argument:
         shown = _metavar(option, option.field.upper().replace("_", "-"))
-        parser.add_argument(_dest(option), metavar=shown, nargs="+", help=option.words)
+        count = "*" if option.is_optional else "+"
+        parser.add_argument(_dest(option), metavar=shown, nargs=count, help=option.words)
         return
     flag = _flag(option)
     shown = _metavar(option, _PAIR if option.kind == "tags" else "TEXT")
-    repeatable(parser, flag, f"--no-{flag.removeprefix('--')}s", shown, option.words)
+    either = parser.add_mutually_exclusive_group()
+    words = f"{option.words}; repeatable, replaces all"
+    either.add_argument(flag, dest=_dest(option), action="append", metavar=shown, help=words)
+    either.add_argument(
+        f"--no-{flag.removeprefix('--')}s",
+        dest=_dest(option),
+        action="store_const",
+        const=[],
+        help="take all away",
+    )
 
 
 def _add_boolean(parser: Parser, option: Option) -> None:
@@ -209,8 +290,9 @@ def _add_boolean(parser: Parser, option: Option) -> None:
 
 
 def _add_flag(parser: Parser, option: Option) -> None:
+    names = (_flag(option), *([f"-{option.short}"] if option.short else []))
     parser.add_argument(
-        _flag(option), dest=_dest(option), action="store_const", const=True, help=option.words
+        *names, dest=_dest(option), action="store_const", const=True, help=option.words
     )
 
 

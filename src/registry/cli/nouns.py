@@ -6,14 +6,15 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeVar
 
-from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import Act, Deletion, Noun, Record, Told
+from cloudcore.command_failures import Missing, RequestRefused
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
 from registry.cli.confirmation import add_confirmation, confirm
 from registry.cli.failure import FAILED, Misuse
-from registry.cli.invocation import NounInvocation, columns_of, field_of, one_of
-from registry.cli.listing import add_quiet, show_list
+from registry.cli.invocation import NounInvocation, columns_of, one_of
+from registry.cli.listing import add_full_digests, add_quiet
 from registry.cli.noun_options import (
     add_options,
     document_of,
@@ -23,21 +24,23 @@ from registry.cli.noun_options import (
     sent_of,
 )
 from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import echo, shaped, text_of
 
 _Answer = dict[str, Any]
+_T = TypeVar("_T")
 
 
-def add_described(commands: Verbs, noun: Noun) -> None:
-    """Add a noun with the commands of its description."""
+def add_described(commands: Verbs, noun: Noun) -> Verbs:
+    """Add a noun with the commands of its description; return what others are added to."""
     verbs = add_noun(commands, noun.noun, noun.words)
-    many = noun.many.replace("_", " ")
     one = one_of(noun)
-    listing = add_verb(verbs, "list", partial(_list, noun), f"list {many}")
-    _add_parents(listing, noun)
-    add_options(listing, noun.filters)
-    add_quiet(listing, f"{_last(noun.quiet or noun.name)}s")
-    if noun.has_show:
+    own = {each.verb for each in noun.acts}
+    if noun.columns and "list" not in own:
+        words = f"list {noun.many.replace('_', ' ')}"
+        listing = add_verb(verbs, "list", partial(_list, noun), words)
+        _add_parents(listing, noun)
+        add_options(listing, noun.filters)
+        _add_row_options(listing, noun.columns, noun.quiet or noun.name)
+    if noun.has_show and "show" not in own:
         show = add_verb(verbs, "show", partial(_show, noun), f"show {one}")
         _add_named(show, noun)
     if noun.create is not None:
@@ -57,6 +60,7 @@ def add_described(commands: Verbs, noun: Noun) -> None:
         add_confirmation(deletion)
     for act in noun.acts:
         add_act(verbs, noun, act)
+    return verbs
 
 
 def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
@@ -65,31 +69,45 @@ def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
     if not act.path.startswith("/"):
         (_add_parents if act.is_of_all else _add_named)(parser, noun)
     add_options(parser, act.options)
-    if act.row_name:
-        add_quiet(parser, f"{_last(act.row_name)}s")
-    elif act.secret is not None:
+    _add_row_options(parser, act.columns, act.row_name, has_digests=act.has_digests)
+    if act.secret is not None:
         add_quiet(parser, act.secret.words)
     if act.question or act.asks:
         add_confirmation(parser)
 
 
+def _add_row_options(
+    parser: argparse.ArgumentParser,
+    columns: Columns,
+    name: Naming,
+    *,
+    has_digests: bool = False,
+) -> None:
+    """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
+    if name:
+        add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
+    if has_digests or any(each.has_digests for each in columns_of(columns)):
+        add_full_digests(parser)
+
+
 def add_command(commands: Verbs, act: Act) -> None:
     """Add a command that is of no noun."""
-    nothing = Noun(noun="", words="", path="", one="", many="", columns=())
+    nothing = Noun(noun="", words="", columns=())
     add_act(commands, nothing, act._replace(is_of_all=True))
 
 
 def _list(noun: Noun, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
     rows = run.client.rows(run.path, noun.many, run.values)
-    name = noun.quiet or noun.name
-    return show_list(parsed, rows, columns_of(noun.columns), lambda row: str(field_of(row, name)))
+    run.show_rows(rows, noun.columns, noun.quiet or noun.name)
+    return 0
 
 
 def _show(noun: Noun, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, verb="show")
     # Also after a search for the name: a list may show less of each.
-    record = run.client.call("GET", run.path)[noun.one]
+    path = run.path
+    record = _advised(noun, run, lambda: run.client.call("GET", path))[noun.one]
     if noun.shown is None or run.is_for_program:
         run.show(record)
     else:
@@ -126,6 +144,9 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
     path = run.path
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
     changed = run.client.call("PATCH", path, document, query)[noun.one]
+    if noun.is_single and not noun.updated:
+        run.show(changed)
+        return 0
     words = noun.updated or f"Changed {{{noun.name}}}"
     run.say(_told(words, run, changed), changed)
     return 0
@@ -133,11 +154,12 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, deletion.options, verb="delete")
-    record = run.record
+    record = _known(run) if noun.is_single else run.record
     confirm(parsed, _told(deletion.question, run, record))
     path = run.path
     gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
-    run.say(_told(deletion.said, run, record), gone.get(noun.one) if gone else None)
+    left = gone.get(noun.one) if gone else None
+    run.say(_told(deletion.said, run, left or record), left)
     return 0
 
 
@@ -145,16 +167,15 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     run = NounInvocation(
         noun, parsed, act.options, verb=act.verb, is_of_all=act.is_of_all, caller=act.caller
     )
-    if act.is_public:
-        from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
-
-        answer = send_public(parsed, act.method, act.path, document_of(run.values))
-        echo(_filled(act.said, answer), parsed.output, answer)
-        return 0
     if act.question:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
-        confirm(parsed, _filled(act.question, known))
+        confirm(parsed, run.text(act.question, known))
+    return _advised(noun, run, lambda: _carry_out(act, run, parsed))
+
+
+def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int:
+    """Do what a command says; return the exit status."""
     if act.run is not None:
         return 0 if act.run(run) else FAILED
     path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
@@ -162,16 +183,22 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         rows = run.client.rows(path, act.answer, run.values)
         run.show_rows(rows, act.columns, act.row_name)
         return 0
-    answer = _send(run, act, path)
+    answer = _send_public(parsed, run, act) if act.is_public else _send(run, act, path)
     found: Any = answer[act.answer] if act.answer else answer
     if act.columns:
         run.show_rows(found, act.columns)
     elif act.said:
-        run.say(_filled(act.said, _known(run) | (found or {})), found or None)
+        run.say(run.text(act.said, _known(run) | (found or {})), found or None)
     elif found:
         run.show(found)
     sys.stdout.flush()
     return 0
+
+
+def _send_public(parsed: argparse.Namespace, run: NounInvocation, act: Act) -> _Answer:
+    from registry.cli.api import send_public  # noqa: PLC0415 - a server needs no client
+
+    return send_public(parsed, act.method, act.path, document_of(run.values) or None)
 
 
 def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
@@ -185,15 +212,19 @@ def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
     return run.client.call(act.method, path, sent, query)
 
 
-def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _Answer]) -> _Answer:
-    """Return what is answered; after a CONFLICT tell what may be done."""
+def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
+    """Return what is answered; after a CONFLICT tell what may be done, and what a 404 means."""
     try:
         return send()
     except RequestRefused as error:
-        advice = noun.conflicts.get(run.verb)
-        if advice is None or error.code != "CONFLICT":
-            raise
-        raise error.with_advice(_filled(advice, run.names)) from None
+        advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
+        if missing is not None and error.status == HTTPStatus.NOT_FOUND:
+            if noun.is_single and noun.parent is not None:
+                _ = run.above.record  # which may be what is missing
+            raise Missing(_told(missing, run, run.names)) from None
+        if advice is not None and error.code == "CONFLICT":
+            raise error.with_advice(run.text(advice, run.names)) from None
+        raise
 
 
 def _known(run: NounInvocation) -> dict[str, Any]:
@@ -203,16 +234,15 @@ def _known(run: NounInvocation) -> dict[str, Any]:
 
 def _told(words: Told, run: NounInvocation, record: Record) -> str:
     """Return what is told of a record."""
-    return words(run, record) if callable(words) else _filled(words, record)
-
-
-def _filled(words: str, record: Record) -> str:
-    return words.format_map({name: text_of(shaped(name, record[name])) for name in record})
+    return words(run, record) if callable(words) else run.text(words, record)
 
 
 def _add_named(parser: argparse.ArgumentParser, noun: Noun, *, is_needed: bool = False) -> None:
     """Add the arguments that name a resource: those above it first."""
-    _add_parents(parser, noun)
+    if noun.locate is None:
+        _add_parents(parser, noun)
+    if noun.is_single:
+        return
     has_id = noun.name != "id" and not noun.is_named_in_path
     known = noun.known_by or f"{noun.name}{', id' if has_id else ''} or CRN"
     if noun.find is None or is_needed:

@@ -22,55 +22,10 @@ def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
 def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.ArgumentParser:
     """Add a command that calls a registry, and return its parser."""
     parser = verbs.add_parser(verb, help=words, description=_sentence(words))
-    add_client_options(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_repository(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a repository."""
-    parser.add_argument(
-        "repository", metavar="REPOSITORY", help="its name (app, team/app, HOST/ACCOUNT/app) or id"
-    )
-
-
-def add_image(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names an image."""
-    parser.add_argument(
-        "image",
-        metavar="IMAGE",
-        help="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
-    )
-
-
-def add_file(parser: argparse.ArgumentParser, words: str, *, is_optional: bool = False) -> None:
-    """Add the argument that names the file of a document."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?" if is_optional else None,
-        help=f"{words}; - reads the standard input",
-    )
-
-
-def repeatable(
-    parser: argparse.ArgumentParser, option: str, none: str, metavar: str, words: str
-) -> None:
-    """Add a repeatable option, and an option that sets an empty list instead."""
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        option, action="append", metavar=metavar, help=f"{words}; repeatable, replaces all"
-    )
-    destination = option.removeprefix("--").replace("-", "_")
-    either.add_argument(
-        none, action="store_const", const=[], dest=destination, help="take all away"
-    )
-
-
-def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--registry`` and ``--output``."""
     add_registry(parser)
     add_output(parser)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

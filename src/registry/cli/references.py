@@ -1,25 +1,30 @@
-"""Repositories and images as people write them, and their paths on ``/v1``.
+"""Repositories, images and CRNs as people write them, and paths on ``/v1``.
 
 app   team/app   acme/team/app   registry.example.com/acme/team/app   <id of a repository>
 app:1.0   app@sha256:…   app@<id of an image>   app:1.0@sha256:… (the digest counts)
 app@1234567890ab   app@sha256:123456 (the beginning of one digest alone)
+
+A CRN may name the caller's account by its id or by its handle.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from cloudcore.crn import Crn
 from cloudcore.uuids import parse_uuid
 from registry.cli.api import ApiClient, Record
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import printable
-from registry.cli.short_digests import is_short_digest
 from registry.cli.transport import RequestRefused
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
 
+_SHORT: Final = re.compile(r"(?:sha256:)?[0-9a-f]{6,63}")
 _NAME_PARTS: Final = 2
 """The most components that may precede a repository's name: host and account."""
 
@@ -64,6 +69,11 @@ def is_image(text: str) -> bool:
     except DigestInvalid:
         return is_id(text)
     return True
+
+
+def is_short_digest(text: str) -> bool:
+    """Return True if a text may be the beginning of a sha256, which a tag may look like too."""
+    return _SHORT.fullmatch(text) is not None
 
 
 def is_id(text: str) -> bool:
@@ -153,7 +163,9 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     try:
         digest: str = client.call("GET", tag_path(path, reference.tag))["tag"]["digest"]
     except RequestRefused as error:
-        raise missing_tag(error, reference) from None
+        if error.status != 404:
+            raise
+        raise Missing(no_tag(reference)) from None
     return digest
 
 
@@ -175,11 +187,130 @@ def tag_path(repository: str, tag: str) -> str:
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
-def missing_tag(error: RequestRefused, reference: TypedReference) -> RequestRefused | Missing:
-    """Return the failure for a refused request: on 404, that there is no such tag."""
-    if error.status != 404:
-        return error
-    return Missing(
+def no_tag(reference: TypedReference) -> str:
+    """Return that there is no such tag, and what tells those there are."""
+    return (
         f"there is no tag {reference.tag!r} in {reference.repository}; "
         f"'entrepot tags list {reference.repository}' shows those there are"
     )
+
+
+class Items(NamedTuple):
+    """Images, and tags without their images."""
+
+    digests: list[str]
+    tags: list[str]
+
+
+def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
+    """Return what the first argument of a command names, and all items, its own the first."""
+    reference = parse_typed_reference(first)
+    items = items_in(reference.repository, others)
+    own = reference.digest or reference.tag
+    return reference, [own, *items] if own else items
+
+
+def check_item(text: str) -> None:
+    """Raise `Misuse` if a text is no digest, no beginning of one, no id and no tag."""
+    if not is_image(text) and not is_short_digest(text):
+        check_tag(text)
+
+
+def items_in(repository: str, texts: Iterable[str]) -> list[str]:
+    """Return the tags and digests that texts name, which may repeat the repository.
+
+    Raises:
+        Misuse: one is of another repository, or malformed.
+
+    """
+    return [_item_in(repository, text) for text in texts]
+
+
+def _item_in(repository: str, text: str) -> str:
+    if is_image(text) or is_short_digest(text) or not {":", "@"} & set(text):
+        return text
+    reference = parse_typed_reference(text)
+    if reference.repository != repository:
+        raise Misuse(
+            f"{text!r} is of another repository than {repository!r}; name those of one at a time"
+        )
+    item = reference.digest or reference.tag
+    if item is None:
+        raise Misuse(f"{text!r} names neither tag nor digest")
+    return item
+
+
+def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
+    """Return the items of the repository at a path as digests and tags.
+
+    A text that may be a tag or a short digest is the tag if there is one.
+
+    Raises:
+        Misuse: one is neither.
+        RequestRefused: a short digest belongs to several images.
+
+    """
+    found = Items([], [])
+    for item in items:
+        digest = _digest_of(client, repository, item)
+        if digest is None:
+            found.tags.append(check_tag(item))
+        else:
+            found.digests.append(digest)
+    return found
+
+
+def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
+    """Return the digest of the image that an item names; None if it is a tag."""
+    if is_image(item) and not is_id(item):
+        return item
+    if not is_id(item) and not is_short_digest(item):
+        return None
+    is_certain = is_id(item) or ":" in item
+    if not is_certain and _is_tag(client, repository, item):
+        return None
+    try:
+        digest: str = client.call("GET", f"{repository}/images/{item}")["image"]["digest"]
+    except RequestRefused as error:
+        if error.status != 404 or is_certain:
+            raise
+        return None
+    return digest
+
+
+def _is_tag(client: ApiClient, repository: str, text: str) -> bool:
+    try:
+        client.call("GET", tag_path(repository, text))
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
+def own_crn(client: ApiClient, crn: Crn) -> Crn | None:
+    """Return a CRN as answers have it, with the account's id; None if it is of another account.
+
+    Raises:
+        Misuse: it has a handle, and the caller's rights do not show that of its own account.
+
+    """
+    own_id = client.account_id
+    if own_id is None:  # a person without a role, whom the registry refuses
+        return crn
+    if (given := parse_uuid(crn.account)) is None and crn.account == _handle(client, own_id):
+        given = own_id
+    return crn._replace(account=own_id) if given == own_id else None
+
+
+def _handle(client: ApiClient, account_id: str) -> str:
+    try:
+        handle: str = client.call("GET", f"/v1/accounts/{account_id}")["account"]["handle"]
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        raise Misuse(
+            "your rights do not show the handle of your account; write its id in the CRN instead,"
+            f" {account_id}"
+        ) from None
+    return handle

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Final
 
-from registry.cli.api import Record, open_client
-from registry.cli.options import Verbs, add_noun, add_verb
-from registry.cli.output import TABLE, Column, column, size_text, write_record, write_records
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
 
 _COLUMNS: Final = (
-    Column("REPOSITORY", lambda row: row["repository"]["name"]),
-    column("IMAGES", "image_count", is_number=True),
-    column("LOGICAL", "logical_bytes", size_text, is_number=True),
-    column("STORED", "size_bytes", size_text, is_number=True),
-    column("SHARED", "shared_bytes", size_text, is_number=True),
-    column("FREED IF DELETED", "exclusive_bytes", size_text, is_number=True),
+    Cell("REPOSITORY", "repository.name"),
+    "image_count",
+    "logical_bytes",
+    Cell("STORED", "size_bytes", "size"),
+    "shared_bytes",
+    Cell("FREED IF DELETED", "exclusive_bytes", "size"),
 )
 
 
-def add_parsers(commands: Verbs) -> None:
-    """Add ``storage`` and its command."""
-    verbs = add_noun(commands, "storage", "storage that the account's images use")
-    usage = add_verb(verbs, "usage", _show_usage, "show what is stored and what sharing saves")
-    usage.add_argument("--by-repository", action="store_true", help="the share of each repository")
-
-
-def _show_usage(options: argparse.Namespace) -> int:
-    query = {"group_by": "repository" if options.by_repository else None}
-    usage: Record = open_client(options).call("GET", "/v1/storage-usage", query=query)[
-        "storage_usage"
-    ]
-    if options.by_repository and options.output == TABLE:
-        write_records(usage["repositories"], _COLUMNS, options.output)
+def _show_usage(run: Invocation) -> bool:
+    is_split = "by_repository" in run.values
+    query = {"group_by": "repository" if is_split else None}
+    usage = run.client.call("GET", run.path, query=query)["storage_usage"]
+    if is_split and not run.is_for_program:
+        run.show_rows(usage["repositories"], _COLUMNS)
     else:
-        write_record(usage, options.output)
-    return 0
+        run.show(usage)
+    return True
+
+
+STORAGE: Final = Noun(
+    noun="storage",
+    words="storage that the account's images use",
+    path="/v1/storage-usage",
+    is_single=True,
+    has_show=False,
+    acts=(
+        Act(
+            verb="usage",
+            words="show what is stored and what sharing saves",
+            options=(Option("by_repository", "the share of each repository", "flag"),),
+            run=_show_usage,
+        ),
+    ),
+)
+
+COMMANDS: Final = (STORAGE,)

@@ -7,9 +7,8 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.references import key_to_bind
-from cloudcore.resource_names import Scope
+from cloudcore.resource_references import Scope
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from registry.services.encryption_bindings import KeyToBind
@@ -40,9 +39,6 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
             field="kms_key",
             reason="sealing_disabled",
         )
-    account = await ctx.database.read(find_account, account_of(ctx))
-    assert account is not None
-    scope = Scope(account.id, account.handle, ctx.settings.region)
-
+    scope = Scope(account_of(ctx), ctx.settings.region)
     key = await ctx.database.read(key_to_bind, scope, value, ctx.right_to(_USE))
     return KeyToBind(key.id, ctx.new_id())

@@ -13,8 +13,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, sele
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.kms.rows import key_crn
-from cloudcore.kms.specs import KeyState
+from cloudcore.kms.key import KEY, KeyState
 from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
@@ -61,7 +60,7 @@ class BoundKey(NamedTuple):
     @property
     def crn(self) -> str | None:
         """Return its CRN, or None once it is deleted."""
-        return None if self.name is None else key_crn(self.region, self.account_id, self.name)
+        return None if self.name is None else KEY.crn(self.region, self.account_id, self.name)
 
 
 class Binding(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Literal, NamedTuple
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
-from cloudcore.kms.rows import find_key, find_platform_key, hold_key
+from cloudcore.kms.key import KeyState
+from cloudcore.kms.rows import find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
-from cloudcore.kms.specs import KeyState
+from cloudcore.kms.tables import KEY_ROWS
 from registry.metadata import encryption_bindings as rows
 from registry.metadata.encryption_bindings import BindingSource, BoundKey
 from registry.services.repositories.locks import lock_existing_repository
@@ -67,7 +68,7 @@ def effective_binding(
     if default is not None:
         return EffectiveBinding("account", default.id, default.key, default.created_at)
     key = find_platform_key(tx, account_id)
-    bound = key and BoundKey(key.id, key.account_id, key.region, key.name, key.state)
+    bound = BoundKey(key.id, key.account_id, key.region, key.name, key.state) if key else None
     return EffectiveBinding("platform", None, bound, None)
 
 
@@ -86,7 +87,7 @@ def bind_key(
     """
     _lock(tx, account_id, repository_id)
     hold_key(tx, account_id, new.id)
-    key = find_key(tx, account_id, new.id)
+    key = KEY_ROWS.find(tx, account_id, new.id)
     if key is None or key.state == "deleted":
         raise KeyMissing
     check_bindable(key)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.rows import Key
-from cloudcore.kms.services import get_key
+from cloudcore.kms.key import Key
+from cloudcore.kms.tables import KEY_ROWS
 from cloudcore.storage import piece_keys
 from cloudcore.storage.piece_keys import KeyedPieces
 from registry.metadata import key_usage as rows
@@ -46,7 +46,7 @@ def key_usage(
         KeyMissing: the account has no such key.
 
     """
-    key = get_key(tx, account_id, region, key_id)
+    key = KEY_ROWS.get(tx, account_id, region, key_id)
     repository_count = rows.count_bound_repositories(tx, account_id, key.id, most)
     blobs = rows.count_wrapped_blobs(tx, account_id, key.id, most)
     pieces = piece_keys.count_under(tx, account_id, key.id, most)

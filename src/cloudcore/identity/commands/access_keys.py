@@ -6,16 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.service_accounts import KEY, SERVICE_ACCOUNTS
 
@@ -30,16 +21,16 @@ _FIELDS: Final = (
 )
 
 
-def _updated(_run: Invocation, key: Record) -> str:
-    until = f", until {_shown(key['expires_at'])}" if key["expires_at"] else ""
-    return f"{key['access_key_id']} is {key['status']}{until}"
+def _updated(run: Invocation, key: Record) -> str:
+    words = "{access_key_id} is {status}"
+    return run.text(f"{words}, until {{expires_at}}" if key["expires_at"] else words, key)
 
 
 def _rotate(run: Invocation) -> bool:
     """Create a key, and let the one that it replaces expire."""
     old = _old(run)
     name, values = old["access_key_id"], run.values
-    fields = {name: values[name] for name in values if name in ("description", "expires_at")}
+    fields = {each: values[each] for each in values if each in ("description", "expires_at")}
     until = values.get("grace", _time_after(_GRACE))
     if values.get("now"):
         made = _replace_now(run, fields, old)
@@ -49,7 +40,7 @@ def _rotate(run: Invocation) -> bool:
         if old["expires_at"] is None or until[:19] < old["expires_at"][:19]:
             changes = {"expires_at": until}
             old = run.client.call("PATCH", f"{run.path}/{old['id']}", changes)["access_key"]
-        rest = f"{name} works until {_shown(old['expires_at'])}"
+        rest = run.text("{access_key_id} works until {expires_at}", old)
     run.say_secret(f"Created a key of {made['service_account']['name']}; {rest}", made, KEY)
     return True
 
@@ -83,17 +74,7 @@ def _time_after(length: timedelta) -> str:
     return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _shown(moment: str) -> str:
-    return f"{moment[:19].replace('T', ' ')}Z"
-
-
 def _new(run: Invocation, fields: dict[str, Any]) -> Record:
-    """Create a key.
-
-    Raises:
-        RequestRefused: also if there are two keys that work, the most that an account may have.
-
-    """
     try:
         made: Record = run.client.create(run.path, fields)["access_key"]
     except RequestRefused as error:
@@ -140,22 +121,14 @@ def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record
 ACCESS_KEYS: Final = Noun(
     noun="access-keys",
     words="key pairs by which service accounts sign in",
-    path="access-keys",
     parent=SERVICE_ACCOUNTS,
-    one="access_key",
-    many="access_keys",
     name="access_key_id",
     known_by="as 'access-keys list' shows it",
     columns=(
-        Cell("ACCESS KEY ID", "access_key_id", "whole"),
-        Cell("STATUS", "status"),
-        Cell("DESCRIPTION", "description"),
-        Cell("EXPIRES", "expires_at", "time"),
-        Cell("LAST USED", "last_used_at", "time"),
-        Cell("CREATED", "created_at", "time"),
+        *("access_key_id", "status", "description", "expires_at", "last_used_at", "created_at"),
     ),
     create=_FIELDS,
-    created=lambda _run, made: f"Created a key of {made['service_account']['name']}",
+    created="Created a key of {service_account.name}",
     secret=KEY,
     update=(
         Option("status", "inactive: it does not sign in", choices=("active", "inactive")),
@@ -177,11 +150,9 @@ ACCESS_KEYS: Final = Noun(
             words="create a key, and let the one that it replaces expire",
             is_of_all=True,
             options=(
-                Option(
+                argument(
                     "access_key",
                     "as 'access-keys list' shows it; needed only if there are several",
-                    metavar="ACCESS-KEY",
-                    is_argument=True,
                     is_optional=True,
                 ),
                 *_FIELDS,
@@ -194,7 +165,4 @@ ACCESS_KEYS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``access-keys`` and its commands."""
-    commands.add_described(ACCESS_KEYS)
+COMMANDS: Final = (ACCESS_KEYS,)

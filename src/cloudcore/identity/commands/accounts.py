@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
+from cloudcore.identity.commands.options import status_act
 from cloudcore.identity.commands.people import find_organization, person, person_or_program
 
 
@@ -31,57 +32,38 @@ def _create(run: Invocation) -> bool:
 ACCOUNTS: Final = Noun(
     noun="accounts",
     words="accounts, in which repositories are",
-    path="/v1/accounts",
-    one="account",
-    many="accounts",
     name="handle",
     caller=person_or_program,
-    columns=(
-        Cell("HANDLE", "handle"),
-        Cell("STATUS", "status"),
-        Cell("ORGANIZATION", "organization.name"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
-    ),
+    columns=("handle", "status", Cell("ORGANIZATION", "organization.name"), "created_at", "id"),
     acts=(
         Act(
             verb="create",
             words="create an account, whose role 'admin' you may assume",
             is_of_all=True,
             options=(
-                Option(
-                    "handle",
-                    "its name in image references; fixed, never given again",
-                    metavar="HANDLE",
-                    is_argument=True,
-                ),
+                argument("handle", "its name in image references; fixed, never given again"),
                 Option("organization", "of yours, by name or id (your only one)", metavar="NAME"),
             ),
             run=_create,
         ),
-        Act(
-            verb="suspend",
-            words="suspend an account: nobody can act in it until it is resumed",
+        status_act(
+            "account",
+            "suspend",
+            "suspended",
+            "suspend an account: nobody can act in it until it is resumed",
+            "{handle} is {status}",
+        )._replace(
             question="Suspend the account {handle}, so that nobody pulls or pushes there?",
-            method="PATCH",
-            document={"status": "suspended"},
-            answer="account",
-            said="{handle} is {status}",
             caller=person,
         ),
-        Act(
-            verb="resume",
-            words="let an account that is suspended work again",
-            method="PATCH",
-            document={"status": "active"},
-            answer="account",
-            said="{handle} is {status}",
-            caller=person,
-        ),
+        status_act(
+            "account",
+            "resume",
+            "active",
+            "let an account that is suspended work again",
+            "{handle} is {status}",
+        )._replace(caller=person),
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``accounts`` and its commands."""
-    commands.add_described(ACCOUNTS)
+COMMANDS: Final = (ACCOUNTS,)

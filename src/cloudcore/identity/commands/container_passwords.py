@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cloudcore.command_failures import Misuse
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Noun, Option, Secret
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Secret, argument
 from cloudcore.identity.commands.people import person
 
 _PASSWORD: Final = Secret(
@@ -20,11 +20,8 @@ def _create(run: Invocation) -> bool:
     if "duration_seconds" in run.values:
         document["duration_seconds"] = run.values["duration_seconds"]
     made = run.client.create(run.path, document)["container_password"]
-    until = f"{made['expires_at'][:19].replace('T', ' ')}Z"
-    words = (
-        f"Made {made['name']}, which acts as {made['role']['name']} of {made['account']['name']} "
-        f"until {until}"
-    )
+    acts = "Made {name}, which acts as {role.name} of {account.name} until {expires_at}"
+    words = run.text(acts, made)
     if "client" not in run.values:
         run.say_secret(words, made, _PASSWORD)
         return True
@@ -49,7 +46,7 @@ def _role(run: Invocation) -> str:
         return crn
     if not roles:
         raise Misuse("no role is assigned to you; ask an administrator of the account for one")
-    names = ", ".join(f"{each['name']} of {each['account']['name']}" for each in roles)
+    names = ", ".join(f"{each['name']!r} of {each['account']['name']}" for each in roles)
     raise Misuse(f"name one of your roles with --role: {names}")
 
 
@@ -66,17 +63,13 @@ CONTAINER_PASSWORDS: Final = Noun(
     noun="container-passwords",
     words="your named passwords for docker and other clients",
     path="/v1/users/me/container-passwords",
-    one="container_password",
-    many="container_passwords",
     known_by="name or id",
     caller=person,
     columns=(
-        Cell("NAME", "name"),
+        "name",
         Cell("ACCOUNT", "account.name"),
         Cell("ROLE", "role.name"),
-        Cell("LAST USED", "last_used_at", "time"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("EXPIRES", "expires_at", "time"),
+        *("last_used_at", "created_at", "expires_at"),
     ),
     acts=(
         Act(
@@ -84,7 +77,7 @@ CONTAINER_PASSWORDS: Final = Noun(
             words="make a password, which is shown once",
             is_of_all=True,
             options=(
-                Option("name", "what it is for, such as laptop", metavar="NAME", is_argument=True),
+                argument("name", "what it is for, such as laptop"),
                 Option(
                     "role",
                     "in which it acts: name, id or CRN (the one that you act in, or your only one)",
@@ -110,17 +103,10 @@ CONTAINER_PASSWORDS: Final = Noun(
             words="end passwords; clients get no more tokens by them",
             is_of_all=True,
             question="Delete these passwords?",
-            options=(
-                Option(
-                    "names", "name or id", "texts", metavar="CONTAINER-PASSWORD", is_argument=True
-                ),
-            ),
+            options=(argument("names", "name or id", "texts", metavar="CONTAINER-PASSWORD"),),
             run=_delete,
         ),
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``container-passwords`` and its commands."""
-    commands.add_described(CONTAINER_PASSWORDS)
+COMMANDS: Final = (CONTAINER_PASSWORDS,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, CommandLine, Deletion, Noun, Option
+from cloudcore.command_line import Cell, Deletion, Noun, Option, argument
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
 from cloudcore.identity.commands.people import person
 
@@ -44,24 +44,17 @@ _TYPED: Final = "it is typed without an echo, or read from the standard input"
 IDENTITY_PROVIDERS: Final = Noun(
     noun="identity-providers",
     words="where people of an organization sign in (OpenID Connect)",
-    path="identity-providers",
     parent=ORGANIZATIONS,
     is_below_option=True,
-    one="identity_provider",
-    many="identity_providers",
     is_of_account=False,
     caller=person,
     columns=(
-        Cell("NAME", "name"),
-        Cell("STATUS", "status"),
-        Cell("ISSUER", "issuer"),
+        *("name", "status", "issuer"),
         Cell("E-MAIL DOMAINS", "email_domains"),
-        Cell("CREATES PEOPLE", "creates_people"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
+        *("creates_people", "created_at", "id"),
     ),
     create=(
-        Option("name", "what the sign-in page calls it", metavar="NAME", is_argument=True),
+        argument("name", "what the sign-in page calls it"),
         Option(
             "issuer",
             "where the provider's .well-known/openid-configuration is",
@@ -89,7 +82,4 @@ IDENTITY_PROVIDERS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``identity-providers`` and its commands."""
-    commands.add_described(IDENTITY_PROVIDERS)
+COMMANDS: Final = (IDENTITY_PROVIDERS,)

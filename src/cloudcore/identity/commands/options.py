@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cloudcore.command_line import Option
+from cloudcore.command_line import Act, Option
 
 DESCRIPTION: Final = Option("description", 'for persons; "" takes it away')
 FORCE: Final = Option(
@@ -27,6 +27,12 @@ GRANTS: Final = tuple(
     for option, (_, words) in _TEMPLATES.items()
 )
 """Options that give ready-made rights on repositories."""
+
+
+def status_act(field: str, verb: str, status: str, words: str, said: str) -> Act:
+    """Return a command that gives a resource another status."""
+    document = {"status": status}
+    return Act(verb, words, method="PATCH", document=document, answer=field, said=said)
 
 
 class Grant(NamedTuple):

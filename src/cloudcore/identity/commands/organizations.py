@@ -1,4 +1,4 @@
-"""``entrepot organizations`` and ``members``: yours, and who is in them."""
+"""``entrepot organizations``, ``members`` and ``invitations``: yours, and who is in them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from urllib.parse import quote
 from cloudcore.command_line import (
     Act,
     Cell,
-    CommandLine,
     Deletion,
     Invocation,
     Noun,
     Option,
     Record,
+    Secret,
+    argument,
 )
 from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, find_organization, person
 
 MEMBER_ROLES: Final = ("member", "owner", "billing")
-_NAME: Final = Option("name", "what people call it", metavar="NAME")
 
 
 def _find(run: Invocation, written: str) -> Record:
@@ -46,23 +46,20 @@ def _leave(run: Invocation) -> bool:
 ORGANIZATIONS: Final = Noun(
     noun="organizations",
     words="organizations that you belong to",
-    path=ORGANIZATIONS_PATH,
-    one="organization",
-    many="organizations",
     known_by="an organization of yours, by name or id (the only one, or your account's)",
     find=_find,
     caller=person,
     columns=(
-        Cell("NAME", "name"),
+        "name",
         Cell("YOUR ROLE", "role"),
         Cell("PERSONAL", "is_personal"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
+        "created_at",
+        "id",
     ),
     quiet="id",
-    create=(_NAME._replace(is_argument=True),),
+    create=(argument("name", "what people call it"),),
     created="Created {name} ({id}); you own it",
-    update=(_NAME,),
+    update=(Option("name", "the new one", metavar="NAME"),),
     updated="The organization is called {name} now",
     delete=Deletion(
         words="delete an organization without accounts",
@@ -74,31 +71,19 @@ ORGANIZATIONS: Final = Noun(
             verb="accept",
             words="join an organization by an invitation's code",
             is_of_all=True,
-            options=(Option("id", "as who invited you knows it", metavar="ID", is_argument=True),),
+            options=(argument("id", "as who invited you knows it"),),
             run=_accept,
         ),
-        Act(
-            verb="leave",
-            words="leave an organization, with your roles in it",
-            asks=True,
-            run=_leave,
-        ),
+        Act("leave", "leave an organization, with your roles in it", asks=True, run=_leave),
     ),
 )
-
-
-def _name_of(record: Record) -> str:
-    return str(record["user"]["name"])
 
 
 MEMBERS: Final = Noun(
     noun="members",
     words="who belongs to an organization",
-    path="members",
     parent=ORGANIZATIONS,
     is_below_option=True,
-    one="member",
-    many="members",
     name="user.name",
     within="user",
     metavar="EMAIL",
@@ -107,27 +92,41 @@ MEMBERS: Final = Noun(
     is_lower=True,
     has_show=False,
     caller=person,
-    columns=(
-        Cell("E-MAIL", "user.name"),
-        Cell("ROLE", "role"),
-        Cell("SINCE", "created_at", "time"),
-    ),
+    columns=(Cell("E-MAIL", "user.name"), "role", Cell("SINCE", "created_at", "time")),
     update=(Option("role", "in the organization", choices=MEMBER_ROLES),),
-    updated=lambda run, made: f"{_name_of(made)} is {made['role']} in {run.above.record['name']}",
+    updated="{user.name} is {role} in {above.name}",
     delete=Deletion(
         words="end a person's part in the organization",
-        question=lambda run, gone: (
-            f"End the part of {_name_of(gone)} in {run.above.record['name']}, with their roles?"
-        ),
-        said=lambda run, gone: (
-            f"{_name_of(gone)} is no longer in {run.above.record['name']}, and has lost the roles "
-            "in its accounts"
-        ),
+        question="End the part of {user.name} in {above.name}, with their roles in it?",
+        said="{user.name} is no longer in {above.name}, and has lost the roles in its accounts",
+    ),
+)
+INVITATIONS: Final = Noun(
+    noun="invitations",
+    words="codes by which people who sign in here already join an organization",
+    parent=ORGANIZATIONS,
+    is_below_option=True,
+    name="email",
+    metavar="EMAIL",
+    known_by="whom it invites; or its id",
+    is_lower=True,
+    has_show=False,
+    caller=person,
+    columns=(Cell("E-MAIL", "email"), "role", "created_at", "expires_at"),
+    create=(
+        argument("email", "under which the person signs in"),
+        Option("role", "in the organization (member)", choices=MEMBER_ROLES),
+    ),
+    created=(
+        "Invited {email} to {above.name} until {expires_at}; give them the code: "
+        "'entrepot organizations accept {above.id}' asks for it"
+    ),
+    secret=Secret("the code, so that it can be piped", {"e-mail address": "email", "code": "code"}),
+    delete=Deletion(
+        words="revoke an invitation and its code",
+        question="Revoke the invitation of {email}?",
+        said="Revoked the invitation of {email}",
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``organizations`` and ``members`` and their commands."""
-    commands.add_described(ORGANIZATIONS)
-    commands.add_described(MEMBERS)
+COMMANDS: Final = (ORGANIZATIONS, MEMBERS, INVITATIONS)

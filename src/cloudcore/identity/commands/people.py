@@ -88,5 +88,5 @@ def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Reco
             f"you are in no organization{named}; 'entrepot organizations list' shows yours, "
             "and an owner of another can invite you: 'entrepot invitations create EMAIL'"
         )
-    names = ", ".join(f"{row['name']} ({row['id']})" for row in found)
+    names = ", ".join(f"{row['name']!r} ({row['id']})" for row in found)
     raise Misuse(f"name one of your organizations: {names}")

@@ -5,28 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cloudcore.command_failures import Missing
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
-from cloudcore.identity.commands.policy_attachments import ACTS
 from cloudcore.identity.commands.simulation import SIMULATE
 
-_STATEMENTS: Final = (
-    Cell("SID", "sid"),
-    Cell("EFFECT", "effect"),
-    Cell("ACTIONS", "actions"),
-    Cell("RESOURCES", "resources"),
-    Cell("CONDITIONS", "conditions"),
-)
-_TEMPLATES: Final = (Cell("NAME", "name"), Cell("SUMMARY", "summary"))
+_STATEMENTS: Final = (Cell("SID", "sid"), "effect", "actions", "resources", "conditions")
 
 
 def _show(run: Invocation, policy: Record) -> None:
@@ -47,13 +30,70 @@ def _create(run: Invocation) -> bool:
     return True
 
 
+_WORDS: Final = "by name, id or CRN"
+_TARGET: Final = (
+    Option("service_account", _WORDS, metavar="SERVICE-ACCOUNT", group="target", is_required=True),
+    Option("role", _WORDS, metavar="ROLE", group="target"),
+)
+
+
+def _target(row: Record) -> Record:
+    """Return the reference to the service account or role of an attachment."""
+    target: Record = row["service_account"] or row["role"]
+    return target
+
+
+def _attach(run: Invocation) -> bool:
+    """Give a service account or role a policy."""
+    policy, query = run.record["name"], {"force": run.values.get("force")}
+    document = {
+        name: run.values[name] for name in ("role", "service_account") if name in run.values
+    }
+    made = run.client.create(f"{run.path}/attachments", document, query)["attachment"]
+    run.say(f"{_target(made)['name']} has the policy {policy}", made)
+    return True
+
+
+def _detach(run: Invocation) -> bool:
+    """Take a policy from a service account or role."""
+    from cloudcore.identity.commands.roles import ROLES  # noqa: PLC0415 - which imports policies
+    from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS  # noqa: PLC0415
+
+    noun = ROLES if "role" in run.values else SERVICE_ACCOUNTS
+    target = run.find(noun, run.values[noun.one])
+    path = f"{run.path}/attachments"
+    for row in run.client.rows(path, "attachments"):
+        if _target(row)["id"] == target["id"]:
+            name = row["policy"]["name"]
+            run.confirm(f"Take the policy {name} from {target['name']}, and its rights?")
+            query = {"force": run.values.get("force")}
+            run.client.call("DELETE", f"{path}/{row['id']}", query=query)
+            run.say(f"{target['name']} has the policy {name} no more")
+            return True
+    raise Missing(
+        f"{target['name']} does not have this policy; "
+        f"'entrepot policies attachments {run.written}' shows what has it"
+    )
+
+
+def _list(run: Invocation) -> bool:
+    """List what a policy is attached to."""
+    columns = (
+        Cell("ATTACHED TO", shown=lambda row: _target(row)["name"]),
+        Cell("KIND", shown=lambda row: "role" if row["role"] else "service account"),
+        Cell("SINCE", "created_at", "time"),
+    )
+    run.show_rows(run.client.rows(f"{run.path}/attachments", "attachments"), columns)
+    return True
+
+
 def _templates(run: Invocation) -> bool:
     """List the ready-made policies, or show the statements of one."""
     query = {"names": run.values.get("names")}
     rows = run.client.call("GET", "/v1/policy-templates", query=query)["policy_templates"]
     wanted = run.values.get("template")
     if wanted is None:
-        run.show_rows(rows, _TEMPLATES)
+        run.show_rows(rows, ("name", "summary"))
         return True
     for row in rows:
         if row["name"] == wanted and run.is_for_program:
@@ -70,36 +110,24 @@ def _actions(run: Invocation) -> bool:
     """List the actions that policies can name."""
     prefix = run.values.get("prefix", "")
     rows = run.client.call("GET", "/v1/actions")["actions"]
-    columns = (
-        Cell("ACTION", "name", "whole"),
-        Cell("SUMMARY", "summary"),
-        Cell("RESOURCE", "resource", "whole"),
-    )
+    columns = (Cell("ACTION", "name", "whole"), "summary", Cell("RESOURCE", "resource", "whole"))
     run.show_rows([row for row in rows if row["name"].startswith(prefix)], columns, "name")
     return True
 
 
-_FILE: Final = Option(
+_FILE: Final = argument(
     "document",
     "the document, or what 'policies show --output json' printed; - reads the standard input",
     "document",
     metavar="FILE",
-    is_argument=True,
     is_optional=True,
 )
 
 POLICIES: Final = Noun(
     noun="policies",
     words="what service accounts and roles may do",
-    path="/v1/policies",
     one="policy",
-    many="policies",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("REVISION", "revision", "number"),
-        Cell("DESCRIPTION", "description"),
-        Cell("UPDATED", "updated_at", "time"),
-    ),
+    columns=("name", Cell("REVISION", "revision", "number"), "description", "updated_at"),
     shown=_show,
     update=(_FILE, DESCRIPTION, FORCE),
     updated="{name} has revision {revision} now, wherever it is attached",
@@ -114,26 +142,33 @@ POLICIES: Final = Noun(
             words="create a policy, attached to nothing yet",
             is_of_all=True,
             options=(
-                Option("name", "in lower case, such as web-push", metavar="NAME", is_argument=True),
+                argument("name", "in lower case, such as web-push"),
                 _FILE._replace(group="rights", is_required=True),
                 DESCRIPTION,
                 *(each._replace(group="rights") for each in GRANTS),
             ),
             run=_create,
         ),
-        *ACTS,
+        Act(
+            verb="attach",
+            words="give a service account or role a policy",
+            options=(*_TARGET, FORCE),
+            run=_attach,
+        ),
+        Act(
+            verb="detach",
+            words="take a policy from a service account or role",
+            options=(*_TARGET, FORCE),
+            asks=True,
+            run=_detach,
+        ),
+        Act(verb="attachments", words="list what a policy is attached to", run=_list),
         Act(
             verb="templates",
             words="list ready-made policies, or show one",
             path="/v1/policy-templates",
             options=(
-                Option(
-                    "template",
-                    "show its statements",
-                    metavar="TEMPLATE",
-                    is_argument=True,
-                    is_optional=True,
-                ),
+                argument("template", "show its statements", is_optional=True),
                 Option(
                     "names",
                     "of the repositories, separated by commas, such as web/* (all)",
@@ -146,15 +181,7 @@ POLICIES: Final = Noun(
             verb="actions",
             words="list the actions that policies can name",
             path="/v1/actions",
-            options=(
-                Option(
-                    "prefix",
-                    "such as registry: or iam:Get",
-                    metavar="PREFIX",
-                    is_argument=True,
-                    is_optional=True,
-                ),
-            ),
+            options=(argument("prefix", "such as registry: or iam:Get", is_optional=True),),
             row_name="name",
             run=_actions,
         ),
@@ -162,7 +189,4 @@ POLICIES: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``policies`` and its commands."""
-    commands.add_described(POLICIES)
+COMMANDS: Final = (POLICIES,)

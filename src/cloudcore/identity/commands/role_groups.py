@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.people import ORGANIZATIONS_PATH, person
-from cloudcore.identity.commands.trust import KEEP_TRUST, admit
+from cloudcore.identity.commands.role_people import KEEP_TRUST, admit
 from cloudcore.uuids import parse_uuid
 
 _GROUP: Final = (
-    Option("group", "as the provider's claim names it", metavar="GROUP", is_argument=True),
+    argument("group", "as the provider's claim names it"),
     Option(
         "identity_provider",
         "name, id or CRN (the only one); for its name you must own the organization",
@@ -65,7 +66,7 @@ def _list(run: Invocation) -> bool:
     """List the groups that have a role."""
     names = {} if run.is_for_program else _provider_names(run)
     columns = (
-        Cell("GROUP", "group"),
+        "group",
         Cell(
             "IDENTITY PROVIDER",
             shown=lambda row: names.get(row["identity_provider"], row["identity_provider"]),
@@ -101,14 +102,14 @@ def _find_provider(run: Invocation) -> _Provider:
             "there is no identity provider; 'entrepot identity-providers create' adds one"
         )
     if len(rows) > 1:
-        names = ", ".join(row["name"] for row in rows)
+        names = ", ".join(repr(row["name"]) for row in rows)
         raise Misuse(f"name one of the identity providers with --identity-provider: {names}")
     return _Provider(rows[0]["id"], rows[0]["crn"])
 
 
 def _providers_of(organization_id: str) -> Noun:
     path = f"{ORGANIZATIONS_PATH}/{organization_id}/identity-providers"
-    return IDENTITY_PROVIDERS._replace(path=path)
+    return replace(IDENTITY_PROVIDERS, path=path)
 
 
 def _owner_of(run: Invocation) -> str:
@@ -149,10 +150,5 @@ ACTS: Final = (
         asks=True,
         run=_unassign,
     ),
-    Act(
-        verb="groups",
-        words="list the groups that have a role",
-        run=_list,
-        row_name="group",
-    ),
+    Act("groups", "list the groups that have a role", run=_list, row_name="group"),
 )

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from cloudcore.command_failures import Missing
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.command_failures import CommandFailure, Missing, RequestRefused
+from cloudcore.command_line import Act, Cell, Invocation, Option, argument
 from cloudcore.identity.commands.options import FORCE
 from cloudcore.identity.commands.people import person, person_or_program
-from cloudcore.identity.commands.trust import KEEP_TRUST, admit
 
-_PERSON: Final = Option("user", "e-mail address, id or CRN", metavar="EMAIL", is_argument=True)
+SESSION: Final = Cell("LONGEST SESSION", "max_session_seconds", "duration")
+KEEP_TRUST: Final = Option(
+    "keep_trust",
+    "leave the trust policy alone; by default it is made to admit who gets the role",
+    "flag",
+)
+_PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
+
+
+def admit(run: Invocation, crn: str) -> str:
+    """Let the trust policy of the role admit a principal unless it does; return what to tell.
+
+    Raises:
+        CommandFailure: the caller may not change it, or it would be too large.
+
+    """
+    policy: Mapping[str, Any] = run.record["trust_policy"]
+    if any(
+        statement["effect"] == "allow" and {"*", crn} & set(statement["principals"])
+        for statement in policy["statements"]
+    ):
+        return ""
+    if run.values.get("keep_trust"):
+        return ", but its trust policy does not admit them yet"
+    statement = {"effect": "allow", "principals": [crn]}
+    changed = {**policy, "statements": [*policy["statements"], statement]}
+    try:
+        run.client.call("PATCH", run.path, {"trust_policy": changed})
+    except RequestRefused as error:
+        raise CommandFailure(
+            f"assigned, but of no use before the role's trust policy admits {crn}: {error}"
+        ) from None
+    return "; its trust policy admits them now"
 
 
 def _assign(run: Invocation) -> bool:
@@ -49,12 +81,7 @@ def _assume(run: Invocation) -> bool:
 
 
 ACTS: Final = (
-    Act(
-        verb="assign",
-        words="let a person assume a role",
-        options=(_PERSON, KEEP_TRUST),
-        run=_assign,
-    ),
+    Act("assign", "let a person assume a role", options=(_PERSON, KEEP_TRUST), run=_assign),
     Act(
         verb="unassign",
         words="take a role from a person",
@@ -81,12 +108,7 @@ ACTS: Final = (
         path="/v1/users/me/roles",
         answer="roles",
         caller=person,
-        columns=(
-            Cell("NAME", "name"),
-            Cell("ACCOUNT", "account.name"),
-            Cell("LONGEST SESSION", "max_session_seconds", "duration"),
-            Cell("CRN", "crn", "whole"),
-        ),
+        columns=("name", Cell("ACCOUNT", "account.name"), SESSION, Cell("CRN", "crn", "whole")),
         row_name="crn",
     ),
     Act(
@@ -95,14 +117,8 @@ ACTS: Final = (
         path="/v1/assume-role",
         caller=person_or_program,
         options=(
-            Option(
-                "role",
-                "name, id or CRN",
-                metavar="ROLE",
-                is_argument=True,
-                is_optional=True,
-                is_required=True,
-                group="role",
+            argument("role", "name, id or CRN", is_optional=True)._replace(
+                group="role", is_required=True
             ),
             Option("none", "act as yourself again", "flag", group="role"),
         ),

@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, RequestRefused
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.identity.commands import role_groups, role_people
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, Grant, grants_of
 from cloudcore.identity.commands.policies import POLICIES
@@ -38,11 +29,7 @@ def _show(run: Invocation, role: Record) -> None:
     """Show a role, and the statements of its trust policy."""
     run.show({name: role[name] for name in role if name != "trust_policy"})
     run.say("")
-    columns = (
-        Cell("TRUST", "effect"),
-        Cell("PRINCIPALS", "principals"),
-        Cell("CONDITIONS", "conditions"),
-    )
+    columns = (Cell("TRUST", "effect"), "principals", "conditions")
     run.show_rows(role["trust_policy"]["statements"], columns)
 
 
@@ -141,25 +128,13 @@ def _updated(run: Invocation, role: Record) -> str:
     return f"Changed the role {role['name']}{ended}"
 
 
-_NEW: Final = (
-    Option("name", "in lower case, such as developer", metavar="NAME", is_argument=True),
-    *_FIELDS,
-)
+_NEW: Final = (argument("name", "in lower case, such as developer"), *_FIELDS)
 _SENT: Final = frozenset(each.field for each in _NEW)
 
 ROLES: Final = Noun(
     noun="roles",
     words="roles, in which people act in the account",
-    path="/v1/roles",
-    one="role",
-    many="roles",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("LONGEST SESSION", "max_session_seconds", "duration"),
-        Cell("DESCRIPTION", "description"),
-        Cell("LAST USED", "last_used_at", "time"),
-        Cell("CREATED", "created_at", "time"),
-    ),
+    columns=("name", role_people.SESSION, "description", "last_used_at", "created_at"),
     shown=_show,
     update=(*_FIELDS, FORCE),
     updated=_updated,
@@ -195,7 +170,4 @@ ROLES: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``roles`` and its commands."""
-    commands.add_described(ROLES)
+COMMANDS: Final = (ROLES,)

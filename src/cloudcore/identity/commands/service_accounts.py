@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Secret,
-)
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 KEY: Final = Secret(
@@ -50,16 +41,7 @@ def _create(run: Invocation) -> bool:
 SERVICE_ACCOUNTS: Final = Noun(
     noun="service-accounts",
     words="programs of the account, such as CI",
-    path="/v1/service-accounts",
-    one="service_account",
-    many="service_accounts",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("STATUS", "status"),
-        Cell("DESCRIPTION", "description"),
-        Cell("LAST USED", "last_used_at", "time"),
-        Cell("CREATED", "created_at", "time"),
-    ),
+    columns=("name", "status", "description", "last_used_at", "created_at"),
     update=(
         DESCRIPTION,
         Option(
@@ -82,7 +64,7 @@ SERVICE_ACCOUNTS: Final = Noun(
             words="create a service account",
             is_of_all=True,
             options=(
-                Option("name", "in lower case, such as ci", metavar="NAME", is_argument=True),
+                argument("name", "in lower case, such as ci"),
                 DESCRIPTION,
                 *GRANTS,
                 Option("access_key", "with an access key (so if it has rights)", "boolean", "key"),
@@ -96,7 +78,4 @@ SERVICE_ACCOUNTS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``service-accounts`` and its commands."""
-    commands.add_described(SERVICE_ACCOUNTS)
+COMMANDS: Final = (SERVICE_ACCOUNTS,)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Option, Record
+from cloudcore.command_line import Act, Cell, Invocation, Option, Record, argument
 
 _PATH: Final = "/v1/policy-simulations"
 
@@ -21,9 +21,9 @@ def _deciding(result: Record) -> str:
 
 
 _COLUMNS: Final = (
-    Cell("ACTION", "action"),
+    "action",
     Cell("DECISION", shown=lambda result: result["decision"].replace("_", " ")),
-    Cell("REASON", "reason"),
+    "reason",
     Cell("STATEMENTS", shown=_deciding),
 )
 
@@ -86,24 +86,16 @@ SIMULATE: Final = Act(
     words="may a principal do something to a resource, and why; exit 1 if it may not",
     path=_PATH,
     options=(
-        Option(
+        argument(
             "principal",
             "a service account or role: ci, service-account/ci, role/admin, a CRN; '*' for anyone",
-            metavar="PRINCIPAL",
-            is_argument=True,
         ),
-        Option(
+        argument(
             "actions",
             "whole ones, such as PushImage or iam:CreateRole; several with commas between",
             metavar="ACTION",
-            is_argument=True,
         ),
-        Option(
-            "resource",
-            "the name of a repository, or the CRN of anything",
-            metavar="RESOURCE",
-            is_argument=True,
-        ),
+        argument("resource", "the name of a repository, or the CRN of anything"),
         Option("source_ip", "from which it would call", metavar="ADDRESS"),
         Option("time", "when, such as 2030-01-31T12:00:00Z (now)", metavar="TIME"),
         Option(
@@ -120,7 +112,4 @@ SIMULATE: Final = Act(
     run=_simulate,
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``may``."""
-    commands.add_command(SIMULATE._replace(verb="may"))
+COMMANDS: Final = (SIMULATE._replace(verb="may"),)

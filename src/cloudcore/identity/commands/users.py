@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    CommandLine,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    Secret,
-)
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Secret, argument
+from cloudcore.identity.commands.options import status_act
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
 from cloudcore.identity.commands.people import people, person
 
@@ -24,13 +15,6 @@ _PASSWORD: Final = Secret(
     "the password, so that it can be piped",
     {"e-mail address": "email", "one-time password": "one_time_password"},
 )
-
-
-def _created(run: Invocation, made: Record) -> str:
-    return (
-        f"Added {made['email']} to {run.above.record['name']}; "
-        f"'entrepot roles assign ROLE {made['email']}' gives them rights"
-    )
 
 
 def _reset_password(run: Invocation) -> bool:
@@ -65,8 +49,6 @@ USERS: Final = Noun(
     path="/v1/users",
     parent=ORGANIZATIONS,
     is_below_option=True,
-    one="user",
-    many="users",
     name="email",
     singular="person",
     metavar="EMAIL",
@@ -74,15 +56,9 @@ USERS: Final = Noun(
     is_of_account=False,
     is_lower=True,
     caller=people,
-    columns=(
-        Cell("E-MAIL", "email"),
-        Cell("STATUS", "status"),
-        Cell("MUST CHANGE PASSWORD", "must_change_password"),
-        Cell("CREATED", "created_at", "time"),
-        Cell("ID", "id", "whole"),
-    ),
-    create=(Option("email", "new in the organization", metavar="EMAIL", is_argument=True),),
-    created=_created,
+    columns=(Cell("E-MAIL", "email"), "status", "must_change_password", "created_at", "id"),
+    create=(argument("email", "new in the organization"),),
+    created="Added {email} to {above.name}; 'entrepot roles assign ROLE {email}' gives them rights",
     secret=_PASSWORD,
     delete=Deletion(
         words="delete a person of no other organization",
@@ -91,21 +67,19 @@ USERS: Final = Noun(
     ),
     conflicts={"delete": "'entrepot members delete {email}' ends their part in yours"},
     acts=(
-        Act(
-            verb="suspend",
-            words="lock a person out; 'users resume' lets them in",
-            method="PATCH",
-            document={"status": "suspended"},
-            answer="user",
-            said="{email} is locked out",
+        status_act(
+            "user",
+            "suspend",
+            "suspended",
+            "lock a person out; 'users resume' lets them in",
+            "{email} is locked out",
         ),
-        Act(
-            verb="resume",
-            words="let a suspended person in again",
-            method="PATCH",
-            document={"status": "active"},
-            answer="user",
-            said="{email} may sign in again",
+        status_act(
+            "user",
+            "resume",
+            "active",
+            "let a suspended person in again",
+            "{email} may sign in again",
         ),
         Act(
             verb="reset-password",
@@ -124,7 +98,4 @@ USERS: Final = Noun(
     ),
 )
 
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``users`` and its commands."""
-    commands.add_described(USERS)
+COMMANDS: Final = (USERS,)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import Act, CommandLine, Invocation, TokenClaims
+from cloudcore.command_line import Act, Invocation, TokenClaims
 
 
 class Identity(msgspec.Struct):
@@ -88,7 +89,4 @@ def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str |
     return visible
 
 
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``whoami``."""
-    words = "show who you are here: account, role, session"
-    commands.add_command(Act("whoami", words, run=_show))
+COMMANDS: Final = (Act("whoami", "show who you are here: account, role, session", run=_show),)

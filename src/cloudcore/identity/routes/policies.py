@@ -32,7 +32,8 @@ from cloudcore.identity.rows.policies import (
     list_policies,
 )
 from cloudcore.identity.services import policies
-from cloudcore.resource_names import Authorize, check_name
+from cloudcore.resource_names import check_name
+from cloudcore.resource_references import Authorize
 from cloudcore.revisions import Revision
 from cloudcore.threads import DOCUMENTS
 from cloudcore.uuids import UUID_PATTERN, Uuid

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from cloudcore.kms.specs import KeyState
+from cloudcore.kms.key import KeyState
 from cloudcore.kms.tables import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,

@@ -1,44 +1,84 @@
-"""Delete many images and tags in several requests, and print the outcome of each item."""
+"""Requests about many items: in batches, and with the outcome of each item."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from registry.cli.api import ApiClient, Record
-from registry.cli.outcomes import BATCH, Line, batches, failed, line, write_outcome
+from cloudcore.command_line import ApiCalls, Cell, Invocation, Record
 from registry.cli.progress import progress
+
+Line = dict[str, str]
+
+BATCH: Final = 100
+"""The most items that one request takes."""
+
+_COLUMNS: Final = (Cell("ITEM", "item", "digests"), "outcome", Cell("DETAIL", "detail", "digests"))
+
+
+def batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the items in batches that fit one request."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def line(item: str, outcome: str, detail: str) -> Line:
+    """Return the table row of an item."""
+    return {"item": item, "outcome": outcome, "detail": detail}
+
+
+def failed(failure: Record) -> Line:
+    """Return the table row of an item that failed."""
+    item = failure.get("tag") or failure["digest"]
+    params = failure.get("params", {})
+    holders = {"pins": params.get("pins"), "in": params.get("parents")}
+    which = "; ".join(f"{name}: {', '.join(held)}" for name, held in holders.items() if held)
+    why = f"{failure['code']}: {failure['message']}"
+    return line(item, "refused", f"{why} ({which})" if which else why)
+
+
+def write_outcome(run: Invocation, document: Record, lines: Sequence[Line]) -> bool:
+    """Print the outcome of each item; return False if one was refused.
+
+    Then the standard error says how many were: a table of many items may have scrolled away.
+    """
+    if run.is_for_program:
+        run.show(document)
+    else:
+        run.show_rows(lines, _COLUMNS)
+    refused = len(document["failures"])
+    if refused:
+        run.warn(f"{refused} of {len(lines)} items were refused")
+    return not refused
 
 
 def delete_items(
-    client: ApiClient,
+    run: Invocation,
     repository: str,
     digests: Sequence[str],
     tags: Sequence[str],
-    options: argparse.Namespace,
     *,
     force: bool = False,
-) -> int:
-    """Delete images, then tags, of the repository at a path; return the exit status.
+) -> bool:
+    """Delete images, then tags, of the repository at a path; return False if one was refused.
 
     If a request fails midway, print the outcomes so far all the same.
     """
-    deletion = _Deletion(client, repository, force=force)
+    deletion = _Deletion(run.client, repository, force=force)
     try:
         with progress() as show:
             deletion.delete_images(list(dict.fromkeys(digests)), show)
             deletion.delete_tags(list(dict.fromkeys(tags)), show)
     except BaseException:
-        deletion.write(options)
+        deletion.write(run)
         raise
-    return deletion.write(options)
+    return deletion.write(run)
 
 
 class _Deletion:
     """The items deleted so far, and those that could not be."""
 
-    def __init__(self, client: ApiClient, repository: str, *, force: bool) -> None:
+    def __init__(self, client: ApiCalls, repository: str, *, force: bool) -> None:
         self.failures: list[Record] = []
         self._images: list[Record] = []
         self._tags: list[Record] = []
@@ -81,21 +121,19 @@ class _Deletion:
             self.failures += answer["failures"]
             show(f"deleted {len(self._tags)} of {len(waiting)} tags")
 
-    def write(self, options: argparse.Namespace) -> int:
-        """Print the outcome of each item; return the exit status."""
+    def write(self, run: Invocation) -> bool:
+        """Print the outcome of each item; return False if one was refused."""
         lines = [
             *map(_image_line, self._images),
             *map(_tag_line, self._tags),
             *map(failed, self.failures),
         ]
         document = {"deleted": self._images + self._tags, "failures": self.failures}
-        status = write_outcome(options, document, lines)
+        is_done = write_outcome(run, document, lines)
         held = any({"pins", "parents"} & each.get("params", {}).keys() for each in self.failures)
         if held and not self._force:
-            sys.stderr.write(
-                "entrepot: --force deletes what is pinned or listed by an index, too\n"
-            )
-        return status
+            run.warn("--force deletes what is pinned or listed by an index, too")
+        return is_done
 
     def _send(self, items: Record, *, force: bool) -> Record:
         return self._client.create(self._path, items, {"force": True} if force else {})

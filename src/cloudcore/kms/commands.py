@@ -1,0 +1,76 @@
+"""The keys of the account as a noun of the command line.
+
+What protects itself with keys adds its own commands, so the noun is added by `registry.cli.keys`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record
+from cloudcore.kms.key import KEY
+from cloudcore.resources.nouns import noun_of
+
+
+def _created(run: Invocation, key: Record) -> str:
+    advice = "; 'entrepot encryption set {name}' seals later pushes under it"
+    return run.text(f"Created {{name}}{advice if key['key_spec'] == 'aes-256' else ''}", key)
+
+
+def _done(verb: str, words: str, said: str, question: str = "") -> Act:
+    """Return a command that does one thing to a key."""
+    return Act(
+        verb=verb,
+        words=words,
+        path=verb,
+        takes_key=True,
+        answer="key",
+        said=said,
+        question=question,
+    )
+
+
+KEYS: Final[Noun] = replace(
+    noun_of(
+        KEY,
+        words="keys that encrypt what the account stores",
+        acts=(
+            _done("enable", "let a key be used again", "{name} is enabled"),
+            _done(
+                "disable",
+                "stop all use of a key: what it seals can be neither read nor written",
+                "{name} is disabled: what it seals can be neither pulled nor pushed until it is "
+                "enabled",
+                "Disable the key {name}? What it seals can be neither pulled nor pushed then.",
+            ),
+            _done(
+                "rotate",
+                "give a key new material for what is sealed from now on; the old still opens",
+                "{name} has version {current_version}",
+            ),
+            _done(
+                "cancel-deletion",
+                "cancel the deletion of a key, which is disabled then",
+                "{name} stays, disabled; 'entrepot keys enable {name}' lets it be used",
+            ),
+        ),
+    ),
+    quiet=lambda _run, key: str(key["name"] or key["id"]),
+    created=_created,
+    delete=Deletion(
+        words="delete a key in 7 to 30 days, and shred what only it opens; at once it stops all "
+        "use",
+        question="Delete the key {name}, and shred what only it opens?",
+        said="{name} is deleted at {deletion_at}; 'entrepot keys cancel-deletion {name}' keeps it "
+        "until then",
+        options=(
+            Option(
+                "pending_window_days",
+                "days in which the deletion can be cancelled (30)",
+                "number",
+                "days",
+            ),
+        ),
+    ),
+)

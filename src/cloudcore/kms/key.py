@@ -1,0 +1,65 @@
+"""What a key is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, field
+
+from cloudcore.resources.record import Record, fixed, given, own
+from cloudcore.resources.resource import Filter, Resource
+
+KeySpec = Literal["aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"]
+KeyUsage = Literal["encrypt_decrypt", "generate_verify_mac", "sign_verify"]
+KeyState = Literal["enabled", "disabled", "pending_deletion", "deleted"]
+KeyOrigin = Literal["customer", "platform"]
+KeyName = Annotated[str, Meta(min_length=1, max_length=63)]
+Description = Annotated[str, Meta(max_length=1000)]
+
+
+class Key(Record, frozen=True, kw_only=True):
+    """A key, without its material."""
+
+    name: Annotated[
+        KeyName | None,
+        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME", shows_null=True),
+    ]
+    """Null once the key is deleted; another key may have the name then."""
+    state: Annotated[KeyState, own(heading="STATE")]
+    key_spec: Annotated[
+        KeySpec, fixed("what it is made of (aes-256, which seals blobs)", heading="SPEC")
+    ]
+    key_usage: Annotated[KeyUsage, fixed("what it is for (as its spec says)")]
+    current_version: Annotated[int, own(heading="VERSION", form="number")]
+    """The version that encrypts; older ones still decrypt."""
+    origin: Annotated[KeyOrigin, own(heading="ORIGIN")]
+    """`platform`: made with the account; it can be neither disabled nor deleted."""
+    deletion_at: Annotated[int | None, own(heading="DELETED AT", form="time", shows_null=True)]
+    """When the key will be, or was, deleted."""
+    description: Annotated[Description, given('for persons; "" takes it away')] = ""
+    tags: Annotated[dict[str, str], given("a tag of the key")] = field(default_factory=dict)
+
+    @property
+    def crn(self) -> str | None:
+        """Return its CRN, or None once it is deleted."""
+        return None if self.name is None else KEY.crn_of(self)
+
+
+KEY: Final = Resource(
+    record=Key,
+    service="kms",
+    one="key",
+    many="keys",
+    table="kms_keys",
+    filters=(Filter("name"), Filter("state", hides="deleted")),
+    methods=("list", "get", "update"),
+    actions={
+        "create": "CreateKey",
+        "list": "DescribeKeys",
+        "get": "DescribeKeys",
+        "delete": "ScheduleKeyDeletion",
+    },
+    more_actions=("CancelKeyDeletion", "DisableKey", "EnableKey", "RotateKey", "UseKey"),
+    summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
+    told=("create",),
+)

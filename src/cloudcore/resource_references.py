@@ -1,0 +1,133 @@
+"""References to resources in requests: an id, a CRN or a name.
+
+The name is the resource's own within account and region. What is malformed, or a CRN of another
+account or region, is refused before anything is looked for. Then the caller's right to the resource
+is asked, and only who has it is told that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from cloudcore.account_rows import handle_of
+from cloudcore.crn import Crn
+from cloudcore.db.base import Connection
+from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.resource_names import is_name
+from cloudcore.uuids import parse_uuid
+
+
+class Scope(NamedTuple):
+    """The account and region in which resources are looked for."""
+
+    account_id: str
+    region: str
+    """Empty for the kinds that are of no region."""
+
+
+class Named(Protocol):
+    """A resource that a request can name."""
+
+    @property
+    def name(self) -> str | None:
+        """Return its name, or None if it was deleted."""
+        ...
+
+
+R = TypeVar("R", bound=Named)
+Authorize = Callable[[str], None]
+"""Gets the CRN of the resource that a request names; raises `AccessDenied` if the caller may not
+use it so. See `RequestContext.right_to`."""
+
+
+class Kind(NamedTuple, Generic[R]):
+    """A kind of resource."""
+
+    service: str
+    """Of its CRNs."""
+    type: str
+    """In its CRNs, and what errors call it."""
+    find: Callable[[Connection, Scope, str], R | None]
+    """Finds the resource of an id."""
+    find_named: Callable[[Connection, Scope, str], R | None]
+    """Finds the resource of a name."""
+    missing: Callable[[], NotFound]
+    """Makes the error for one that does not exist."""
+
+    def crn(self, scope: Scope, name: str) -> str:
+        """Return the CRN of a resource of this kind; `name` may be a pattern."""
+        return str(Crn(self.service, scope.region, scope.account_id, self.type, name))
+
+
+class _Reference(NamedTuple):
+    """A reference that was read: either an id or a name."""
+
+    id: str | None
+    name: str
+
+
+def resolve(
+    tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str, authorize: Authorize | None
+) -> R:
+    """Return the resource that `value` in a request's `field` means.
+
+    `authorize` is asked before it matters whether there is one: for the CRN of a name; for an id,
+    for the CRN of what it means, or for all of the kind if it means nothing. It is None where the
+    platform itself asks.
+
+    Raises:
+        InvalidInput: it is no id, name or CRN of this kind, or the CRN is of another service,
+            region or account; `field` is named.
+        AccessDenied: by `authorize`.
+        NotFound: there is no such resource; `kind.missing`.
+
+    """
+    meant = _read(tx, scope, kind, field, value)
+    if meant.id is None:
+        if authorize is not None:
+            authorize(kind.crn(scope, meant.name))
+        found = kind.find_named(tx, scope, meant.name)
+    else:
+        found = kind.find(tx, scope, meant.id)
+        if authorize is not None:
+            authorize(kind.crn(scope, (found and found.name) or "*"))
+    if found is None:
+        raise kind.missing()
+    return found
+
+
+def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -> _Reference:
+    if value.startswith("crn:"):
+        return _Reference(None, _name_in(tx, scope, kind, field, value))
+    if (found := parse_uuid(value)) is not None:
+        return _Reference(found, "")
+    if is_name(value):
+        return _Reference(None, value)
+    raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
+
+
+def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str) -> str:
+    """Return the name in a CRN, which must be of this kind and scope; it may have the handle."""
+    region = "<region>" if scope.region else ""
+    form = f"the CRN of a {kind.type} is crn:{kind.service}:{region}:<account>:{kind.type}/<name>"
+    try:
+        crn = Crn.parse(text)
+    except InvalidInput:
+        raise _refusal(field, form, "malformed_crn") from None
+    if crn.type != kind.type or not is_name(crn.name):
+        raise _refusal(field, form, "malformed_crn")
+    if crn.service != kind.service:
+        raise _refusal(field, f"is the CRN of another service than {kind.service}", "wrong_service")
+    if crn.region != scope.region:
+        words = (
+            f"must be of this region, {scope.region}" if scope.region else "must be of no region"
+        )
+        raise _refusal(field, words, "foreign_region")
+    if crn.account != scope.account_id and crn.account != handle_of(tx, scope.account_id):
+        raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
+    return crn.name
+
+
+def _refusal(field: str, words: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason)

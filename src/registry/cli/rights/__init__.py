@@ -1,1 +1,0 @@
-"""The commands for people, programs and their rights."""

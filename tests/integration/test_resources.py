@@ -1,0 +1,161 @@
+"""What follows from a description: bodies, rules, references, rights, pages and rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cloudcore.command_line import Option
+from cloudcore.resources.nouns import noun_of
+from tests.control_plane import (
+    ACCOUNT,
+    ALLOW_ALL,
+    OTHER_ACCOUNT,
+    Options,
+    World,
+    assert_envelope,
+    open_world,
+    raw_engine,
+)
+from tests.databases import on_both_databases
+from tests.kms_world import add_account
+from tests.shelves import BOOK, HANDLERS, SCHEMA, SHELF
+
+
+@pytest.fixture
+async def library(metadata_url: str) -> AsyncIterator[World]:
+    """Return a control plane with shelves and books of two accounts."""
+    with raw_engine(metadata_url) as engine:
+        SCHEMA.create_all(engine)
+    async with open_world(metadata_url, Options(more=HANDLERS)) as world:
+        for account_id, handle in ((ACCOUNT, "acme"), (OTHER_ACCOUNT, "globex")):
+            await world.database.write(add_account, account_id, handle)
+        yield world
+
+
+async def make(world: World, path: str, token: str = "writer", **body: object) -> dict[str, Any]:
+    answer = await world.ask("POST", path, body, token=token)
+    assert answer.status_code == 201, answer.text
+    (made,) = answer.json().values()
+    assert answer.headers["location"] == f"{path}/{made['id']}"
+    return dict(made)
+
+
+@on_both_databases
+async def test_a_record_is_made_shown_changed_and_deleted(library: World) -> None:
+    made = await make(library, "/v1/books", name="dune", pages=412, words=["spice"])
+    assert {"id", "created_at", "updated_at", "crn"} <= made.keys()
+    shown = {name: made[name] for name in made.keys() - {"id", "created_at", "updated_at", "crn"}}
+    assert shown == {
+        "name": "dune",
+        "pages": 412,
+        "kind": "novel",
+        "words": ["spice"],
+        "is_lent": False,
+        "note": None,
+    }, "what has no value is left out, unless the field shows null; hidden ones never show"
+    assert made["crn"] == f"crn:test:local:{ACCOUNT}:book/dune"
+    path = f"/v1/books/{made['id']}"
+    assert (await library.ask("GET", path)).json() == {"book": made}
+    lent = {"lent_until": "2040-01-01T02:00:00+02:00", "words": []}
+    changed = (await library.ask("PATCH", path, lent)).json()["book"]
+    assert (changed["lent_until"], changed["words"]) == ("2040-01-01T00:00:00.000000Z", [])
+    assert_envelope(await library.ask("DELETE", path), 409, "CONFLICT")
+    cleared = (await library.ask("PATCH", path, {"lent_until": None})).json()["book"]
+    assert "lent_until" not in cleared
+    assert (await library.ask("PATCH", path, {})).json()["book"] == cleared
+    assert (await library.ask("DELETE", path)).status_code == 204
+    assert_envelope(await library.ask("GET", path), 404, "NOT_FOUND")
+    again = await make(library, "/v1/books", name="dune", pages=1)
+    assert again["id"] != made["id"], "a deleted one that keeps its row gives its name free"
+
+
+@on_both_databases
+@pytest.mark.parametrize("form", ["name", "id", "crn", "handle"])
+async def test_a_reference_is_taken_in_any_form_and_held(library: World, form: str) -> None:
+    shelf = await make(library, "/v1/shelves", name="attic")
+    forms = {**shelf, "handle": "crn:test:local:acme:shelf/attic"}
+    book = await make(library, "/v1/books", name="dune", pages=1, shelf=forms[form])
+    assert book["shelf"] == {name: shelf[name] for name in ("id", "crn", "name")}
+    refused = await library.ask("DELETE", f"/v1/shelves/{shelf['id']}")
+    error = assert_envelope(refused, 409, "CONFLICT")
+    assert error["params"] == {"reason": "is_referred_to", "book": "dune"}
+    path = f"/v1/books/{book['id']}"
+    assert "shelf" not in (await library.ask("PATCH", path, {"shelf": None})).json()["book"]
+    assert (await library.ask("DELETE", f"/v1/shelves/{shelf['id']}")).status_code == 204
+
+
+@on_both_databases
+async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
+    await make(library, "/v1/shelves", token="stranger", name="theirs")
+    for value, status, reason in (
+        ("nothing", 404, None),
+        ("Attic!", 400, "malformed"),
+        (f"crn:test:local:{OTHER_ACCOUNT}:shelf/theirs", 400, "foreign_account"),
+        (f"crn:test:elsewhere:{ACCOUNT}:shelf/attic", 400, "foreign_region"),
+    ):
+        answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
+        assert answer.status_code == status, value
+        assert answer.json()["error"].get("params", {}).get("reason") == reason
+    library.tokens.restrict("writer", ALLOW_ALL | {"actions": ["test:CreateBook"]})
+    for value in ("nothing", "attic"):  # the right comes before the existence
+        answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
+        assert_envelope(answer, 403, "ACCESS_DENIED")
+
+
+@on_both_databases
+async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World) -> None:
+    for name in ("a", "b", "c"):
+        await make(library, "/v1/books", name=name, pages=10, kind="novel")
+    await make(library, "/v1/books", name="d", pages=10, kind="atlas")
+    await make(library, "/v1/books", token="stranger", name="a", pages=10)
+
+    async def names(query: str) -> tuple[list[str], dict[str, Any]]:
+        found = (await library.ask("GET", f"/v1/books{query}")).json()
+        return [each["name"] for each in found["books"]], found["meta"]
+
+    first, meta = await names("?limit=2")
+    assert (first, meta["total"], meta["has_more"]) == (["a", "b"], 4, True)
+    assert (await names(f"?limit=2&marker={meta['marker']}"))[0] == ["c", "d"]
+    assert (await names("?kind=atlas"))[0] == ["d"]
+    assert (await names("?name=b"))[0] == ["b"]
+    assert (await library.ask("GET", "/v1/books?kind=comic")).status_code == 400
+
+
+@on_both_databases
+async def test_rules_and_the_quota_are_checked(library: World) -> None:
+    atlas: Any = {"name": "world", "pages": 9, "kind": "atlas"}
+    error = assert_envelope(await library.ask("POST", "/v1/books", atlas), 400, "INVALID_INPUT")
+    assert error["params"] == {"field": "pages", "reason": "out_of_range"}
+    made = await make(library, "/v1/books", **atlas | {"pages": 10})
+    changed = await library.ask("PATCH", f"/v1/books/{made['id']}", {"pages": 9})
+    assert changed.status_code == 400
+    assert (await library.ask("POST", "/v1/books", atlas | {"pages": 10})).status_code == 409
+    for number in range(3):
+        await make(library, "/v1/shelves", name=f"s{number}")
+    error = assert_envelope(
+        await library.ask("POST", "/v1/shelves", {"name": "s3"}), 403, "QUOTA_EXCEEDED"
+    )
+    assert error["params"] == {"quota": "shelves", "limit": 3, "used": 3}
+    replayed = [
+        await library.ask("POST", "/v1/books", {"name": "once", "pages": 1}, key="k")
+        for _ in range(2)
+    ]
+    assert replayed[0].json() == replayed[1].json()
+
+
+def test_a_description_has_actions_events_and_commands() -> None:
+    assert BOOK.kind.actions == tuple(
+        f"test:{each}"
+        for each in ("CreateBook", "DeleteBook", "GetBook", "ListBooks", "UpdateBook")
+    )
+    assert SHELF.told_changes["test:CreateShelf"] == "test.shelf.created"
+    noun = noun_of(BOOK, words="books")
+    assert noun.create is not None
+    assert noun.update is not None
+    assert noun.create[0] == Option("name", "its title", metavar="NAME", is_argument=True)
+    assert Option("kind", "kind", choices=("novel", "atlas")) in noun.create
+    assert Option("shelf", "have no shelf", "null", "no-shelf") in noun.update
+    assert noun.name_filter == "name"

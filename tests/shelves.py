@@ -1,0 +1,76 @@
+"""Two kinds of resources that use all of what a description can say: shelves, and books on them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, field
+from sqlalchemy import Column, MetaData, Table
+
+from cloudcore.db.base import Connection
+from cloudcore.db.schema import Id
+from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.resources.methods import Methods, Referrer
+from cloudcore.resources.record import Record, Reference, fixed, given, own
+from cloudcore.resources.resource import Filter, Resource, Target
+from cloudcore.resources.routes import standard_routes
+from cloudcore.resources.rows import Rows
+
+# Not in the schema of the product, so that its migrations know nothing of it.
+SCHEMA: Final = MetaData()
+accounts: Final = Table("accounts", SCHEMA, Column("id", Id, primary_key=True))
+"""The table that the others refer to; identity's migrations have made it."""
+
+
+class Shelf(Record, frozen=True, kw_only=True):
+    """A shelf."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63), fixed(heading="NAME")]
+    tags: Annotated[dict[str, str], given()] = field(default_factory=dict)
+
+
+class Book(Record, frozen=True, kw_only=True):
+    """A book, which may stand on a shelf."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63), fixed("its title", heading="TITLE")]
+    pages: Annotated[int, Meta(ge=1), given("how long it is")]
+    """How long it is."""
+    kind: Annotated[Literal["novel", "atlas"], fixed()] = "novel"
+    shelf: Annotated[Reference | None, given()] = None
+    lent_until: Annotated[int | None, given(form="time")] = None
+    words: Annotated[tuple[str, ...], given()] = ()
+    is_lent: Annotated[bool, own()] = False
+    note: Annotated[str | None, own(shows_null=True)] = None
+    secret: Annotated[bytes | None, own(hidden=True)] = None
+
+
+SHELF: Final = Resource(record=Shelf, service="test", one="shelf", many="shelves", quota=3)
+BOOK: Final = Resource(
+    record=Book,
+    service="test",
+    one="book",
+    many="books",
+    filters=(Filter("name"), Filter("kind")),
+    refers={"shelf": Target(SHELF, "test:PutOn")},
+    keeps_deleted=True,
+)
+SHELF_ROWS: Final = Rows(SHELF, schema=SCHEMA)
+BOOK_ROWS: Final = Rows(BOOK, references={"shelf": SHELF_ROWS}, schema=SCHEMA)
+
+
+def _check(new: Book, old: Book | None, _now: int) -> Book:
+    if new.kind == "atlas" and new.pages < 10:
+        raise InvalidInput("pages: an atlas has ten", field="pages", reason="out_of_range")
+    return new
+
+
+def _check_lent(_tx: Connection, found: Book) -> None:
+    if found.lent_until is not None:
+        raise Conflict("it is lent", reason="is_lent")
+
+
+SHELVES: Final = Methods(SHELF_ROWS, referrers=(Referrer(BOOK_ROWS, "shelf"),))
+BOOKS: Final = Methods(
+    BOOK_ROWS, check=_check, before_delete=_check_lent, targets={"shelf": SHELF_ROWS}
+)
+HANDLERS: Final = (*standard_routes(SHELVES), *standard_routes(BOOKS))
