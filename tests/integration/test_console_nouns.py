@@ -82,13 +82,20 @@ async def test_a_noun_is_made_found_changed_and_deleted_by_its_description_alone
     assert "ada@example.com" not in await rows(shop)
 
 
-@pytest.mark.parametrize("kind", described.RESOURCES, ids=lambda kind: kind.one)
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in described.RESOURCES if "create" in each.methods],
+    ids=lambda kind: kind.one,
+)
 async def test_each_kind_is_created_by_its_form_and_listed(
     shop: Shop, kind: Resource[Record]
 ) -> None:
     (noun,) = [each for each in nouns_of(FAMILIES) if each.one == kind.one]
     sample = kind.sampled(described.NEW)
-    fields = {name: str(value) for name, value in sample.items() if isinstance(value, str | int)}
+    fields = {
+        name: "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in sample.items()
+    }
     made = await told(shop, noun.path, **fields)
     name = html.escape(str(sample[kind.label]))
     assert f"<h1>{name}</h1>" in made
