@@ -55,6 +55,10 @@ async def test_pages_of_keys_call_as_often_whatever_they_list(shop: Shop) -> Non
     assert await cost("/console/settings/keys") == 2
     # The key, what it protects, and what may be done with it.
     assert await cost(f"/console/settings/keys/{made[0]['id']}") == 3
+    # The same of each noun: its list, or one, and what may be done with it.
+    queue = await shop.served.make("/v1/queues", {"name": "q"}, token=token)
+    for path in ("queues", f"queues/{queue['id']}", "buckets", "suppressions", "topics"):
+        assert await cost(f"/console/services/{path}") == 2
     # The repository, what may be done on it; its binding, those before, the keys that can be bound,
     # and the last run that moved its blobs.
     assert await shop.cost("/settings") == 6

@@ -8,6 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from cloudcore.resources.record import Record
+from cloudcore.resources.resource import Resource
+from registry.console.nouns import nouns_of
+from registry.families import FAMILIES
+from tests import described
 from tests.integration.console_access import hidden, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 
@@ -75,6 +80,26 @@ async def test_a_noun_is_made_found_changed_and_deleted_by_its_description_alone
     assert "Delete ada@example.com?" in asked
     assert "was deleted" in await told(shop, f"{path}/delete", confirmed="yes")
     assert "ada@example.com" not in await rows(shop)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [each for each in described.RESOURCES if "create" in each.methods],
+    ids=lambda kind: kind.one,
+)
+async def test_each_kind_is_created_by_its_form_and_listed(
+    shop: Shop, kind: Resource[Record]
+) -> None:
+    (noun,) = [each for each in nouns_of(FAMILIES) if each.one == kind.one]
+    sample = kind.sampled(described.NEW)
+    fields = {
+        name: "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in sample.items()
+    }
+    made = await told(shop, noun.path, **fields)
+    name = html.escape(str(sample[kind.label]))
+    assert f"<h1>{name}</h1>" in made
+    assert f">{name}</a>" in await see(shop, noun.path)
 
 
 async def test_a_list_is_turned_forth_and_back(shop: Shop) -> None:

@@ -210,6 +210,10 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     ):
         params = await conflict(served, method, f"{path}/{action}".rstrip("/"))
         assert params == {"state": "deleted"}
+    for change in ({}, {"description": "New."}):
+        refused = await ask(served, "PATCH", path, change)
+        assert refused.status_code == 409, refused.text
+        assert refused.json()["error"]["params"] == {"state": "deleted"}
     answer = await ask(served, "POST", f"{path}/generate-data-key")
     assert answer.status_code == 404
     assert answer.json()["error"]["params"] == {"reason": "key_not_found"}

@@ -246,7 +246,6 @@ POST   /v1/certificates/upload                      UploadCertificate         20
 GET    /v1/certificates                             ListCertificates          200
 GET    /v1/certificates/{certificate_id}            GetCertificate            200
 PATCH  /v1/certificates/{certificate_id}            UpdateCertificate         200
-DELETE /v1/certificates/{certificate_id}            DeleteCertificate         204
 POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key
 POST   /v1/certificates/{certificate_id}/challenges/recheck  RecheckChallenges  202 key
 POST   /v1/certificates/{certificate_id}/export-private-key  ExportPrivateKey  200 key

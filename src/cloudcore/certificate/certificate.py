@@ -76,8 +76,14 @@ CERTIFICATE: Final = Resource(
     one="certificate",
     many="certificates",
     filters=(Filter("name"),),
-    methods=("list", "get", "update", "delete"),
-    actions={"create": "CreateCertificate"},
+    methods=("delete",),
+    # By hand: an answer shows the status as it is at that moment, and which domain has which fault.
+    actions={
+        "create": "CreateCertificate",
+        "list": "ListCertificates",
+        "get": "GetCertificate",
+        "update": "UpdateCertificate",
+    },
     more_actions=(
         "ExportPrivateKey",
         "RecheckChallenges",

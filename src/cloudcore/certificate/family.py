@@ -40,8 +40,15 @@ def _routes() -> Sequence[HTTPRouteHandler]:
         routes,
         settings_routes,
     )
+    from cloudcore.certificate.services import CERTIFICATES  # noqa: PLC0415
+    from cloudcore.resources.routes import standard_routes  # noqa: PLC0415
 
-    return (*routes.HANDLERS, *settings_routes.HANDLERS, *authority_routes.HANDLERS)
+    return (
+        *standard_routes(CERTIFICATES),
+        *routes.HANDLERS,
+        *settings_routes.HANDLERS,
+        *authority_routes.HANDLERS,
+    )
 
 
 def _job_kinds(needs: CertificateNeeds) -> Sequence[JobKind]:

@@ -1,11 +1,11 @@
-"""``/v1/certificates``: request, upload, show, tag, revoke and delete certificates."""
+"""``/v1/certificates``: request, upload, show, tag and revoke certificates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from litestar import delete, get, patch, post
+from litestar import get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, structs
@@ -149,15 +149,6 @@ async def update_certificate(
     return await ctx.commit(CERTIFICATES.update, found, changes, now, wrap=_wrap(ctx))
 
 
-@delete(ONE, status_code=204, opt={"action": "certificate:DeleteCertificate", "statuses": (409,)})
-async def delete_certificate(
-    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
-    """Delete a certificate and its key; it is not revoked. One in use stays (409)."""
-    found = await CERTIFICATES.authorized(ctx, certificate_id)
-    await ctx.database.write(CERTIFICATES.remove, found, ctx.clock())
-
-
 @post(
     ONE + "/revoke",
     status_code=202,
@@ -251,7 +242,6 @@ HANDLERS: Final = (
     list_account_certificates,
     get_certificate,
     update_certificate,
-    delete_certificate,
     revoke_certificate,
     recheck_challenges,
     export_private_key,

@@ -93,7 +93,12 @@ def _check_unused(tx: Connection, found: Certificate) -> None:
         )
 
 
-CERTIFICATES: Final = Methods(ROWS, before_delete=_check_unused)
+CERTIFICATES: Final = Methods(
+    ROWS,
+    before_delete=_check_unused,
+    docs={"delete": "Delete a certificate and its key; it is not revoked. One in use stays (409)."},
+    statuses={"delete": (409,)},
+)
 
 
 def revoke_certificate(

@@ -71,7 +71,8 @@ class Methods(Generic[R]):
         """Make the methods of `rows`.
 
         `check` completes or refuses a new or changed record; it gets the one before, or None, and
-        the moment of the request, and must be pure. `before_save` is the same in the transaction.
+        the moment of the request, and must be pure; a request may change nothing. `before_save` is
+        the same in the transaction of what does change.
         `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such as
         `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the rows
         that references mean, by field. Changes of the fields `one_at_a_time` of an account wait for
@@ -117,9 +118,9 @@ class Methods(Generic[R]):
         if not self._one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
+        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
         if not changes:
             return old
-        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
         self._hold_targets(tx, changed)
         return self.rows.save(tx, self._before_save(tx, changed, old))
 

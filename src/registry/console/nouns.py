@@ -52,6 +52,6 @@ def nouns_of(families: tuple[Family[Any], ...]) -> Sequence[NounPages]:
         noun_of(each)
         for family in families
         for each in family.resources
-        if (each.service, each.one) not in known
+        if (each.service, each.one) not in known and "list" in each.methods
     ]
     return [each for each in (*_SHOWN, *plain, *_ELSEWHERE) if each.service in services]

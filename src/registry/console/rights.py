@@ -52,15 +52,8 @@ class AskedRights:
         """Return the CRN that stands for all resources of a kind in an account."""
         _, service, where, _, named = self._crns[kind].split(":", 4)
         name = named.partition("/")[2]
-        return ":".join(
-            (
-                "crn",
-                service,
-                where and region,
-                account_id,
-                f"{kind}/{'*' if name.startswith('<') else name}",
-            )
-        )
+        name = "*" if name.startswith("<") else name
+        return f"crn:{service}:{where and region}:{account_id}:{kind}/{name}"
 
 
 class Rights:

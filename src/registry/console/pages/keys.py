@@ -55,7 +55,10 @@ KEY: Final = NounPages(
     list_action="kms:DescribeKeys",
     columns=(*_COLUMNS, CREATED),
     facts=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
-    filters=(Input("state", "State", "choice", choices=tuple(_STATES), default="All but deleted"),),
+    filters=(
+        Input("name", "Name", "code"),
+        Input("state", "State", "choice", choices=tuple(_STATES), default="All but deleted"),
+    ),
     creates=(
         name_of(63),
         DESCRIPTION,
