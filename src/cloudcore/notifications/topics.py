@@ -31,7 +31,6 @@ from cloudcore.web.context import RequestContext
 PUBLISHED: Final = "notifications.message.published"
 """Type of the event of a message that somebody publishes."""
 
-
 ROWS: Final = Rows(
     TOPIC, unique=UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
 )
@@ -54,9 +53,10 @@ class TopicState(NamedTuple):
     """What is known of its absence, if anything is."""
 
 
-def _found(tx: Connection, topic: Topic, _old: Topic | None) -> Topic:
-    """Note that a topic is no longer missing."""
-    missing_topics.forget_missing(tx, topic.account_id, topic.crn)
+def _found(tx: Connection, topic: Topic, old: Topic | None) -> Topic:
+    """Note that a topic that is new is no longer missing."""
+    if old is None:
+        missing_topics.forget_missing(tx, topic.account_id, topic.crn)
     return topic
 
 
