@@ -196,7 +196,7 @@ async def test_no_code_lacks_a_challenge(oauth: World) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"force":true}', b" "], ids=["empty", "fields", "blank"])
 async def test_a_body_where_none_is_taken_is_refused(served: Served, body: bytes) -> None:
-    """What it asks for would be passed over; ``{}`` is a body too. Nothing has changed."""
+    """What it asks for would be passed over; so would ``{}`` that is not sent as JSON."""
 
     paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
     before, sent = await served.database.read(dump), 0

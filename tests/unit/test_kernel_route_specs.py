@@ -72,7 +72,9 @@ async def skip_the_guard(_: object) -> None:
             route(opt={"action": None, "public": True}, before_request=skip_the_guard),
             "would replace the guard",
         ),
-        (route(opt={"action": "a:B"}), "without a platform"),
+        (route(opt={"action": "a:B"}), "takes an Idempotency-Key"),
+        (route(status_code=202, opt={"action": "a:B"}), "takes an Idempotency-Key"),
+        (route(status_code=200, opt={"action": "a:B"}), "without a platform"),
     ],
 )
 def test_the_server_does_not_start(handler: HTTPRouteHandler, words: str) -> None:

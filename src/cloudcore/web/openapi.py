@@ -36,6 +36,7 @@ _HEADERS: Final = {
     "X-RateLimit-Limit": ("Requests allowed in a window.", "integer"),
     "X-RateLimit-Remaining": ("Requests left in this window.", "integer"),
     "X-RateLimit-Reset": ("Seconds until the window ends.", "integer"),
+    "Cache-Control": ("`no-store`: it is for its caller alone, and may hold secrets.", "string"),
     "Idempotency-Replayed": ("`true` when this is the outcome of an earlier request.", "string"),
 }
 _RATE_HEADERS: Final = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
@@ -341,6 +342,8 @@ def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
         names += _RATE_HEADERS
     if spec.entity_tag and status < 400:
         names += ("ETag",)
+    if status < 300 and not spec.may_be_stored:
+        names += ("Cache-Control",)
     if spec.idempotent and (status < 300 or status in RECORDED_STATUSES):
         names += ("Idempotency-Replayed",)
     if spec.idempotent and status == HTTPStatus.CONFLICT:  # while the first attempt runs

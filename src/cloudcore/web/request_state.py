@@ -2,7 +2,8 @@
 
 All responses pass here, of handlers, of the framework and of errors. Each gets its request id. The
 outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A success without an
-authorization check is a bug and is replaced by a 500.
+authorization check is a bug and is replaced by a 500. No cache may store one that is for its caller
+alone: it may be a secret, now or after the next change of its shape.
 """
 
 from __future__ import annotations
@@ -88,8 +89,18 @@ class RequestState:
         headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
         if self.rate_limit is not None and (start["status"] < 300 or start["status"] == 429):
             headers.extend(_rate_headers(self.rate_limit))
+        if 200 <= start["status"] < 300 and self._is_private(headers):
+            headers.append((b"cache-control", b"no-store"))
         start["headers"] = headers
         return start, body
+
+    def _is_private(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Return True if a success may hold a secret, and says nothing of storing it."""
+        return not (
+            self.spec is None
+            or self.spec.may_be_stored
+            or any(name == b"cache-control" for name, _ in headers)
+        )
 
     def _fault(self) -> str | None:
         """Return why a success must not be sent, or None."""

@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from inspect import cleandoc
 from typing import Any, Final
 
@@ -114,6 +115,11 @@ class RouteSpec:
     def takes_body(self) -> bool:
         """Return True if a request may have a body that is not empty."""
         return self.body is not None or self.form is not None or self.takes_stream
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Return True if a cache may keep a success: it is for everyone, or has an entity tag."""
+        return self.public or self.entity_tag
 
     @property
     def method(self) -> str:
@@ -222,6 +228,9 @@ def _check_sense(spec: RouteSpec, handler: HTTPRouteHandler) -> None:
         raise RouteError("a public route has neither an action nor an Idempotency-Key")
     if spec.change_check is not None and (spec.action is None or spec.method == "GET"):
         raise RouteError("opt's change_check needs an action and a change")
+    makes = spec.method == "POST" and spec.status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
+    if makes and not (spec.idempotent or spec.public):
+        raise RouteError("a POST that creates or starts something takes an Idempotency-Key")
     returned = handler.parsed_fn_signature.return_type
     if spec.idempotent and not (returned.is_subclass_of(Reply) or returned.origin is Reply):
         raise RouteError("an idempotent handler returns the Reply of Context.commit")

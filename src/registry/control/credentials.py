@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-from litestar import Response, post
+from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
@@ -42,7 +42,7 @@ class AuthorizationToken(ResponseBody):
 async def get_authorization_token(
     ctx: NamedDependency[RequestContext],
     data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - its fields are refused
-) -> Response[AuthorizationToken]:
+) -> AuthorizationToken:
     """Mint a password that container clients log in with, for twelve hours at most.
 
     The password itself grants nothing: policies are read anew for each token, which lasts five
@@ -56,7 +56,7 @@ async def get_authorization_token(
     )
     pair = f"{USERNAME}:{issued.password}".encode()
     host = ctx.settings.host
-    answer = AuthorizationToken(
+    return AuthorizationToken(
         username=USERNAME,
         password=issued.password,
         authorization_token=base64.b64encode(pair).decode(),
@@ -65,7 +65,6 @@ async def get_authorization_token(
         issued_at=rfc3339(issued.issued_at),
         expires_at=rfc3339(issued.expires_at),
     )
-    return Response(answer, headers={"Cache-Control": "no-store"})
 
 
 HANDLERS: Final = (get_authorization_token,)

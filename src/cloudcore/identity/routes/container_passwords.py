@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, ClassVar, Final
 
 from litestar import delete, get, post
-from litestar.datastructures import CacheControlHeader
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
@@ -145,7 +144,6 @@ def _create(
 @post(
     _PATH,
     status_code=201,
-    cache_control=CacheControlHeader(no_store=True),
     opt={"action": "iam:CreateContainerPassword", "idempotent": True, "statuses": (404,)},
 )
 async def create_container_password(
