@@ -27,7 +27,7 @@ class Key(Record, frozen=True, kw_only=True):
     """Null once the key is deleted; another key may have the name then."""
     state: Annotated[KeyState, own(heading="STATE")]
     key_spec: Annotated[
-        KeySpec, fixed("what it is made of (aes-256, which seals blobs)", heading="SPEC")
+        KeySpec, fixed("what it is made of (aes-256, which encrypts)", heading="SPEC")
     ]
     key_usage: Annotated[KeyUsage, fixed("what it is for (as its spec says)")]
     current_version: Annotated[int, own(heading="VERSION", form="number")]

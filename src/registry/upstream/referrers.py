@@ -15,7 +15,7 @@ from registry.oci.manifest import MAX_BYTES
 
 _NEXT: Final = re.compile(r"\s*<([!-;=?-~]{1,4000})>\s*;\s*rel=\"?next\"?\s*", re.IGNORECASE)
 
-_NAMES_NEXT: Final = re.compile(r";\s*rel\s*=\s*\"?[^\",;]*\bnext\b", re.IGNORECASE)
+_NAMES_NEXT: Final = re.compile(r";\s*rel\s*=(?:\s*\")?[^\",;]*\bnext\b", re.IGNORECASE)
 
 
 class RefusedPage(Exception):
