@@ -136,10 +136,15 @@ def test_event_rules_come_and_go(site: Site, admin: Visitor) -> None:
     [
         ("t", "", (), "Choose the events to send to the topic."),
         ("t", "", ("registry.image.exploded",), "Choose the events to send to the topic."),
-        ("", "", ("registry.*",), "A topic is its name, or crn:notifications:"),
-        ("two words", "", ("registry.*",), "A topic is its name, or crn:notifications:"),
-        ("crn:iam::acme:role/admin", "", ("registry.*",), "A topic is its name, or crn:"),
-        ("crn:notifications:local:other:topic/t", "", ("registry.*",), "The topic is in another"),
+        ("", "", ("registry.*",), "Topic: is the id, the name or the CRN of a topic"),
+        ("two words", "", ("registry.*",), "Topic: is the id, the name or the CRN of a topic"),
+        ("crn:iam::acme:role/admin", "", ("registry.*",), "Topic: the CRN of a topic is crn:"),
+        (
+            "crn:notifications:local:other:topic/t",
+            "",
+            ("registry.*",),
+            "Topic: must be a topic of your account",
+        ),
         ("t", "Shop", ("registry.*",), "No repository name can begin with this."),
     ],
 )
