@@ -1,4 +1,4 @@
-"""Two kinds of resources that use all of what a description can say: shelves, and books on them."""
+"""Kinds of resources that use all that a description can say: shelves, books on them, and notes."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ class Book(Record, frozen=True, kw_only=True):
     secret: Annotated[bytes | None, own(hidden=True)] = None
 
 
+class Note(Record, frozen=True, kw_only=True):
+    """A note on a book."""
+
+    name: Annotated[str, fixed()]
+    book: Annotated[Reference, fixed()]
+
+
 SHELF: Final = Resource(record=Shelf, service="test", one="shelf", many="shelves", quota=3)
 BOOK: Final = Resource(
     record=Book,
@@ -53,6 +60,9 @@ BOOK: Final = Resource(
     filters=(Filter("name"), Filter("kind")),
     refers={"shelf": Target(SHELF, "test:PutOn")},
     keeps_deleted=True,
+)
+NOTE: Final = Resource(
+    record=Note, service="test", one="note", many="notes", refers={"book": Target(BOOK)}
 )
 SHELF_ROWS: Final = Rows(SHELF, schema=SCHEMA)
 BOOK_ROWS: Final = Rows(BOOK, references={"shelf": SHELF_ROWS}, schema=SCHEMA)
@@ -70,6 +80,8 @@ def _check_lent(_tx: Connection, found: Book) -> None:
 
 
 SHELVES: Final = Methods(SHELF_ROWS, referrers=(Referrer(BOOK_ROWS, "shelf"),))
+NOTE_ROWS: Final = Rows(NOTE, references={"book": BOOK_ROWS}, schema=SCHEMA)
+NOTES: Final = Methods(NOTE_ROWS, targets={"book": BOOK_ROWS})
 BOOKS: Final = Methods(
     BOOK_ROWS, check=_check, before_delete=_check_lent, targets={"shelf": SHELF_ROWS}
 )

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
+from cloudcore.errors import NotFound
 from cloudcore.resources.nouns import noun_of
+from cloudcore.resources.record import Reference
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,
@@ -21,7 +24,7 @@ from tests.control_plane import (
 )
 from tests.databases import on_both_databases
 from tests.kms_world import add_account
-from tests.shelves import BOOK, HANDLERS, SCHEMA, SHELF
+from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note
 
 
 @pytest.fixture
@@ -103,6 +106,34 @@ async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
     for value in ("nothing", "attic"):  # the right comes before the existence
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
         assert_envelope(answer, 403, "ACCESS_DENIED")
+
+
+@on_both_databases
+async def test_what_was_deleted_since_it_was_named_is_referred_to_by_nothing(
+    library: World,
+) -> None:
+    """Of either kind: one whose row is gone, and one that keeps it."""
+    shelf = await make(library, "/v1/shelves", name="attic")
+    book = await make(library, "/v1/books", name="dune", pages=1, shelf="attic")
+    found = await library.database.read(BOOK_ROWS.get, ACCOUNT, "local", book["id"])
+    note = Note(
+        id=uuid7(),
+        account_id=ACCOUNT,
+        region="local",
+        created_at=0,
+        updated_at=0,
+        name="note",
+        book=Reference(found.id, found.name),
+    )
+    assert (await library.ask("DELETE", f"/v1/books/{found.id}")).status_code == 204
+    with pytest.raises(NotFound, match="there is no such book"):
+        await library.database.write(NOTES.create, note)
+    assert (await library.ask("DELETE", f"/v1/shelves/{shelf['id']}")).status_code == 204
+    other = await make(library, "/v1/books", name="emma", pages=1)
+    change = {"shelf": Reference(shelf["id"], "attic")}
+    read = await library.database.read(BOOK_ROWS.get, ACCOUNT, "local", other["id"])
+    with pytest.raises(NotFound, match="there is no such shelf"):
+        await library.database.write(BOOKS.update, read, change, 1)
 
 
 @on_both_databases

@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.email.suppression import SUPPRESSION, Suppression, folded
 from cloudcore.errors import InvalidInput
-from cloudcore.resources.composite import Composite
+from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows, one_of
 from cloudcore.uuids import Uuid

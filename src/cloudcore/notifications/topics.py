@@ -23,7 +23,7 @@ from cloudcore.notifications.rules import (
     TopicMissing,
 )
 from cloudcore.notifications.topic import TOPIC, Topic
-from cloudcore.resources.composite import Composite
+from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.web.context import RequestContext

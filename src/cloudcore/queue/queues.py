@@ -26,7 +26,7 @@ from cloudcore.queue.message_rows import Depth
 from cloudcore.queue.queue import QUEUE, Queue
 from cloudcore.queue.rules import QueueMissing
 from cloudcore.queue.tables import queue_messages
-from cloudcore.resources.composite import Composite
+from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.record import Reference
 from cloudcore.resources.rows import IS_DELETED, Rows
@@ -92,7 +92,6 @@ ROWS: Final = Rows(
     types={"max_leases": Integer()},
     references={"dead_letter_queue": None},
     on_delete={
-        "dead_letter_queue_id": sql("NULL"),
         "max_leases": sql("NULL"),
         "purged_through": _last_position("of_id"),
     },

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.composite import Composite
 from cloudcore.resources.record import Described, Record, without_bounds
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
@@ -19,11 +18,32 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
 
+if TYPE_CHECKING:
+    from cloudcore.web.context import RequestContext
+
 R = TypeVar("R", bound=Record)
 B = TypeVar("B", bound=Struct)
+G = TypeVar("G", bound=RequestBody)
 
 
-@dataclass(frozen=True, slots=False)
+@dataclass(frozen=True, kw_only=True)
+class Composite(Generic[R, G]):
+    """An object in bodies that is several fields of the record, or none, such as a policy."""
+
+    name: str
+    words: str = ""
+    """What the OpenAPI document says of it."""
+    shown: type[Struct]
+    """What answers have; it may be what requests have."""
+    given: type[G] | None = None
+    """What requests have; None if only answers have it."""
+    resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
+    """Returns the fields of the record for what a request gives; it may read, and asks rights."""
+    show: Callable[[R], Struct | UnsetType | None]
+    """Returns what an answer has; `UNSET` if it is left out."""
+
+
+@dataclass(frozen=True)  # no slots: cached properties
 class Bodies(Generic[R]):
     """The types of bodies; named as they stand in the OpenAPI document."""
 

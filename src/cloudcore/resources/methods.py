@@ -16,8 +16,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.bodies import Bodies, values_of
-from cloudcore.resources.composite import Composite
+from cloudcore.resources.bodies import Bodies, Composite, values_of
 from cloudcore.resources.record import Record, Reference
 from cloudcore.resources.resource import Resource, Verb
 from cloudcore.resources.rows import Rows
@@ -71,13 +70,12 @@ class Methods(Generic[R]):
         """Make the methods of `rows`.
 
         `check` completes or refuses a new or changed record; it gets the one before, or None, and
-        the moment of the request, and must be pure; a request may change nothing. `before_save` is
-        the same in the transaction of what does change.
-        `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such as
-        `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the rows
-        that references mean, by field. Changes of the fields `one_at_a_time` of an account wait for
-        one another. `docs` replaces what the OpenAPI document says of a method, and `statuses` adds
-        to it.
+        the moment of the request, and must be pure. It sees a request that changes nothing, too.
+        `before_save` does the same in the transaction, for what changes. `before_delete` refuses a
+        deletion, or deletes what goes with it; `removal`, such as `Work.delete`, is what a deletion
+        does instead of deleting the row. `targets` are the rows that references mean, by field.
+        Changes of the fields `one_at_a_time` of an account wait for one another. `docs` replaces
+        what the OpenAPI document says of a method, and `statuses` adds to it.
         """
         self.of: Final[Resource[R]] = rows.of
         self.rows: Final = rows
@@ -104,24 +102,25 @@ class Methods(Generic[R]):
         """Insert one.
 
         Raises:
+            NotFound: what it refers to was deleted meanwhile.
             Conflict: its key is taken.
             QuotaExceeded: the account has as many as it may have.
 
         """
         lock_account(tx, new.account_id)
         self.rows.check_room(tx, new.account_id, new.region)
-        self._hold_targets(tx, new)
+        self._hold_targets(tx, new, None)
         return self.rows.add(tx, self._before_save(tx, new, None))
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
-        """Change fields of one; raise `NotFound` if it was deleted meanwhile."""
+        """Change fields of one; raise `NotFound` if it, or what it refers to, was deleted."""
         if not self._one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
         changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
         if not changes:
             return old
-        self._hold_targets(tx, changed)
+        self._hold_targets(tx, changed, old)
         return self.rows.save(tx, self._before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
@@ -144,11 +143,18 @@ class Methods(Generic[R]):
         self._before_delete(tx, old)
         self._removal(tx, old, now)
 
-    def _hold_targets(self, tx: Connection, new: R) -> None:
-        """Keep what a record refers to from deletion; a foreign key refuses what is gone."""
+    def _hold_targets(self, tx: Connection, new: R, old: R | None) -> None:
+        """Keep what a record newly refers to from deletion until `tx` ends.
+
+        Raise `NotFound` if it was deleted since the request named it: of a kind that keeps its
+        deleted ones the row is still there, so no foreign key would refuse it.
+        """
         for name, rows in self._targets.items():
-            if (meant := getattr(new, name)) is not None:
-                rows.hold(tx, new.account_id, meant.id)
+            meant = getattr(new, name)
+            if meant is None or (old is not None and meant == getattr(old, name)):
+                continue
+            if rows.hold(tx, new.account_id, meant.id) is None:
+                raise rows.missing()
 
     # What requests give
 

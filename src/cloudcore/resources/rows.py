@@ -69,7 +69,7 @@ class Rows(Generic[R]):
         what makes the key unique, if not the usual index; `types` are columns that have another
         type than usual; `references` are the rows that each field of another resource means, or
         None for those of this resource. `on_delete` are the values that columns of a kept deleted
-        row get; the statement has its id as ``of_id``.
+        row get; the statement has its id as ``of_id``. What it may refer to it refers to no more.
         `missing` makes the error for one that does not exist. `schema` is another than the
         product's only in tests.
         """
@@ -90,7 +90,10 @@ class Rows(Generic[R]):
         targets = {name: (references or {})[name] for name in self._references}
         self.columns: Final = self._columns({name: rows or self for name, rows in targets.items()})
         """A query of all columns, for statements of the family; `record_of` reads its rows."""
-        self.statements: Final = self._statements(on_delete or {})
+        freed = {
+            each.column: sql("NULL") for each in fields if each.is_reference and each.is_optional
+        }
+        self.statements: Final = self._statements({**freed, **(on_delete or {})})
         self.kind: Final[Kind[Any]] = Kind(
             of.service, of.type, self._find_in, self._find_named_in, self.missing, of.check_key
         )
