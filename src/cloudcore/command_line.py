@@ -2,8 +2,7 @@
 
 A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
 that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
-what they answer. A command that is more than one request has a function (`Act.run`). A module that
-needs more has ``add_parsers(commands)``, which gets a `CommandLine`.
+what they answer. A command that is more than one request has a function (`Act.run`).
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ class SignedIn(Protocol):
         ...
 
     def client(self, *, in_role: bool) -> ApiCalls:
-        """Return a client that acts in the role, or as whoever signed in."""
+        """Return a client that acts in the role, or as the person or program that signed in."""
         ...
 
     def claims(self) -> TokenClaims:
@@ -489,15 +488,3 @@ class Noun:
         for name, value in (("many", many), ("path", path), ("one", many.removesuffix("s"))):
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
-
-
-class CommandLine(Protocol):
-    """The command line to which commands are added."""
-
-    def add_described(self, noun: Noun) -> None:
-        """Add a noun with its commands."""
-        ...
-
-    def add_command(self, act: Act) -> None:
-        """Add a command that is of no noun."""
-        ...

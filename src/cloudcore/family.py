@@ -39,8 +39,8 @@ class CommandGroup:
 
     title: str
     modules: tuple[str, ...]
-    """Names of modules. Each has ``COMMANDS``, or ``add_parsers(commands)``, and is imported when a
-    command line is parsed; see `cloudcore.command_line`."""
+    """Names of modules, imported when a command line is parsed. Each has ``COMMANDS``
+    (`cloudcore.command_line`); one that works on the machine makes its parsers itself."""
 
 
 def _nothing(_needs: Any = None) -> tuple[()]:  # noqa: ANN401 - of any family

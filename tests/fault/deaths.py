@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -43,3 +44,18 @@ def let_die(module: str, *arguments: str) -> None:
         timeout=60,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+async def be_killed(place: str, module: str, *arguments: str) -> None:
+    """Start a worker, a module of the tests that is given a place, and kill it when it is there."""
+    process = await asyncio.create_subprocess_exec(
+        *program(module, *arguments, place),
+        env=program_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"waiting\n"
+    finally:
+        process.kill()
+        await process.wait()

@@ -16,7 +16,7 @@ from cloudcore.certificate.work import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.kms.making import KeyMaker
-from tests.databases import on_both_databases, program, program_environment
+from tests.databases import on_both_databases
 from tests.fault.certificate_worker import (
     LEASE,
     PLACES,
@@ -26,6 +26,7 @@ from tests.fault.certificate_worker import (
     private_keys,
     worker,
 )
+from tests.fault.deaths import be_killed
 from tests.jobs import end_leases, running, until
 from tests.kms_world import ACME, add_account
 
@@ -64,19 +65,9 @@ def requested(name: str) -> Certificate:
     )
 
 
-async def be_killed(url: str, place: str) -> None:
-    """Start a worker, and kill it when it has come to a place. Then its lease has run out."""
-    process = await asyncio.create_subprocess_exec(
-        *program("tests.fault.certificate_worker", url, place),
-        env=program_environment(),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert await process.stdout.readline() == b"waiting\n"
-    finally:
-        process.kill()
-        await process.wait()
+async def kill_at(url: str, place: str) -> None:
+    """Kill a worker when it has come to a place, and let its lease run out."""
+    await be_killed(place, "tests.fault.certificate_worker", url)
     ended = await asyncio.to_thread(end_leases, url)
     assert ended == ([] if place == LEASE else [WORK.name])
 
@@ -116,7 +107,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
         made = await database.write(
             services.request_certificate, requested(uuid7().rpartition("-")[2]), PROOFS
         )
-        await be_killed(metadata_url, place)
+        await kill_at(metadata_url, place)
         half = await show(made)
         assert (half.status, half.certificate_pem, half.private_key) == ("issuing", None, None)
         issued = await reach(made, "active")
@@ -130,7 +121,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
 
         now = system_clock()
         await database.write(services.revoke_certificate, issued, now, Silence())
-        await be_killed(metadata_url, place)
+        await kill_at(metadata_url, place)
         assert (await show(made)).status == "active"
         await reach(made, "revoked")
         serials.append(leaf.serial_number)

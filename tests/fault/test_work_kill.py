@@ -22,9 +22,10 @@ from tests.beacons import (
     make_beacons,
     new_beacon,
 )
-from tests.databases import on_both_databases, program, program_environment
+from tests.databases import on_both_databases
 from tests.fault.beacon_worker import worker
 from tests.fault.certificate_worker import LEASE
+from tests.fault.deaths import be_killed
 from tests.jobs import end_leases, running, until
 
 PLACES: Final = (
@@ -34,19 +35,9 @@ PLACES: Final = (
 """Before the job is taken; before each step does its own, and before that is stored."""
 
 
-async def be_killed(url: str, folder: Path, place: str) -> None:
-    """Start a worker, and kill it when it has come to a place. Then its lease has run out."""
-    process = await asyncio.create_subprocess_exec(
-        *program("tests.fault.beacon_worker", url, str(folder), place),
-        env=program_environment(),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert await process.stdout.readline() == b"waiting\n"
-    finally:
-        process.kill()
-        await process.wait()
+async def kill_at(url: str, folder: Path, place: str) -> None:
+    """Kill a worker when it has come to a place, and let its lease run out."""
+    await be_killed(place, "tests.fault.beacon_worker", url, str(folder))
     ended = await asyncio.to_thread(end_leases, url)
     assert ended == ([] if place == LEASE else [WORK.name])
 
@@ -76,12 +67,12 @@ async def test_a_worker_killed_at_any_step_loses_none_and_repeats_but_that_one(
         made = await new_beacon(database, system_clock())
         step = place.removesuffix(" done")
         if step in BUILDING or place == LEASE:
-            await be_killed(metadata_url, folder, place)
+            await kill_at(metadata_url, folder, place)
         await reach(made, "lit")
         assert needs.pieces() == ["ground 10", "lamp 10", "tower 10"]
         await database.write(BEACONS.remove, made, system_clock())
         if step in REMOVAL:
-            await be_killed(metadata_url, folder, place)
+            await kill_at(metadata_url, folder, place)
             half = await database.read(find, made.id)
             assert half is not None
             assert half.status == "deleting"

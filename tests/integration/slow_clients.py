@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,14 @@ BODIES = pytest.mark.parametrize(
     ("target", "fields"),
     [("echo", COUNTED), ("echo", CHUNKED), ("sink", COUNTED), ("sink", CHUNKED)],
 )
+
+
+def sparse_file(folder: Path) -> Path:
+    """Return a file of `FILE_BYTES`, more than sockets hold."""
+    path = folder / "sparse"
+    with path.open("wb") as opened:
+        opened.truncate(FILE_BYTES)
+    return path
 
 
 def begin(client: Client, target: str, fields: str) -> None:

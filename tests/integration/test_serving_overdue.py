@@ -34,6 +34,7 @@ from tests.integration.slow_clients import (
     send,
     server_has_body,
     slow_reader,
+    sparse_file,
 )
 
 HOUR = 3600
@@ -77,10 +78,7 @@ class BusyApplication(SampleApplication):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("file") / "sparse"
-    with path.open("wb") as opened:
-        opened.truncate(FILE_BYTES)
-    return path
+    return sparse_file(tmp_path_factory.mktemp("file"))
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from tests.integration.slow_clients import (
     send,
     server_has_body,
     slow_reader,
+    sparse_file,
 )
 
 LIMITS = ServerLimits(sweep_seconds=NEVER)
@@ -46,10 +47,7 @@ CROWDED = ServerLimits(sweep_seconds=NEVER, crowd=0)
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("file") / "sparse"
-    with path.open("wb") as opened:
-        opened.truncate(FILE_BYTES)
-    return path
+    return sparse_file(tmp_path_factory.mktemp("file"))
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
 from cloudcore.errors import InvalidInput
 
 _NAME: Final = Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True)
@@ -181,8 +181,4 @@ CERTIFICATE: Final = Noun(
         ),
     ),
 )
-
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``certificates`` and its commands."""
-    commands.add_described(CERTIFICATE)
+COMMANDS: Final = (CERTIFICATE,)

@@ -31,17 +31,17 @@ class CertificateSettings(NamedTuple):
     url: str
     """Where clients find the files of the install's own authority."""
     directory: Directory | None
-    """The authority that issues; None: the install's own."""
+    """ACME directory of the authority that issues; None: the authority of this install issues."""
     email: str
     """Where that authority writes to."""
     resolver: tuple[str, int] | None
-    """Address of the resolver; None: those of the machine."""
+    """Address of the DNS resolver; None: the resolvers of the machine are asked."""
     grants: tuple[Grant, ...]
     zone: str
     """The platform's own, without a dot at its end; empty: none."""
     name_servers: tuple[str, ...]
     dns_address: tuple[str, int] | None
-    """Where the zone is answered for; None: nowhere."""
+    """Address and port on which DNS questions for the zone are answered; None: none are."""
 
 
 SETTINGS: Final[Port[CertificateSettings]] = Port("certificate.settings")
@@ -62,7 +62,7 @@ class CertificateNeeds:
     events: Events
     slow_keys: SlowKeys = field(default_factory=SlowKeys)
     settings: CertificateSettings | None = None
-    """Says which zone is answered for; None: none."""
+    """Answers DNS questions for the zone; None if there is no zone."""
 
 
 async def open_needs(opening: Opening) -> CertificateNeeds:

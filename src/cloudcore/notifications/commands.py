@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Noun, Option
+from cloudcore.command_line import Act, Cell, Deletion, Noun, Option
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.resources.nouns import noun_of
 
@@ -140,9 +140,4 @@ SUBSCRIPTIONS: Final = Noun(
         ),
     ),
 )
-
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``topics`` and ``subscriptions`` and their commands."""
-    commands.add_described(TOPICS)
-    commands.add_described(SUBSCRIPTIONS)
+COMMANDS: Final = (TOPICS, SUBSCRIPTIONS)

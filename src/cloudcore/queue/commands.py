@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, CommandLine, Invocation, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option
 from cloudcore.queue.queue import QUEUE
 from cloudcore.resources.nouns import noun_of
 
@@ -118,8 +118,4 @@ QUEUES: Final = noun_of(
         ),
     ),
 )
-
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``queues`` and its commands."""
-    commands.add_described(QUEUES)
+COMMANDS: Final = (QUEUES,)

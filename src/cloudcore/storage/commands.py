@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from cloudcore.command_line import Act, Cell, CommandLine, Deletion, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
 from cloudcore.errors import InvalidInput
 from cloudcore.storage.rules import DEFAULT_CONTENT_TYPE, key_bytes
 
@@ -209,8 +209,4 @@ BUCKETS: Final = Noun(
         ),
     ),
 )
-
-
-def add_parsers(commands: CommandLine) -> None:
-    """Add ``buckets`` and its commands."""
-    commands.add_described(BUCKETS)
+COMMANDS: Final = (BUCKETS,)

@@ -27,10 +27,10 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
             (self.add_described if isinstance(each, Noun) else self.add_command)(each)
 
     def add_described(self, noun: Noun) -> Verbs:
-        """Add a noun with its commands (`CommandLine.add_described`); return what has them."""
+        """Add a noun with its commands; return what has them."""
         self.described.append(noun)
         return add_described(self, noun)
 
     def add_command(self, act: Act) -> None:
-        """Add a command that is of no noun (`CommandLine.add_command`)."""
+        """Add a command that is of no noun."""
         add_command(self, act)

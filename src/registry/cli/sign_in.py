@@ -23,7 +23,8 @@ _EARLY_SECONDS: Final = 30
 class SignIn:
     """The sign-in to one registry, stored in the credentials file.
 
-    Its tokens are of the role, if there is one, or with `in_role=False` of whoever signed in.
+    Its tokens are of the role, if there is one; with `in_role=False`, or without a role, of the
+    person or program that signed in.
     """
 
     def __init__(self, transport: Transport, path: Path, *, in_role: bool = True) -> None:

@@ -51,13 +51,13 @@ class StoredSignIn:
         return credential is not None and credential.refresh_token is None
 
     def tokens(self, *, in_role: bool) -> ApiTokens:
-        """Return the tokens of the role, or of whoever signed in."""
+        """Return the tokens of the role, or of the person or program that signed in."""
         if self._key_tokens is not None:
             return self._key_tokens
         return SignIn(self._transport, self._path, in_role=in_role)
 
     def client(self, *, in_role: bool) -> ApiClient:
-        """Return a client with the tokens of the role, or of whoever signed in."""
+        """Return a client that acts in the role, or as the person or program that signed in."""
         return ApiClient(self._transport, self.tokens(in_role=in_role))
 
     @property

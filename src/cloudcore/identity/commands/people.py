@@ -32,7 +32,7 @@ def person(run: Invocation) -> ApiCalls:
 
 
 def person_or_program(run: Invocation) -> ApiCalls:
-    """Return a client that acts as whoever signed in."""
+    """Return a client that acts as the person or program that signed in."""
     return run.sign_in.client(in_role=run.sign_in.is_program)
 
 
