@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.email.ip_pool import IP_POOL
 from cloudcore.email.suppression import SUPPRESSION
@@ -28,7 +28,7 @@ def _tables() -> Sequence[Table]:
     return (suppressions.ROWS.table, ip_pools.ROWS.table)
 
 
-EMAIL: Final[Family[Any]] = Family(
+EMAIL: Final[Family[None]] = Family(
     name="email",
     routes=_routes,
     tables=_tables,
