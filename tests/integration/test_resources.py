@@ -163,6 +163,14 @@ async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World)
 
 
 @on_both_databases
+@pytest.mark.parametrize("number", [1 << 31, (1 << 63) - 1])
+async def test_a_number_without_an_upper_bound_is_stored_whole(library: World, number: int) -> None:
+    made = await make(library, "/v1/books", name="long", pages=number)
+    changed = await library.ask("PATCH", f"/v1/books/{made['id']}", {"pages": number - 1})
+    assert changed.json()["book"]["pages"] == number - 1
+
+
+@on_both_databases
 async def test_rules_and_the_quota_are_checked(library: World) -> None:
     atlas: Any = {"name": "world", "pages": 9, "kind": "atlas"}
     error = assert_envelope(await library.ask("POST", "/v1/books", atlas), 400, "INVALID_INPUT")
