@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
-from cloudcore.resources.record import Described, Record, without_bounds
+from cloudcore.resources.record import Described, Record
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord, fault_record
@@ -203,16 +203,16 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
 
 
 def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
-    kind = without_bounds(each)
+    kind = each.plain
     if each.is_reference:
-        kind = ResourceRef | None if each.is_optional else ResourceRef
+        kind = ResourceRef
     elif each.is_moment:
-        kind = RFC3339 | None if each.is_optional else RFC3339
+        kind = RFC3339
     elif each.is_faults:
         kind = Sequence[FaultRecord]
-    if not each.is_optional or each.use.shows_null:
+    if not each.is_optional:
         return (each.name, kind)
-    return (each.name, kind | UnsetType, UNSET)
+    return (each.name, kind | None) if each.use.shows_null else (each.name, kind | UnsetType, UNSET)
 
 
 def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
