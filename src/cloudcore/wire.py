@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeVar
 
-from msgspec import UNSET, Meta, Struct, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -54,3 +56,8 @@ LAST_MOMENT: Final = moment_of(datetime.max.replace(tzinfo=UTC))
 def changes_of(data: Struct) -> dict[str, object]:
     """Return the fields that a PATCH body has."""
     return {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
+
+
+def or_absent(value: T | None) -> T | UnsetType:
+    """Return a value of a response, or what leaves its field out if there is none."""
+    return UNSET if value is None else value
