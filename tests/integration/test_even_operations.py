@@ -20,6 +20,12 @@ SECRETS: Final = {
 }
 """Fields of answers that are secrets, so that none of them is missed by the requests below."""
 _BY_PLACE: Final = {each.place: each for each in OPERATIONS}
+NAMED: Final = {
+    *("/v1/roles", "/v1/policies", "/v1/service-accounts", "/v1/users/me/container-passwords"),
+    *("/v1/organizations/{id}/identity-providers", "/v1/repositories", "/v1/queues"),
+    *("/v1/buckets", "/v1/certificates"),
+}
+"""Lists whose filter ``name`` must not go."""
 PATHS: Final = {place.operation.place: place for place in PLACES}
 
 
@@ -120,6 +126,28 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
         refused = await served.ask(method, path, b"{}", token=token, headers=kind)
         assert refused.status_code == 400, method
+
+
+async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
+    """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
+    specs = {_place_of(spec): spec for spec in served.specs}
+    filtered = set()
+    for operation in OPERATIONS:
+        query = specs[operation.place].query if operation.place in specs else None
+        if query is None or not {"name", "marker"} <= {*query.__struct_fields__}:
+            continue
+        _, path, token, _ = _request(operation, specs, {}, served)
+        whole = (await served.ask("GET", path, token=token)).json()
+        many = next(key for key in whole if key != "meta")
+        name = whole[many][-1]["name"]
+        for asked_for, total in ((name, 1), (name[:-1], 0), (f"{name}%", 0)):
+            params = {"name": asked_for, "limit": 1}
+            answer = await served.ask("GET", f"{path}?{httpx.QueryParams(params)}", token=token)
+            found = answer.json()
+            assert [each["name"] for each in found[many]] == [name] * total, (path, found)
+            assert (found["meta"]["total"], found["meta"]["has_more"]) == (total, False), path
+        filtered.add(operation.path)
+    assert filtered >= NAMED
 
 
 def _keyed(requests: Iterable[str]) -> list[Operation]:

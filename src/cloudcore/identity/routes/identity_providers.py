@@ -33,7 +33,7 @@ from cloudcore.identity.services.identity_providers import (
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
@@ -227,18 +227,20 @@ async def create_identity_provider(
     )
 
 
-@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": NamedPageQuery})
 async def list_identity_providers(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_providers,
         count_providers,
         organization_id,
+        query.name or "",
         key=lambda provider: provider.name,
     )
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)

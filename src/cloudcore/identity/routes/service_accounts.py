@@ -23,7 +23,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
 
@@ -94,19 +94,21 @@ async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAcc
     return found
 
 
-@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": PageQuery})
+@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": NamedPageQuery})
 async def list_account_service_accounts(
     ctx: NamedDependency[RequestContext],
 ) -> ManyServiceAccounts:
     """List service accounts by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "service-account", "*"))
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_service_accounts,
         count_service_accounts,
         account_id,
+        query.name or "",
         key=lambda each: each.name,
     )
     return ManyServiceAccounts(
