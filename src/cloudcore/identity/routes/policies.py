@@ -59,7 +59,7 @@ class UpdatePolicy(RequestBody):
     """Changes of a policy; its name stays."""
 
     document: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
 
 
 _Id = Annotated[
@@ -272,7 +272,7 @@ async def update_policy(
         policies.update_policy,
         policy.account_id,
         policy.id,
-        changes_of(data),
+        changes_of(data, CreatePolicy),
         ctx.clock(),
         ctx.query(PolicyChangeQuery).revision,
         wrap=_one,

@@ -48,8 +48,8 @@ class UpdateRole(RequestBody):
     """Changes of a role; its name stays."""
 
     trust_policy: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
-    max_session_seconds: SessionSeconds | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    max_session_seconds: SessionSeconds | UnsetType | None = UNSET
 
 
 class CreateAssignment(RequestBody):
@@ -204,8 +204,9 @@ async def update_role(
 ) -> Reply[OneRole]:
     """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
     role = await _authorized(ctx, role_id)
+    changes = changes_of(data, CreateRole)
     return await ctx.commit(
-        roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one
+        roles.update_role, role.account_id, role.id, changes, ctx.clock(), wrap=_one
     )
 
 

@@ -25,7 +25,6 @@ from cloudcore.keyring import Keyring
 
 MAX_PROVIDERS: Final = 10
 """The most identity providers of an organization."""
-SCOPES: Final = ("openid", "email", "profile")
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
