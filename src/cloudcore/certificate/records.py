@@ -64,7 +64,7 @@ class UploadCertificate(RequestBody):
 class UpdateCertificate(RequestBody):
     """The fields to change; `tags` are replaced whole."""
 
-    tags: dict[str, str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
 
 
 class CertificateQuery(PageQuery):

@@ -64,7 +64,7 @@ class Bodies(Generic[R]):
     @cached_property
     def update(self) -> type[RequestBody]:
         """Return ``UpdateQueue``."""
-        taken = [(each.name, _taken(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
+        taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         taken += [(each.name, each.given | UnsetType | None, UNSET) for each in self._given]
         doc = "The fields to change; null takes an optional one away, others are replaced whole."
         return self._made("Update", taken, RequestBody, doc)
@@ -207,6 +207,11 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
     return each.kind
 
 
+def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
+    """Return the type of a field in changes, which may be null if the creation may omit it."""
+    return _taken(each) if each.default is NODEFAULT else _taken(each) | None
+
+
 def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
     kind = each.plain
     if each.is_reference:
@@ -222,12 +227,3 @@ def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
 
 def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
     return fields[name].kind if name in fields else str
-
-
-def values_of(data: Struct) -> dict[str, Any]:
-    """Return what a request has, by field."""
-    return {
-        name: value
-        for name in data.__struct_fields__
-        if (value := getattr(data, name)) is not UNSET
-    }

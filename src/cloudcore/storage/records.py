@@ -50,7 +50,7 @@ class UpdateBucket(RequestBody):
 
     kms_key: GivenKey | UnsetType | None = UNSET
     """For what is stored from now on, and soon for all. Null: the account's platform key."""
-    tags: dict[str, str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
 
 
 class BucketQuery(PageQuery):
