@@ -6,30 +6,15 @@ it is this account's and region's.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.kms.tables import KEY_ROWS
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
-from cloudcore.web.references import KeyReference
 
 _FIELD: Final = "kms_key"
-
-
-class _Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def crn(self) -> str | None: ...
-    @property
-    def name(self) -> str | None: ...
-
-
-def reference_to(key: _Identified) -> KeyReference:
-    """Return the reference to a key for a response; nameless if the key was deleted."""
-    return KeyReference(id=key.id, crn=key.crn, name=key.name)
 
 
 def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:

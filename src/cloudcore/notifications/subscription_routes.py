@@ -201,9 +201,9 @@ async def update_subscription(
     topic = await TOPICS.authorized(ctx, topic_id)
     ids = (topic.account_id, topic.id, subscription_id)
     found = await ctx.database.read(subscribing.get_subscription, *ids)
-    changes = changes_of(data)
-    if data.filter_policy is not UNSET:
-        check_filter(data.filter_policy)
+    changes = changes_of(data, Subscribe)
+    if "filter_policy" in changes:
+        check_filter(changes["filter_policy"])
     if data.delivery_policy is not UNSET:
         changes["delivery_policy"] = stored(data.delivery_policy)
     changes.pop("redrive_policy", None)

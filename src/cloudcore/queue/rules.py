@@ -8,8 +8,6 @@ from typing import Final
 
 from cloudcore.errors import InvalidInput, NotFound
 
-MAX_QUEUES: Final = 1000
-"""Most queues of an account."""
 MAX_MESSAGES: Final = 100_000
 """Most messages of a queue."""
 MAX_QUEUE_BYTES: Final = 1 << 30

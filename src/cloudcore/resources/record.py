@@ -184,11 +184,6 @@ def bare(kind: Any) -> Any:  # noqa: ANN401 - a type
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def without_bounds(described: Described) -> Any:  # noqa: ANN401 - a type
-    """Return the type of a field in answers, which need not be checked."""
-    return described.plain | None if described.is_optional else described.plain
-
-
 def _members(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 

@@ -41,6 +41,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
+from cloudcore.wire import changes_of
 
 PATH: Final = "/v1/buckets"
 ONE: Final = PATH + "/{bucket:str}"
@@ -161,7 +162,7 @@ async def update_bucket(
     byte is written anew. The bucket shows how far that is.
     """
     found, run_id = await authorized_bucket(ctx, bucket), ctx.new_id()
-    tags = None if data.tags is UNSET else data.tags
+    tags = changes_of(data, CreateBucket).get("tags")
     check_tags(tags or {})
     key: tuple[str | None] | None = None
     if data.kms_key is None:
