@@ -1,4 +1,4 @@
-"""Give subscriptions the columns that all resources of accounts have."""
+"""Give buckets and subscriptions the columns that all resources of accounts have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ _REGION = "(SELECT region FROM topics WHERE topics.id = topic_id)"
 
 
 def upgrade() -> None:
+    op.add_column("storage_buckets", sa.Column("updated_at", Moment))
+    op.execute("UPDATE storage_buckets SET updated_at = created_at")
+    with op.batch_alter_table("storage_buckets") as batch:
+        batch.alter_column("updated_at", existing_type=Moment, nullable=False)
+    op.create_index("ix_storage_buckets_account_id_id", "storage_buckets", ["account_id", "id"])
     op.add_column("subscriptions", sa.Column("region", ByteOrdered))
     op.execute(f"UPDATE subscriptions SET region = {_REGION}")  # noqa: S608 - no input
     with op.batch_alter_table("subscriptions") as batch:
@@ -32,6 +37,8 @@ def downgrade() -> None:
         _rename_expiry(batch, "confirmation_expires_at", "confirmation_until")
         batch.drop_constraint(op.f("uq_subscriptions_id_account_id"), type_="unique")
         batch.drop_column("region")
+    op.drop_index("ix_storage_buckets_account_id_id", "storage_buckets")
+    op.drop_column("storage_buckets", "updated_at")
 
 
 def _rename_expiry(batch: BatchOperations, before: str, after: str) -> None:
