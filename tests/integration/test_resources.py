@@ -6,12 +6,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
 from cloudcore.errors import NotFound
+from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.methods import Methods
 from cloudcore.resources.nouns import noun_of
 from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Resource
+from cloudcore.resources.routes import standard_routes
+from cloudcore.resources.rows import Rows
+from registry.console.described_nouns import noun_of as console_noun_of
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,
@@ -24,7 +31,7 @@ from tests.control_plane import (
 )
 from tests.databases import on_both_databases
 from tests.kms_world import add_account
-from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note
+from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note, Shelf
 
 
 @pytest.fixture
@@ -190,3 +197,30 @@ def test_a_description_has_actions_events_and_commands() -> None:
     assert Option("kind", "kind", choices=("novel", "atlas")) in noun.create
     assert Option("shelf", "have no shelf", "null", "no-shelf") in noun.update
     assert noun.name_filter == "name"
+
+
+def test_sentences_have_the_words_of_a_description() -> None:
+    pool = Resource(
+        record=Shelf, service="test", one="ip_pool", many="ip_pools", words="IP pool", quota=0
+    )
+    rows = Rows(pool, schema=MetaData())
+    bodies = Bodies(pool)
+    noun = noun_of(pool, words="pools")
+    assert (noun.singular, noun.plural) == ("IP pool", "IP pools")
+    assert noun.delete is not None
+    assert [each.__doc__ for each in (bodies.record, bodies.one, bodies.page)] == [
+        "An IP pool.",
+        "An IP pool, wrapped.",
+        "A page of IP pools.",
+    ]
+    assert [each.fn.__doc__ for each in standard_routes(Methods(rows))] == [
+        "Create an IP pool. An account has at most 0.",
+        "List the account's IP pools, oldest first.",
+        "Return an IP pool.",
+        "Change an IP pool.",
+        "Delete an IP pool.",
+    ]
+    assert noun.delete.words == "delete an IP pool"
+    with pytest.raises(NotFound, match="there is no such IP pool"):
+        raise rows.missing()
+    assert console_noun_of(pool).heading == "IP pools"

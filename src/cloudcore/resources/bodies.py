@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
+from cloudcore.resource_names import with_article
 from cloudcore.resources.record import Described, Record, without_bounds
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
@@ -80,20 +81,20 @@ class Bodies(Generic[R]):
             for each in self.composites
         ]
         shown += [("created_at", RFC3339), ("updated_at", RFC3339)]
-        return self._made("", shown, ResponseBody, f"A {self.of.noun}.", "Record")
+        return self._made("", shown, ResponseBody, f"{self._a_noun}.", "Record")
 
     @cached_property
     def one(self) -> type[ResponseBody]:
         """Return ``OneQueue``: a record under its name."""
         return self._made(
-            "One", [(self.of.one, self.record)], ResponseBody, f"A {self.of.noun}, wrapped."
+            "One", [(self.of.one, self.record)], ResponseBody, f"{self._a_noun}, wrapped."
         )
 
     @cached_property
     def page(self) -> type[ResponseBody]:
         """Return ``ManyQueues``: a page of records."""
         shown = [(self.of.many, Sequence[self.record]), ("meta", PageMeta)]  # type: ignore[name-defined]
-        doc = f"A page of {self.of.many.replace('_', ' ')}."
+        doc = f"A page of {self.of.nouns}."
         return self._made("Many", shown, ResponseBody, doc, name=camel(self.of.many))
 
     @cached_property
@@ -142,6 +143,11 @@ class Bodies(Generic[R]):
             fault_record(each, "warning" if each.code in warnings else "error") for each in faults
         ]
 
+    @property
+    def _a_noun(self) -> str:
+        words = with_article(self.of.noun)
+        return words[0].upper() + words[1:]
+
     @cached_property
     def _may_lack_key(self) -> bool:
         return self.of.key in self.of.fields and self.of.fields[self.of.key].is_optional
@@ -154,9 +160,8 @@ class Bodies(Generic[R]):
 
     @cached_property
     def _filter_words(self) -> Mapping[str, str]:
-        many = self.of.many.replace("_", " ")
         return {
-            each.name: f"Only {many} of this {each.name}."
+            each.name: f"Only {self.of.nouns} of this {each.name}."
             + (f" Without one, all but {each.hides} ones." if each.hides else "")
             for each in self.of.filters
         }

@@ -26,6 +26,7 @@ from cloudcore.command_line import (
 )
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
+from cloudcore.resource_names import with_article
 from cloudcore.uuids import parse_uuid
 from registry.cli.confirmation import confirm
 from registry.cli.failure import Missing, Misuse
@@ -397,5 +398,4 @@ def words_of(noun: Noun) -> str:
 
 def one_of(noun: Noun) -> str:
     """Return the same with its article."""
-    words = words_of(noun)
-    return f"{'an' if words[0] in 'aeio' else 'a'} {words}"
+    return with_article(words_of(noun))
