@@ -9,7 +9,7 @@ from alembic.operations import BatchOperations
 from cloudcore.db.schema import ByteOrdered, Moment
 
 revision = "0051"
-down_revision = "0048"
+down_revision = "0049"
 
 _REGION = "(SELECT region FROM topics WHERE topics.id = topic_id)"
 
