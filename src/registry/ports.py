@@ -94,6 +94,7 @@ def _control_settings(settings: Settings) -> ControlSettings:
     return ControlSettings(
         region=settings.region,
         auth_url=settings.url,
+        pull_host=settings.pull_host,
         trusted_proxies=settings.proxies,
         founders=settings.founders,
         container_password_seconds=settings.container_password_seconds,

@@ -52,6 +52,8 @@ class ControlSettings:
     region: str = "local"
     auth_url: str = "http://127.0.0.1:5000"
     """Base URL of the token endpoints; also the issuer of tokens."""
+    pull_host: str = ""
+    """Host, with its port, of image references; empty: that of `auth_url`."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks of proxies whose ``X-Forwarded-For`` is trusted."""
     budget: Budget = DEFAULT_BUDGET
@@ -65,8 +67,8 @@ class ControlSettings:
 
     @property
     def host(self) -> str:
-        """Return the host with its port at which clients reach this install."""
-        return urlsplit(self.auth_url).netloc
+        """Return the host, with its port, of image references."""
+        return self.pull_host or urlsplit(self.auth_url).netloc
 
 
 CONTROL_SETTINGS: Final[Port[ControlSettings]] = Port("platform.settings")
