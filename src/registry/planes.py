@@ -26,6 +26,7 @@ _LOGGED: Final = frozenset((b"n", b"last", b"digest", b"mount", b"from", b"tag")
 
 _NOWHERE: Final = "/\0"
 """A path that no route has."""
+_PAGES: Final = b"/console"
 _OF_PROGRAMS: Final = (b"/v1", b"/v2", b"/.well-known")
 _REGISTRY: Final = (
     Plane(
@@ -76,12 +77,10 @@ def _of_names(settings: Settings) -> Iterator[Plane]:
         nothing = control._replace(is_empty=True)
         if PULL in parts:
             yield data
-        yield control._replace(prefixes=paths_of(parts))
-        if CONSOLE in parts:  # beside its own, references of images are addresses of its pages
-            yield nothing._replace(prefixes=_OF_PROGRAMS)
-            yield control
-        else:
-            yield nothing
+        pages = (_PAGES,) if CONSOLE in parts else ()
+        yield control._replace(prefixes=(*paths_of(parts), *pages))
+        yield nothing._replace(prefixes=(*_OF_PROGRAMS, _PAGES))
+        yield control  # From any name, a browser finds from a reference of an image to its page.
 
 
 PLANES: Final = Planes(*_REGISTRY)

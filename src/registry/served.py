@@ -29,7 +29,7 @@ from registry.family import REGISTRY
 from registry.main import Edition, PlaneApplications, Registry, application
 from registry.needs import BEARERS
 from registry.ports import CROSSING
-from registry.setting_texts import PULL
+from registry.setting_texts import AUTH, CONSOLE, PULL
 from registry.settings import Settings
 
 
@@ -74,7 +74,13 @@ async def _make_planes(
     console = Console(
         plane,
         ConsoleSettings(
-            settings.url, settings.pull_host, settings.region, families, settings.founders
+            settings.url_of(AUTH),
+            settings.pull_host,
+            settings.region,
+            families,
+            settings.founders,
+            settings.url_of(CONSOLE) if settings.own_hosts else "",
+            settings.url,
         ),
         keyring=platform.keyring,
         clock=ctx.clock,

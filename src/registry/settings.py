@@ -323,9 +323,13 @@ class Settings:
 
     def url_of(self, part: str) -> str:
         """Return the base URL of a family by its `host`, or of another part (`family_hosts`)."""
-        if part not in self.own_hosts:
-            return self.url
-        return f"{self.public_url.partition('://')[0]}://{self.own_hosts[part][0]}"
+        return self.own_urls.get(part, self.url)
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URL of each part of `family_hosts`."""
+        scheme = self.public_url.partition("://")[0]
+        return {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:

@@ -8,14 +8,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from tests.databases import planted
-from tests.entrepot import initialized
+from tests.entrepot import ADMIN, initialized
 from tests.live import LiveRegistry, start_registry
 
 MAIN, PULL, AUTH, CONSOLE, QUEUE = (
@@ -46,6 +48,8 @@ class Site:
 
     registry: LiveRegistry
     key: tuple[str, str]
+    password: str
+    """The first one of the person, which is for one use."""
 
     def ask(self, host: str, path: str, method: str = "GET", **more: Any) -> httpx.Response:  # noqa: ANN401
         headers = {"Host": host, **more.pop("headers", {})}
@@ -68,13 +72,12 @@ class Site:
 @contextmanager
 def serving(data: Path, **settings: str) -> Iterator[Site]:
     shown = initialized(planted(data))
-    key_id, secret = (
-        re.findall(rf"{label} +(\S+)", shown)[0] for label in ("access key id", "secret access key")
-    )
+    labels = ("access key id", "secret access key", "one-time password")
+    key_id, secret, password = (re.findall(rf"{label} +(\S+)", shown)[0] for label in labels)
     env = {f"ENTREPOT_{name.upper()}": value for name, value in settings.items()}
     registry = start_registry(data, command="serve", env=env)
     try:
-        yield Site(registry, (key_id, secret))
+        yield Site(registry, (key_id, secret), password)
     finally:
         assert registry.stop() == 0, registry.log
 
@@ -137,3 +140,75 @@ def test_challenges_tokens_and_references_name_the_host_of_pulls(site: Site, hos
     name = f"web-{host.partition('.')[0]}"
     made = site.call(MAIN, "POST", "/v1/repositories", {"name": name})["repository"]
     assert made["uri"] == f"{PULL}/acme/{name}"
+
+
+@pytest.mark.parametrize("host", [MAIN, PULL, CONSOLE])
+def test_an_image_reference_leads_from_any_name_to_its_page(site: Site, host: str) -> None:
+    html = {"Accept": "text/html"}
+    for path, page in (("/", "/console"), ("/acme/web:1.4", "/console/acme/web:1.4")):
+        answer = site.ask(host, path, headers=html)
+        assert answer.status_code == 303
+        assert answer.headers["location"] == f"http://{CONSOLE}{page}"
+    if host != CONSOLE:
+        assert site.ask(host, "/console/sign-in", headers=html).status_code == 404
+
+
+def test_programs_sign_in_at_a_name_of_its_own(site: Site) -> None:
+    assert claims(site.token())["iss"] == f"http://{AUTH}"
+    metadata = site.ask(AUTH, "/.well-known/oauth-authorization-server").json()
+    assert metadata["issuer"] == f"http://{AUTH}"
+    urls = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))]
+    assert len(urls) == 4
+    assert all(url.startswith(f"http://{AUTH}/") for url in urls)
+
+
+def test_a_person_signs_in_to_the_console_by_another_name(site: Site) -> None:
+    kept: dict[str, httpx.Cookies] = {AUTH: httpx.Cookies(), CONSOLE: httpx.Cookies()}
+
+    def follow(url: str, method: str = "GET", **more: Any) -> httpx.Response:  # noqa: ANN401
+        host, _, path = url.removeprefix("http://").partition("/")
+        headers = {"Host": host, **more.pop("headers", {})}
+        with httpx.Client(
+            base_url=site.registry.url, headers=headers, cookies=kept[host], timeout=30
+        ) as browser:
+            answer = browser.request(method, f"/{path}", **more)
+            kept[host] = browser.cookies
+        return answer
+
+    begun = follow(f"http://{CONSOLE}/console/sign-in")
+    page = begun.headers["location"]
+    assert page.startswith(f"http://{AUTH}/v1/oauth/authorize?")
+    query = parse_qs(urlsplit(page).query)
+    assert query["redirect_uri"] == [f"http://{CONSOLE}/console/signed-in"]
+    shown = follow(page)
+    # Browsers apply it to the redirect after the form.
+    assert f"form-action 'self' http://{CONSOLE};" in shown.headers["content-security-policy"]
+    form = {"form": field_of(shown.text, "form"), "email": ADMIN, "password": site.password}
+    new = follow(page.partition("?")[0], "POST", data=form)
+    chosen = "correct horse battery staple"
+    form = {
+        "form": field_of(new.text, "form"),
+        "new_password": chosen,
+        "repeated_password": chosen,
+    }
+    signed_in = follow(page.partition("?")[0], "POST", data=form)
+    assert signed_in.status_code == 303, signed_in.text
+    assert signed_in.headers["location"].startswith(f"http://{CONSOLE}/console/signed-in?")
+    finished = follow(signed_in.headers["location"])
+    assert finished.status_code == 303, finished.text
+    home = follow(f"http://{CONSOLE}/console/my-account")
+    assert home.status_code == 200, home.text
+    assert f"entrepot login http://{MAIN}" in home.text
+    csrf = field_of(home.text, "csrf")
+    for origin, status in ((AUTH, 403), (MAIN, 403), (CONSOLE, 303)):
+        headers = {"Origin": f"http://{origin}"}
+        answer = follow(
+            f"http://{CONSOLE}/console/sign-out", "POST", data={"csrf": csrf}, headers=headers
+        )
+        assert answer.status_code == status, answer.text
+
+
+def field_of(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert found is not None, page
+    return unescape(found[1])
