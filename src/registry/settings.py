@@ -327,9 +327,12 @@ class Settings:
 
     @property
     def own_urls(self) -> Mapping[str, str]:
-        """Return the base URL of each part of `family_hosts`."""
-        scheme = self.public_url.partition("://")[0]
-        return {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        """Return the base URL of each part of `family_hosts`, and of ``s3`` if it has a host."""
+        scheme, port = self.url.partition("://")[0], urlsplit(self.url).port
+        found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        if self.s3_host:
+            found["s3"] = f"{scheme}://{self.s3_host}{f':{port}' if port else ''}"
+        return found
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
