@@ -13,9 +13,9 @@ from functools import partial
 from typing import Concatenate, Final
 
 from cloudcore.certificate.certificate import Certificate
+from cloudcore.certificate.domains import Grants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.grants import Grants, parse_grants
 from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.resolving import DnsResolver

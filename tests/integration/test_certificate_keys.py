@@ -9,11 +9,10 @@ import pytest
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
-from cloudcore.certificate.certificate import Certificate
+from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.keys import PrivateKey, new_private_key
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.rules import KeyAlgorithm
 from cloudcore.certificate.sealing import seal_key
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.certificate.rules import EVENTS
+from cloudcore.certificate.certificate import EVENTS
 from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.deletion import ACTION as KEY_DELETED
