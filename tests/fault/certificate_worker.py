@@ -27,9 +27,8 @@ from cloudcore.db.opening import open_database
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
-from cloudcore.kms.account_keys import PlatformKeys
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.kms.vault import Vault
+from cloudcore.kms.vault import PlatformKeys, Vault
 from tests.dying import PassingDatabase
 
 PACE: Final = JobPace(poll_seconds=0.02)

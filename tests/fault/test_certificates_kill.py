@@ -15,7 +15,7 @@ from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.work import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from tests.databases import on_both_databases
 from tests.fault.certificate_worker import (
     LEASE,

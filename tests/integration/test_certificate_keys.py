@@ -20,7 +20,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import find_platform_key
-from cloudcore.kms.tables import kms_key_versions as versions
+from cloudcore.kms.rows import kms_key_versions as versions
 from cloudcore.kms.vault import MAX_AGE_SECONDS
 from tests.certificates import uploaded
 from tests.databases import on_both_databases

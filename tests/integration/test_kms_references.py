@@ -10,7 +10,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
-from cloudcore.kms.references import (
+from cloudcore.kms.rows import (
     KEY_KIND,
     key_to_bind,
     key_to_use,

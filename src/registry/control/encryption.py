@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.references import reference_to
+from cloudcore.kms.rows import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of

@@ -12,7 +12,7 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.kms.references import reference_to
+from cloudcore.kms.rows import reference_to
 from cloudcore.storage.rules import bucket_crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext

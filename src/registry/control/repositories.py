@@ -15,7 +15,7 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.references import reference_to
+from cloudcore.kms.rows import reference_to
 from cloudcore.resource_names import check_tags
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
