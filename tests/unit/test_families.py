@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.certificate.rules import EVENTS
+from cloudcore.certificate.certificate import EVENTS
 from cloudcore.db.schema import metadata
 from cloudcore.family import Family, vocabulary
-from cloudcore.kms.deletion import ACTION as KEY_DELETED
+from cloudcore.kms.services import ACTION as KEY_DELETED
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.storage.rules import OBJECT_CREATED, OBJECT_DELETED
 from registry.families import FAMILIES
