@@ -10,6 +10,8 @@ from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
+from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
+from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.methods import Methods
@@ -39,7 +41,8 @@ async def library(metadata_url: str) -> AsyncIterator[World]:
     """Return a control plane with shelves and books of two accounts."""
     with raw_engine(metadata_url) as engine:
         SCHEMA.create_all(engine)
-    async with open_world(metadata_url, Options(more=HANDLERS)) as world:
+    handlers = (*HANDLERS, *standard_routes(SUPPRESSIONS))
+    async with open_world(metadata_url, Options(more=handlers)) as world:
         for account_id, handle in ((ACCOUNT, "acme"), (OTHER_ACCOUNT, "globex")):
             await world.database.write(add_account, account_id, handle)
         yield world
@@ -143,6 +146,19 @@ async def test_what_was_deleted_since_it_was_named_is_referred_to_by_nothing(
     read = await library.database.read(BOOK_ROWS.get, ACCOUNT, "local", other["id"])
     with pytest.raises(NotFound, match="there is no such shelf"):
         await library.database.write(BOOKS.update, read, change, 1)
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_reference_is_allowed_by_the_key_whatever_it_is_called(
+    library: World, by_id: bool
+) -> None:
+    asked: list[str] = []
+    made = await make(library, "/v1/suppressions", address="Ada@example.com")
+    value = made["id"] if by_id else "ada@example.com"
+    found = await library.database.read(
+        SUPPRESSION_ROWS.resolve, ACCOUNT, "local", "suppression", value, asked.append
+    )
+    assert (found.id, asked) == (made["id"], [made["crn"]])
 
 
 @on_both_databases

@@ -6,6 +6,7 @@ Make them while a module of the family is imported, as all statements (`cloudcor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -96,7 +97,13 @@ class Rows(Generic[R]):
         }
         self.statements: Final = self._statements({**freed, **(on_delete or {})})
         self.kind: Final[Kind[Any]] = Kind(
-            of.service, of.type, self._find_in, self._find_named_in, self.missing, of.check_key
+            of.service,
+            of.type,
+            self._find_in,
+            self._find_named_in,
+            self.missing,
+            of.check_key,
+            attrgetter(of.key),
         )
         """How a reference in a request finds one; see `cloudcore.resource_references.resolve`."""
 
