@@ -113,14 +113,18 @@ class Methods(Generic[R]):
         return self.rows.add(tx, self._before_save(tx, new, None))
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
-        """Change fields of one; raise `NotFound` if it, or what it refers to, was deleted."""
+        """Change fields of one; one that has these values already stays as it is.
+
+        Raise `NotFound` if it, or what it refers to, was deleted.
+        """
         if not self._one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
-        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
-        if not changes:
+        changed = self._check(structs.replace(old, **changes), old, now)
+        if changed == old:
             return old
         self._hold_targets(tx, changed, old)
+        changed = structs.replace(changed, updated_at=now)
         return self.rows.save(tx, self._before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
@@ -251,7 +255,15 @@ class Methods(Generic[R]):
         """Change one as a request says."""
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
-        return await ctx.commit(self.update, found, changes, ctx.clock(), wrap=self.one)
+        now = ctx.clock()
+        return await ctx.commit(
+            self.update,
+            found,
+            changes,
+            now,
+            wrap=self.one,
+            told=lambda made: {} if made.updated_at == now else None,
+        )
 
     async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
         """Delete one."""
