@@ -62,7 +62,11 @@ BOOK: Final = Resource(
     keeps_deleted=True,
 )
 NOTE: Final = Resource(
-    record=Note, service="test", one="note", many="notes", refers={"book": Target(BOOK)}
+    record=Note,
+    service="test",
+    one="note",
+    many="notes",
+    refers={"book": Target(BOOK, "test:GetBook")},
 )
 SHELF_ROWS: Final = Rows(SHELF, schema=SCHEMA)
 BOOK_ROWS: Final = Rows(BOOK, references={"shelf": SHELF_ROWS}, schema=SCHEMA)
