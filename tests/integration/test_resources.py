@@ -210,6 +210,18 @@ async def test_rules_and_the_quota_are_checked(library: World) -> None:
     assert replayed[0].json() == replayed[1].json()
 
 
+async def test_a_rule_sees_what_several_fields_say_in_any_request(library: World) -> None:
+    await make(library, "/v1/books", name="dune", pages=1)
+    new = {"name": "good", "book": "dune"}
+    error = assert_envelope(
+        await library.ask("POST", "/v1/notes", {**new, "place": {"line": 0}}), 400, "INVALID_INPUT"
+    )
+    made = await make(library, "/v1/notes", **new, place={"line": 7})
+    assert made["place"] == {"line": 7}
+    changed = await library.ask("PATCH", f"/v1/notes/{made['id']}", {"place": {"line": 0}})
+    assert assert_envelope(changed, 400, "INVALID_INPUT")["params"] == error["params"]
+
+
 def test_a_description_has_actions_events_and_commands() -> None:
     assert BOOK.kind.actions == tuple(
         f"test:{each}"

@@ -70,10 +70,12 @@ class Methods(Generic[R]):
         """Make the methods of `rows`.
 
         `check` completes or refuses a new or changed record; it gets the one before, or None, and
-        the moment of the request, and must be pure. It sees a request that changes nothing, too.
-        `before_save` does the same in the transaction, for what changes. `before_delete` refuses a
-        deletion, or deletes what goes with it; `removal`, such as `Work.delete`, is what a deletion
-        does instead of deleting the row. `targets` are the rows that references mean, by field.
+        the moment of the request, and must be pure. It sees a request that changes nothing, too,
+        and a new record twice if it has references or composite fields: without what they mean,
+        until policies have allowed its creation, and then with it. `before_save` does the same in
+        the transaction, for what changes. `before_delete` refuses a deletion, or deletes what goes
+        with it; `removal`, such as `Work.delete`, is what a deletion does instead of deleting the
+        row. `targets` are the rows that references mean, by field.
         Changes of the fields `one_at_a_time` of an account wait for one another. `docs` replaces
         what the OpenAPI document says of a method, and `statuses` adds to it.
         """
@@ -225,7 +227,7 @@ class Methods(Generic[R]):
         named = {name: values[name] for name in self._targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
-            new = structs.replace(new, **found)
+            new = self._check(structs.replace(new, **found), None, new.created_at)
         path = self.of.path
         return await ctx.commit(
             self.create, new, wrap=self.one, location=lambda made: f"{path}/{made.id}"
