@@ -219,6 +219,12 @@ class Settings:
             raise SettingsError(problem)
         if self.tls_certificate and self.acme.names:
             raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
+        for url in self.urls if self.acme.names else ():
+            if self.own_hosts and (urlsplit(url).hostname or "") not in self.acme.names:
+                raise SettingsError(
+                    f"tls_acme does not list {urlsplit(url).hostname}, at which clients find what"
+                    " family_hosts says; its certificate has the names of tls_acme alone"
+                )
         if self.speaks_tls and self.public_url.startswith("http://"):
             raise SettingsError(
                 f"public_url: {self.public_url!r} is plain HTTP, but with a certificate the"
@@ -253,8 +259,8 @@ class Settings:
     @property
     def own_names(self) -> tuple[str, ...]:
         """Return the host names and addresses at which clients reach the server."""
-        named = (urlsplit(url).hostname or "" for url in (f"//{each}" for each in self.hosts))
-        found = [urlsplit(self.public_url).hostname or "", *named]
+        named = (urlsplit(f"//{each}").hostname or "" for each in self.hosts)
+        found = [*(urlsplit(each).hostname or "" for each in self.urls if self.public_url), *named]
         if not any(found):
             found = [urlsplit(self.url).hostname or ""]
         if found == ["127.0.0.1"]:
@@ -346,6 +352,13 @@ class Settings:
         if found and not self.public_url:
             raise SettingsError("family_hosts needs public_url, where all is that it does not list")
         return found
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Return every base URL at which clients reach the server; the first is `url`."""
+        scheme = self.url.partition("://")[0]
+        hosts = (host for each in self.own_hosts.values() for host in each)
+        return self.url, *(f"{scheme}://{host}" for host in hosts)
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class Planes:
         """
         if port in self._by_port:
             return self._by_port[port]
-        host = _host(headers) if self._with_host else b""
+        host = host_of(headers) if self._with_host else b""
         for at, plane, exact, below in self._by_host.get(host, self._before_last):
             if (not exact or path in exact or path.startswith(below)) and (
                 not plane.hosts or plane.owns_host(host)
@@ -102,7 +102,7 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 """One plane for all requests."""
 
 
-def _host(headers: Headers) -> bytes:
+def host_of(headers: Headers) -> bytes:
     """Return the ``Host`` in lower case without its port, or an empty string."""
     for name, value in headers:
         if name == b"host":
