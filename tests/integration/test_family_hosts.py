@@ -90,6 +90,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
+def test_operators_are_told_the_console_by_its_name(site: Site) -> None:
+    assert f"(console: http://{CONSOLE}/console, " in site.registry.log
+
+
 def claims(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
     found: dict[str, Any] = json.loads(
@@ -240,13 +244,16 @@ def test_the_command_finds_each_family_from_one_url(site: Site, home: Home) -> N
     assert home.run("logout").returncode == 0
 
 
-def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home) -> None:
+@pytest.mark.parametrize("name", [MAIN, PULL, QUEUE])
+def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home, name: str) -> None:
     key = {
-        "ENTREPOT_REGISTRY": f"http://{MAIN}",
+        "ENTREPOT_REGISTRY": f"http://{name}",
         "ENTREPOT_ACCESS_KEY_ID": site.key[0],
         "ENTREPOT_SECRET_ACCESS_KEY": site.key[1],
     }
-    made = Home(home.folder, {**home.environment, **key}).run("queues", "create", "unattended")
+    made = Home(home.folder, {**home.environment, **key}).run(
+        "queues", "create", name.replace(".", "-")
+    )
     assert made.returncode == 0, made.stderr
     assert not home.credentials.exists()
 
