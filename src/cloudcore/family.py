@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
+from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Resource
 
 if TYPE_CHECKING:
@@ -150,8 +151,8 @@ def _sentence(event: str, nouns: Mapping[str, str]) -> str:
     """Return what ``queue.queue.created`` says."""
     _, one, done = event.split(".")
     noun = nouns.get(one, one.replace("_", " "))
-    article = "An" if noun[0] in "aeiouAEIO" else "A"
-    return f"{article} {noun} was {done.replace('_', ' ')}"
+    words = f"{with_article(noun)} was {done.replace('_', ' ')}"
+    return words[0].upper() + words[1:]
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:

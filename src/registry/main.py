@@ -55,7 +55,7 @@ from registry.family import REGISTRY
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
-from registry.gc.orphans.quarantine import take_back_owned
+from registry.gc.orphans import take_back_owned
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account

@@ -41,7 +41,7 @@ from registry.bucket_keys import KeysOfBuckets
 from registry.bucket_orphans import BucketOrphans
 from registry.families import FAMILIES
 from registry.family import REGISTRY
-from registry.gc.orphans.scan import may_judge
+from registry.gc.orphans import may_judge
 from registry.process import STORES
 from registry.services.access import repository_crn
 from registry.services.bearers import KEY_KINDS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
-from cloudcore.certificate.grants import Grant, GrantError, parse_grants
+from cloudcore.certificate.domains import Grant, GrantError, parse_grants
 from cloudcore.crn import REGION_PATTERN
 from cloudcore.iam.founders import Founders
 from cloudcore.outbound.destinations import Allowed

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudcore.acme.conversing import Directory
-from cloudcore.certificate.embedded import EmbeddedAuthority
-from cloudcore.certificate.server_certificate import write_server_certificate
+from cloudcore.certificate.embedded import EmbeddedAuthority, write_server_certificate
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
