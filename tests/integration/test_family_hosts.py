@@ -18,7 +18,7 @@ import pytest
 
 from tests.databases import planted
 from tests.entrepot import ADMIN, Home, initialized
-from tests.integration.served_world import open_served
+from tests.integration.served_world import HOST, open_served
 from tests.live import LiveRegistry, start_registry
 
 MAIN, PULL, AUTH, CONSOLE, QUEUE = (
@@ -262,7 +262,8 @@ def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home, name
 async def test_links_for_those_who_do_not_sign_in_name_the_host_of_their_family(
     tmp_path: Path,
 ) -> None:
-    hosts = "notifications=notes.test,certificate=pki.test"
+    named = {"notifications": "notes.test", "certificate": "pki.test"}
+    hosts = ",".join(f"{part}={each},{part}={HOST}" for part, each in named.items())
     async with open_served(tmp_path / "data", family_hosts=hosts) as served:
         assert served.notifications.url == "http://notes.test"
         assert served.certificates.settings is not None
