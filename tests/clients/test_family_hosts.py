@@ -12,14 +12,17 @@ import boto3
 import httpx
 import pytest
 from botocore.config import Config
+from selenium import webdriver
 
 from tests.clients.archives import write_docker_archive, write_layout
+from tests.clients.chromium import check_quiet, fill, title
 from tests.clients.containers import Containers
 from tests.clients.images import Store
 from tests.clients.programs import require_root
 from tests.databases import planted
-from tests.entrepot import initialized
+from tests.entrepot import ADMIN, initialized
 from tests.live import LiveRegistry, start_registry
+from tests.postgresql import free_port
 
 MAIN, PULL, AUTH, S3 = (f"{word}.localhost" for word in ("cloud", "cr", "auth", "s3"))
 
@@ -137,5 +140,30 @@ def test_the_certificate_of_the_install_has_every_name(tmp_path: Path) -> None:
                     extensions={"sni_hostname": host},
                 )
             assert answer.status_code == status
+    finally:
+        assert registry.stop() == 0, registry.log
+
+
+@pytest.mark.client("chromium")
+def test_a_browser_signs_in_at_one_name_and_acts_at_another(
+    tmp_path: Path, browser: webdriver.Chrome
+) -> None:
+    data, port = tmp_path / "data", free_port()
+    shown = initialized(planted(data))
+    console = f"http://console.localhost:{port}"  # browsers look at this machine for .localhost
+    env = {
+        "ENTREPOT_PUBLIC_URL": f"http://{MAIN}:{port}",
+        "ENTREPOT_FAMILY_HOSTS": f"auth={AUTH}:{port},console=console.localhost:{port}",
+    }
+    registry = start_registry(data, "--port", str(port), command="serve", env=env)
+    try:
+        browser.get(f"http://{MAIN}:{port}/")
+        assert browser.current_url.startswith(f"http://{AUTH}:{port}/v1/oauth/authorize?")
+        fill(browser, email=ADMIN, password=re.findall(r"one-time password +(\S+)", shown)[0])
+        chosen = "a password of my own"
+        fill(browser, new_password=chosen, repeated_password=chosen)
+        assert browser.current_url.startswith(f"{console}/console/repositories")
+        assert title(browser) == "Repositories"
+        check_quiet(browser)
     finally:
         assert registry.stop() == 0, registry.log
