@@ -227,16 +227,18 @@ def test_regions_name_what_has_a_host_of_its_own(site: Site) -> None:
         }
 
 
-def test_the_command_finds_each_family_from_one_url(site: Site, home: Home) -> None:
+@pytest.mark.parametrize("name", [MAIN, AUTH, PULL])
+def test_the_command_finds_each_family_from_any_name(site: Site, home: Home, name: str) -> None:
     key_id, secret = site.key
-    ended = home.run("login", f"http://{MAIN}", "--access-key-id", key_id, stdin=f"{secret}\n")
+    ended = home.run("login", f"http://{name}", "--access-key-id", key_id, stdin=f"{secret}\n")
     assert ended.returncode == 0, ended.stderr
     (stored,) = home.stored().values()
     assert stored["own_urls"]["queue"] == f"http://{QUEUE}"
-    for words in (("queues", "create", "jobs"), ("repositories", "create", "tools")):
-        made = home.run(*words)
+    word = name.partition(".")[0]
+    for nouns in ("queues", "repositories"):
+        made = home.run(nouns, "create", word)
         assert made.returncode == 0, made.stderr
-    reference = f"{PULL}/acme/tools"
+    reference = f"{PULL}/acme/{word}"
     assert home.run("repositories", "show", reference).returncode == 0
     shown = home.run("docker-login", "--print", "--output", "json")
     assert json.loads(shown.stdout)["registry"] == PULL
