@@ -18,6 +18,7 @@ import pytest
 
 from tests.databases import planted
 from tests.entrepot import ADMIN, Home, initialized
+from tests.integration.served_world import HOST, open_served
 from tests.live import LiveRegistry, start_registry
 
 MAIN, PULL, AUTH, CONSOLE, QUEUE = (
@@ -88,6 +89,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     data = tmp_path_factory.mktemp("named") / "data"
     with serving(data, public_url=f"http://{MAIN}", family_hosts=HOSTS) as made:
         yield made
+
+
+def test_operators_are_told_the_console_by_its_name(site: Site) -> None:
+    assert f"(console: http://{CONSOLE}/console, " in site.registry.log
 
 
 def claims(token: str) -> dict[str, Any]:
@@ -222,16 +227,18 @@ def test_regions_name_what_has_a_host_of_its_own(site: Site) -> None:
         }
 
 
-def test_the_command_finds_each_family_from_one_url(site: Site, home: Home) -> None:
+@pytest.mark.parametrize("name", [MAIN, AUTH, PULL])
+def test_the_command_finds_each_family_from_any_name(site: Site, home: Home, name: str) -> None:
     key_id, secret = site.key
-    ended = home.run("login", f"http://{MAIN}", "--access-key-id", key_id, stdin=f"{secret}\n")
+    ended = home.run("login", f"http://{name}", "--access-key-id", key_id, stdin=f"{secret}\n")
     assert ended.returncode == 0, ended.stderr
     (stored,) = home.stored().values()
     assert stored["own_urls"]["queue"] == f"http://{QUEUE}"
-    for words in (("queues", "create", "jobs"), ("repositories", "create", "tools")):
-        made = home.run(*words)
+    word = name.partition(".")[0]
+    for nouns in ("queues", "repositories"):
+        made = home.run(nouns, "create", word)
         assert made.returncode == 0, made.stderr
-    reference = f"{PULL}/acme/tools"
+    reference = f"{PULL}/acme/{word}"
     assert home.run("repositories", "show", reference).returncode == 0
     shown = home.run("docker-login", "--print", "--output", "json")
     assert json.loads(shown.stdout)["registry"] == PULL
@@ -240,15 +247,29 @@ def test_the_command_finds_each_family_from_one_url(site: Site, home: Home) -> N
     assert home.run("logout").returncode == 0
 
 
-def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home) -> None:
+@pytest.mark.parametrize("name", [MAIN, PULL, QUEUE])
+def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home, name: str) -> None:
     key = {
-        "ENTREPOT_REGISTRY": f"http://{MAIN}",
+        "ENTREPOT_REGISTRY": f"http://{name}",
         "ENTREPOT_ACCESS_KEY_ID": site.key[0],
         "ENTREPOT_SECRET_ACCESS_KEY": site.key[1],
     }
-    made = Home(home.folder, {**home.environment, **key}).run("queues", "create", "unattended")
+    made = Home(home.folder, {**home.environment, **key}).run(
+        "queues", "create", name.replace(".", "-")
+    )
     assert made.returncode == 0, made.stderr
     assert not home.credentials.exists()
+
+
+async def test_links_for_those_who_do_not_sign_in_name_the_host_of_their_family(
+    tmp_path: Path,
+) -> None:
+    named = {"notifications": "notes.test", "certificate": "pki.test"}
+    hosts = ",".join(f"{part}={each},{part}={HOST}" for part, each in named.items())
+    async with open_served(tmp_path / "data", family_hosts=hosts) as served:
+        assert served.notifications.url == "http://notes.test"
+        assert served.certificates.settings is not None
+        assert served.certificates.settings.url == "http://pki.test"
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
 
 
 def own_urls_in(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
-    """Return what is elsewhere than at `url`, by the regions of the registry there.
+    """Return where families are, by the regions of the registry at `url`; empty: all are there.
 
     A registry that is reached by a name which it does not tell serves all there. Nothing is sent by
     plain HTTP that would not be at `url`.
@@ -34,11 +34,10 @@ def own_urls_in(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
     for region in document.get("regions", ()):
         endpoints: Mapping[str, str] = region.get("endpoints", {})
         if url in endpoints.values():
-            return {
+            known = {
                 part: found
                 for part, found in endpoints.items()
-                if part in (_MAIN, *_PARTS.values())
-                and found != url
-                and found.partition("://")[0] == scheme
+                if part in (_MAIN, *_PARTS.values()) and found.partition("://")[0] == scheme
             }
+            return known if {*known.values()} != {url} else {}
     return {}
