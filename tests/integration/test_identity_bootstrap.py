@@ -65,7 +65,7 @@ async def test_one_command_makes_an_owner_who_can_do_everything(database: Databa
     (person,) = await database.read(list_users_by_email, "ada@example.org")
     assert person.must_change_password
     assert match_passwords(made.one_time_password, [person.password]) == [True]
-    joined = await database.read(list_joined, person.id, "", 10)
+    joined = await database.read(list_joined, person.id, "", "", 10)
     assert {each.organization.is_personal for each in joined} == {True, False}
     assert {each.membership.role for each in joined} == {"owner"}
     shared = {each.organization.id for each in joined if not each.organization.is_personal}
@@ -130,7 +130,7 @@ async def test_no_provider_signs_the_first_person_in(database: Database) -> None
     """The last way into an install is a password, whatever a provider says of the address."""
     await begin(database)
     (person,) = await database.read(list_users_by_email, "ada@example.org")
-    joined = await database.read(list_joined, person.id, "", 10)
+    joined = await database.read(list_joined, person.id, "", "", 10)
     (main,) = [each.organization.id for each in joined if not each.organization.is_personal]
     provider = IdentityProvider(
         id=uuid7(),

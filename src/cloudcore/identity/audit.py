@@ -133,4 +133,4 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
 
 def organizations_of(user_id: str, tx: Connection) -> Sequence[str]:
     """Return the ids of the organizations that a person belongs to."""
-    return [each.organization.id for each in list_joined(tx, user_id, "", _MAX_ORGANIZATIONS)]
+    return [each.organization.id for each in list_joined(tx, user_id, "", "", _MAX_ORGANIZATIONS)]

@@ -59,7 +59,7 @@ def _organizations_of(tx: Connection, user: User) -> list[Organization]:
 
     Two persons with the same e-mail address never share an organization.
     """
-    found = organizations.list_joined(tx, user.id, "", MAX_JOINED)
+    found = organizations.list_joined(tx, user.id, "", "", MAX_JOINED)
     shared = [each.organization for each in found if not each.organization.is_personal]
     return shared or [each.organization for each in found]
 

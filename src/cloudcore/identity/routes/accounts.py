@@ -216,28 +216,36 @@ async def create_account(
     )
 
 
-def _own(tx: Connection, account_id: str, after: str, _: int) -> list[Account]:
+class AccountQuery(PageQuery):
+    """Parameters of the list of accounts."""
+
+    handle: str | None = None
+    """Only the one of this handle."""
+
+
+def _own(tx: Connection, account_id: str, handle: str, after: str, _: int) -> list[Account]:
     own = accounts.get_account(tx, account_id)
-    return [own] if own.handle > after else []
+    return [own] if own.handle > after and handle in ("", own.handle) else []
 
 
-def _count_own(_: Connection, __: str) -> int:
-    return 1
+def _count_own(tx: Connection, account_id: str, handle: str) -> int:
+    return len(_own(tx, account_id, handle, "", 1)) if handle else 1
 
 
-@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": PageQuery})
+@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": AccountQuery})
 async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
     scope = caller.account_id or caller.organization_id or ""
     ctx.authorize(iam_crn(scope, "account", "*"))
-    is_person = caller.account_id is None
+    is_person, query = caller.account_id is None, ctx.query(AccountQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_accounts_of_member if is_person else _own,
         count_accounts_of_member if is_person else _count_own,
         caller.id if is_person else scope,
+        query.handle or "",
         key=lambda account: account.handle,
     )
     owned = await ctx.database.read(_owned, found)

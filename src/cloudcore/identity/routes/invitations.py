@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.names import email_address
-from cloudcore.identity.routes.fields import Email
+from cloudcore.identity.routes.fields import Email, PeopleQuery
 from cloudcore.identity.routes.organizations import (
     MemberRole,
     OneOrganization,
@@ -29,7 +29,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -125,18 +125,20 @@ async def invite_member(
     return await ctx.commit(invitations.invite, new, wrap=_new)
 
 
-@get(_PATH, opt={"action": "iam:ListInvitations", "query": PageQuery})
+@get(_PATH, opt={"action": "iam:ListInvitations", "query": PeopleQuery})
 async def list_organization_invitations(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyInvitations:
     """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
+    query = ctx.query(PeopleQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_invitations,
         count_invitations,
         organization_id,
+        query.address,
         key=lambda invitation: invitation.email,
     )
     return ManyInvitations(invitations=[_record(each) for each in found], meta=meta)

@@ -28,7 +28,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -156,17 +156,19 @@ async def create_organization(
     )
 
 
-@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": PageQuery})
+@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": NamedPageQuery})
 async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrganizations:
     """List the organizations the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_joined,
         count_joined,
         person.id,
+        query.name or "",
         key=lambda joined: joined.organization.id,
     )
     return ManyOrganizations(organizations=[_record(joined) for joined in found], meta=meta)

@@ -22,7 +22,7 @@ from cloudcore.iam.passwords import Asker, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.permissions import membership
-from cloudcore.identity.routes.fields import Email, Status
+from cloudcore.identity.routes.fields import Email, PeopleQuery, Status
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.rows.organizations import Joined, count_members
 from cloudcore.identity.rows.sessions import find_current_organization
@@ -38,7 +38,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 
@@ -213,16 +213,17 @@ async def create_user(
     )
 
 
-@get("/v1/users", opt={"action": "iam:ListUsers", "query": PageQuery})
+@get("/v1/users", opt={"action": "iam:ListUsers", "query": PeopleQuery})
 async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
     """List the persons of the caller's organization: the account's, or the session's."""
-    organization_id = await _seen_from(ctx)
+    organization_id, query = await _seen_from(ctx), ctx.query(PeopleQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_users_of,
         count_members,
         organization_id,
+        query.address,
         key=lambda user: user.id,
     )
     return ManyUsers(users=[user_record(user) for user in found], meta=meta)

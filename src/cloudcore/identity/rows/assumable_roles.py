@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.tables import accounts, role_assignments, roles
 
 _r = roles.c
@@ -73,7 +73,7 @@ _LIST_ASSIGNED: Final = Statement(
         .select_from(role_assignments)
         .join(roles, _r.id == _g.role_id)
         .join(accounts, _a.id == _r.account_id)
-        .where(_OF_PERSON, _g.role_id > bindparam("after"))
+        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
         .order_by(_g.role_id)
     )
 )
@@ -102,9 +102,11 @@ def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[Assumab
     return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
 
 
-def list_assigned(tx: Connection, user_id: str, after: str, limit: int) -> list[AssumableRole]:
-    """Return the roles assigned to a person, by id."""
-    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, after=after, limit=limit)
+def list_assigned(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[AssumableRole]:
+    """Return the roles assigned to a person, by id; if `name` is not empty, only those."""
+    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, name=name, after=after, limit=limit)
     return [AssumableRole(*row) for row in rows]
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, func, select
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import invitations
 
@@ -35,12 +35,13 @@ def _columns() -> Select[Any]:
 
 _OF_ORGANIZATION: Final = _i.organization_id == bindparam("organization_id")
 _OF_ADDRESS: Final = (_OF_ORGANIZATION, _i.email == bindparam("email"))
+_IN_LIST: Final = (_OF_ORGANIZATION, named(_i.email, "email"))
 _ADD: Final = insertion(invitations)
 _FIND: Final = Statement(_columns().where(*_OF_ADDRESS))
 _LIST: Final = Statement(
-    page(_columns().where(_OF_ORGANIZATION, _i.email > bindparam("after")).order_by(_i.email))
+    page(_columns().where(*_IN_LIST, _i.email > bindparam("after")).order_by(_i.email))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(invitations).where(_OF_ORGANIZATION))
+_COUNT: Final = Statement(select(func.count()).select_from(invitations).where(*_IN_LIST))
 _REPLACE: Final = Statement(invitations.delete().where(*_OF_ADDRESS))
 _DELETE: Final = Statement(invitations.delete().where(_OF_ORGANIZATION, _i.id == bindparam("id")))
 _FORGET: Final = deletion(_i.expires_at)
@@ -59,16 +60,16 @@ def find_invitation(tx: Connection, organization_id: str, email: str) -> Invitat
 
 
 def list_invitations(
-    tx: Connection, organization_id: str, after: str, limit: int
+    tx: Connection, organization_id: str, email: str, after: str, limit: int
 ) -> list[Invitation]:
-    """Return the invitations of an organization, by address."""
-    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
-    return [Invitation(*row) for row in rows]
+    """Return the invitations of an organization, by address; if `email` is not empty, that one."""
+    of = {"organization_id": organization_id, "email": email}
+    return [Invitation(*row) for row in tx.rows(_LIST, **of, after=after, limit=limit)]
 
 
-def count_invitations(tx: Connection, organization_id: str) -> int:
+def count_invitations(tx: Connection, organization_id: str, email: str) -> int:
     """Count the invitations that `list_invitations` lists."""
-    return count(tx, _COUNT, organization_id=organization_id)
+    return count(tx, _COUNT, organization_id=organization_id, email=email)
 
 
 def delete_invitation(tx: Connection, organization_id: str, invitation_id: str) -> bool:
