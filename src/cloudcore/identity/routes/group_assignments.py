@@ -19,9 +19,8 @@ from cloudcore.identity.rows.group_assignments import (
     count_group_assignments,
     list_group_assignments,
 )
-from cloudcore.identity.rows.roles import Role
+from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.services import group_assignments
-from cloudcore.identity.services.roles import get_role
 from cloudcore.uuids import Uuid, parse_uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -68,7 +67,7 @@ class ManyGroupAssignments(ResponseBody):
 
 
 async def _authorized(ctx: RequestContext, role_id: str) -> Role:
-    role = await ctx.database.read(get_role, account_of(ctx), role_id)
+    role = await ctx.database.read(ROLES.get, account_of(ctx), role_id)
     ctx.authorize(crn_of(role))
     return role
 

@@ -17,18 +17,17 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
+from cloudcore.identity.routes.listing import read_named
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
+    IDENTITY_PROVIDERS,
     IdentityProvider,
-    count_providers,
-    list_providers,
 )
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
@@ -229,16 +228,7 @@ async def list_identity_providers(
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_providers,
-        count_providers,
-        organization_id,
-        query.name or "",
-        key=lambda provider: provider.name,
-    )
+    found, meta = await read_named(ctx, IDENTITY_PROVIDERS, organization_id)
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
 
 
@@ -250,7 +240,7 @@ async def get_identity_provider(
 ) -> OneProvider:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
-    found = await ctx.database.read(identity_providers.get_provider, organization_id, provider_id)
+    found = await ctx.database.read(IDENTITY_PROVIDERS.get, organization_id, provider_id)
     return _one(ctx, found)
 
 

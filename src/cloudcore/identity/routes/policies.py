@@ -17,20 +17,21 @@ from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.references import resolve_role, resolve_service_account
 from cloudcore.identity.routes.fields import Description, Document, Name, Reference
+from cloudcore.identity.routes.listing import read_named
 from cloudcore.identity.routes.policy_templates import FilledTemplate, document_of
 from cloudcore.identity.rows.policies import (
+    POLICIES,
     Attached,
     Attachment,
     PolicyRow,
     count_attached_policies,
     count_attachments,
-    count_policies,
     list_attached_policies,
     list_attachments,
-    list_policies,
 )
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
 from cloudcore.resource_names import check_name
 from cloudcore.resource_references import Authorize
@@ -179,7 +180,7 @@ def _attachment(policy: PolicyRow, attached: Attached) -> AttachmentRecord:
 
 
 async def _authorized(ctx: RequestContext, policy_id: str) -> PolicyRow:
-    policy = await ctx.database.read(policies.get_policy, account_of(ctx), policy_id)
+    policy = await ctx.database.read(POLICIES.get, account_of(ctx), policy_id)
     ctx.authorize(crn_of(policy))
     return policy
 
@@ -233,18 +234,16 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPol
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "policy", "*"))
     query = ctx.query(PoliciesQuery)
-    of = account_id, query.name or ""
     if query.attached_to is None:
-        found, meta = await read_page(
-            ctx, query, list_policies, count_policies, *of, key=lambda each: each.name
-        )
+        found, meta = await read_named(ctx, POLICIES, account_id)
     else:
         found, meta = await read_page(
             ctx,
             query,
             list_attached_policies,
             count_attached_policies,
-            *of,
+            account_id,
+            query.name or "",
             query.attached_to.lower(),
             key=lambda each: each.name,
         )
@@ -291,9 +290,10 @@ def _resolve(
 ) -> tuple[str, str]:
     """Return kind and id of the principal to attach the policy to."""
     if data.role is not None and data.service_account is None:
-        return "role", resolve_role(tx, account_id, data.role, authorize).id
+        return "role", ROLES.resolve(tx, account_id, "role", data.role, authorize).id
     if data.service_account is not None and data.role is None:
-        found = resolve_service_account(tx, account_id, data.service_account, authorize)
+        field, text = "service_account", data.service_account
+        found = SERVICE_ACCOUNTS.resolve(tx, account_id, field, text, authorize)
         return "service-account", found.id
     raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
 

@@ -14,13 +14,13 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.routes.fields import Description, Document, Name
+from cloudcore.identity.routes.listing import read_named
 from cloudcore.identity.rows.roles import (
+    ROLES,
     Assigned,
     Role,
     count_assignments,
-    count_roles,
     list_assignments,
-    list_roles,
 )
 from cloudcore.identity.services import roles
 from cloudcore.resource_names import check_name
@@ -147,7 +147,7 @@ def _assignment(role: Role, assigned: Assigned) -> AssignmentRecord:
 
 
 async def _authorized(ctx: RequestContext, role_id: str) -> Role:
-    role = await ctx.database.read(roles.get_role, account_of(ctx), role_id)
+    role = await ctx.database.read(ROLES.get, account_of(ctx), role_id)
     ctx.authorize(crn_of(role))
     return role
 
@@ -184,11 +184,7 @@ async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ManyRoles:
     """List roles by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "role", "*"))
-    query = ctx.query(NamedPageQuery)
-    of = account_id, query.name or ""
-    found, meta = await read_page(
-        ctx, query, list_roles, count_roles, *of, key=lambda role: role.name
-    )
+    found, meta = await read_named(ctx, ROLES, account_id)
     return ManyRoles(roles=[_record(role) for role in found], meta=meta)
 
 

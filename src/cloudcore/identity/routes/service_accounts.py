@@ -12,16 +12,12 @@ from litestar.params import FromPath
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Status
-from cloudcore.identity.rows.service_accounts import (
-    ServiceAccount,
-    count_service_accounts,
-    list_service_accounts,
-)
+from cloudcore.identity.routes.listing import read_named
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
@@ -80,9 +76,7 @@ def one(found: ServiceAccount) -> OneServiceAccount:
 
 async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
     """Authorize the route's action on a service account, and return it."""
-    found = await ctx.database.read(
-        service_accounts.get_service_account, account_of(ctx), service_account_id
-    )
+    found = await ctx.database.read(SERVICE_ACCOUNTS.get, account_of(ctx), service_account_id)
     ctx.authorize(crn_of(found))
     return found
 
@@ -94,16 +88,7 @@ async def list_account_service_accounts(
     """List service accounts by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "service-account", "*"))
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_service_accounts,
-        count_service_accounts,
-        account_id,
-        query.name or "",
-        key=lambda each: each.name,
-    )
+    found, meta = await read_named(ctx, SERVICE_ACCOUNTS, account_id)
     return ManyServiceAccounts(
         service_accounts=[service_account_record(each) for each in found], meta=meta
     )

@@ -9,9 +9,10 @@ from cloudcore.errors import Conflict
 from cloudcore.identity.names import missing
 from cloudcore.identity.rows import group_assignments as rows
 from cloudcore.identity.rows.group_assignments import GroupAssignment
-from cloudcore.identity.services.identity_providers import get_provider
+from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services.members import lock_organization, organization_of
-from cloudcore.identity.services.roles import get_role, unassign_role
+from cloudcore.identity.services.roles import unassign_role
 
 MAX_GROUPS: Final = 100
 """The most groups that a role is assigned to."""
@@ -29,8 +30,8 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
-    role = get_role(tx, account_id, made.role_id)
-    get_provider(tx, organization_id, made.provider_id)
+    role = ROLES.get(tx, account_id, made.role_id)
+    IDENTITY_PROVIDERS.get(tx, organization_id, made.provider_id)
     if rows.count_group_assignments(tx, role.id) >= MAX_GROUPS:
         raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")
     if not rows.add_group_assignment(tx, made):
@@ -46,7 +47,7 @@ def unassign_from_group(
     Which group gave a person the role is not recorded: the next sign-in tells.
     """
     lock_organization(tx, organization_of(tx, account_id))
-    role = get_role(tx, account_id, role_id)
+    role = ROLES.get(tx, account_id, role_id)
     found = rows.find_group_assignment(tx, role.id, assignment_id)
     if found is None:
         raise missing("group assignment")
