@@ -20,6 +20,7 @@ from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.permissions import membership
 from cloudcore.identity.routes.fields import Handle, Status
 from cloudcore.identity.routes.organizations import membership_policy, organization_reference
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.accounts import (
     Account,
     count_accounts_of_member,
@@ -36,7 +37,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 Ts = TypeVarTuple("Ts")
 
@@ -111,15 +112,7 @@ def _with_owner(tx: Connection, change: Callable[[Connection, *Ts], Account], *a
 
 def _record(owned: _Owned) -> AccountRecord:
     account = owned.account
-    return AccountRecord(
-        id=account.id,
-        crn=_crn(account),
-        handle=account.handle,
-        organization=owned.organization,
-        status="active" if account.status == "active" else "suspended",
-        auto_create_repositories=account.auto_create_repositories,
-        created_at=rfc3339(account.created_at),
-    )
+    return shown(AccountRecord, account, crn=_crn(account), organization=owned.organization)
 
 
 def _one(owned: _Owned) -> OneAccount:

@@ -17,8 +17,8 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
-from cloudcore.identity.routes.listing import read_named
 from cloudcore.identity.routes.organizations import authorized, membership_policy
+from cloudcore.identity.routes.owned import read_named, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
     IDENTITY_PROVIDERS,
@@ -29,7 +29,7 @@ from cloudcore.identity.services.identity_providers import check_issuer, seal_cl
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
 _DOMAIN: Final = re.compile(r"(?=.{3,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -123,23 +123,14 @@ class ManyProviders(ResponseBody):
 
 
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
-    return ProviderRecord(
-        id=provider.id,
+    return shown(
+        ProviderRecord,
+        provider,
         crn=iam_crn(provider.organization_id, "identity-provider", provider.id),
-        name=provider.name,
-        issuer=provider.issuer,
-        client_id=provider.client_id,
         has_client_secret=provider.client_secret_sealed is not None,
         scopes=provider.scopes.split(),
-        groups_claim=provider.groups_claim,
-        email_verified_claim=provider.email_verified_claim,
         email_domains=provider.domains,
-        creates_people=provider.creates_people,
-        session_hours=provider.session_hours,
-        status="active" if provider.status == "active" else "inactive",
         redirect_uri=redirect_uri(ctx.settings.auth_url, provider.id),
-        created_at=rfc3339(provider.created_at),
-        updated_at=rfc3339(provider.updated_at),
     )
 
 

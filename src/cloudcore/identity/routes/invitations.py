@@ -17,10 +17,10 @@ from cloudcore.identity.routes.organizations import (
     MemberRole,
     OneOrganization,
     authorized,
-    member_role,
     membership_policy,
     one_organization,
 )
+from cloudcore.identity.routes.owned import shown
 from cloudcore.identity.rows.invitations import Invitation, count_invitations, list_invitations
 from cloudcore.identity.services import invitations
 from cloudcore.identity.services.invitations import NewInvitation, new_invitation
@@ -31,7 +31,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
 """Wrong codes of one person, over all organizations."""
@@ -82,19 +82,12 @@ class ManyInvitations(ResponseBody):
 
 
 def _record(invitation: Invitation) -> InvitationRecord:
-    return InvitationRecord(
-        id=invitation.id,
-        email=invitation.email,
-        role=member_role(invitation.role),
-        created_at=rfc3339(invitation.created_at),
-        expires_at=rfc3339(invitation.expires_at),
-    )
+    return shown(InvitationRecord, invitation)
 
 
 def _new(made: NewInvitation) -> OneNewInvitation:
-    record = _record(made.invitation)
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return OneNewInvitation(invitation=NewInvitationRecord(**fields, code=made.code))
+    record = shown(NewInvitationRecord, made.invitation, code=made.code)
+    return OneNewInvitation(invitation=record)
 
 
 @post(

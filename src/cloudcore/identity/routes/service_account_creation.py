@@ -19,19 +19,17 @@ from cloudcore.identity.routes.access_keys import (
     new_key_record,
 )
 from cloudcore.identity.routes.fields import Description, Name, Status
+from cloudcore.identity.routes.owned import authorized
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
-from cloudcore.identity.routes.policies import crn_of as crn_of_policy
 from cloudcore.identity.routes.policy_templates import ResourceNames, TemplateName, document_of
 from cloudcore.identity.routes.service_accounts import (
     OneServiceAccount,
     ServiceAccountRecord,
-    authorized,
-    crn_of,
     one,
     service_account_record,
 )
-from cloudcore.identity.rows.policies import PolicyRow
-from cloudcore.identity.rows.service_accounts import AccessKey, ServiceAccount
+from cloudcore.identity.rows.policies import POLICIES, PolicyRow
+from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
@@ -106,10 +104,10 @@ async def create_service_account(
     made = ServiceAccount(
         ctx.new_id(), account_of(ctx), data.name, data.description, "active", now, now
     )
-    ctx.authorize(crn_of(made))
+    ctx.authorize(SERVICE_ACCOUNTS.crn_of(made))
     grants = [_new_grant(ctx, made, each) for each in data.grants]
     if grants:
-        ctx.authorize(crn_of(made), action="iam:AttachPolicy")
+        ctx.authorize(SERVICE_ACCOUNTS.crn_of(made), action="iam:AttachPolicy")
     key, row = _new_key(ctx, made, data.access_key)
 
     def wrap(done: SetUp) -> NewServiceAccount:
@@ -152,7 +150,7 @@ def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) 
         ctx.new_id(), owner.account_id, name, description, "", 1, owner.created_at, owner.created_at
     )
     for action in ("iam:CreatePolicy", "iam:AttachPolicy"):
-        ctx.authorize(crn_of_policy(policy), action=action)
+        ctx.authorize(POLICIES.crn_of(policy), action=action)
     return NewGrant(policy, document, ctx.new_id())
 
 
@@ -162,7 +160,7 @@ def _new_key(
     """Authorize the access key, if there shall be one; return it with its row."""
     if wanted is None:
         return None, None
-    ctx.authorize(crn_of(owner), action="iam:CreateAccessKey")
+    ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")
     made = new_access_key()
     row = made.row(
         ctx.keyring,
@@ -186,7 +184,7 @@ async def update_service_account(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneServiceAccount]:
     """Change a service account; while it is suspended, its keys and tokens do not work."""
-    found = await authorized(ctx, service_account_id)
+    found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     return await ctx.commit(
         service_accounts.update_service_account,
         found.account_id,

@@ -10,16 +10,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.identity.lock_out import CHECKED
-from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Status
-from cloudcore.identity.routes.listing import read_named
+from cloudcore.identity.routes.owned import authorized, list_of_account, shown
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.uuids import Uuid
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, ResponseBody
 
 
 class ServiceAccountRecord(ResponseBody):
@@ -50,23 +48,9 @@ class ManyServiceAccounts(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(service_account: ServiceAccount) -> str:
-    """Return the CRN of a service account."""
-    return iam_crn(service_account.account_id, "service-account", service_account.name)
-
-
 def service_account_record(found: ServiceAccount) -> ServiceAccountRecord:
     """Return a service account as a response body."""
-    return ServiceAccountRecord(
-        id=found.id,
-        crn=crn_of(found),
-        name=found.name,
-        description=found.description,
-        status="active" if found.status == "active" else "suspended",
-        last_used_at=None if found.last_used_at is None else rfc3339(found.last_used_at),
-        created_at=rfc3339(found.created_at),
-        updated_at=rfc3339(found.updated_at),
-    )
+    return shown(ServiceAccountRecord, found, crn=SERVICE_ACCOUNTS.crn_of(found))
 
 
 def one(found: ServiceAccount) -> OneServiceAccount:
@@ -74,21 +58,12 @@ def one(found: ServiceAccount) -> OneServiceAccount:
     return OneServiceAccount(service_account=service_account_record(found))
 
 
-async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAccount:
-    """Authorize the route's action on a service account, and return it."""
-    found = await ctx.database.read(SERVICE_ACCOUNTS.get, account_of(ctx), service_account_id)
-    ctx.authorize(crn_of(found))
-    return found
-
-
 @get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": NamedPageQuery})
 async def list_account_service_accounts(
     ctx: NamedDependency[RequestContext],
 ) -> ManyServiceAccounts:
     """List service accounts by name."""
-    account_id = account_of(ctx)
-    ctx.authorize(iam_crn(account_id, "service-account", "*"))
-    found, meta = await read_named(ctx, SERVICE_ACCOUNTS, account_id)
+    found, meta = await list_of_account(ctx, SERVICE_ACCOUNTS)
     return ManyServiceAccounts(
         service_accounts=[service_account_record(each) for each in found], meta=meta
     )
@@ -99,7 +74,7 @@ async def get_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneServiceAccount:
     """Return a service account."""
-    return one(await authorized(ctx, service_account_id))
+    return one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
 
 
 @delete(
@@ -110,7 +85,7 @@ async def delete_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
     """Delete a service account with its access keys; its tokens end at once."""
-    found = await authorized(ctx, service_account_id)
+    found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)
 
 

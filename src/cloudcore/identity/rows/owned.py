@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
-from cloudcore.identity.names import missing
+from cloudcore.identity.names import iam_crn, missing
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 
 
@@ -105,6 +105,14 @@ class OwnedRows(Generic[T]):
     ) -> T:
         """Return the one that `value` in a request's `field` means; see `resource_references`."""
         return resolve(tx, Scope(owner_id, ""), self._kind, field, value, authorize)
+
+    def crn(self, owner_id: str, name: str) -> str:
+        """Return the CRN of one; `name` may be a pattern."""
+        return iam_crn(owner_id, self._kind.type, name)
+
+    def crn_of(self, found: T) -> str:
+        """Return the CRN of a row."""
+        return self.crn(getattr(found, self._owner), found.name)
 
     def list(self, tx: Connection, owner_id: str, name: str, after: str, limit: int) -> Sequence[T]:
         """Return a page of an owner's, by name; if `name` is not empty, only that one."""
