@@ -15,9 +15,8 @@ from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.oidc.profiles import MAX_GROUP_NAME
 from cloudcore.identity.routes.owned import authorized, reference
 from cloudcore.identity.rows.group_assignments import (
+    GROUP_ASSIGNMENTS,
     GroupAssignment,
-    count_group_assignments,
-    list_group_assignments,
 )
 from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.services import group_assignments
@@ -117,9 +116,10 @@ async def list_role_group_assignments(
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_group_assignments,
-        count_group_assignments,
+        GROUP_ASSIGNMENTS.list,
+        GROUP_ASSIGNMENTS.count,
         role.id,
+        "",
         key=lambda each: each.id,
     )
     return ManyGroupAssignments(

@@ -21,7 +21,7 @@ from cloudcore.identity.routes.organizations import (
     one_organization,
 )
 from cloudcore.identity.routes.owned import shown
-from cloudcore.identity.rows.invitations import Invitation, count_invitations, list_invitations
+from cloudcore.identity.rows.invitations import INVITATIONS, Invitation
 from cloudcore.identity.services import invitations
 from cloudcore.identity.services.invitations import NewInvitation, new_invitation
 from cloudcore.identity.sessions import hash_of
@@ -128,11 +128,11 @@ async def list_organization_invitations(
     found, meta = await read_page(
         ctx,
         query,
-        list_invitations,
-        count_invitations,
+        INVITATIONS.list,
+        INVITATIONS.count,
         organization_id,
         query.address,
-        key=lambda invitation: invitation.email,
+        key=INVITATIONS.label_of,
     )
     return ManyInvitations(invitations=[_record(each) for each in found], meta=meta)
 

@@ -43,12 +43,12 @@ async def read_named(
     """Return the page of an owner's that a request asks for, by name, and its meta."""
     query = ctx.query(NamedPageQuery)
     of = owner_id, query.name or ""
-    return await read_page(ctx, query, rows.list, rows.count, *of, key=lambda each: each.name)
+    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.label_of)
 
 
 def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
     """Return what an answer has of one that it refers to."""
-    return ResourceRef(id=found.id, crn=rows.crn_of(found), name=found.name)
+    return ResourceRef(id=found.id, crn=rows.crn_of(found), name=rows.label_of(found))
 
 
 def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field

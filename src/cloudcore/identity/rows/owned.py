@@ -1,4 +1,4 @@
-"""Queries that all kinds of rows have whose names are unique with their owner."""
+"""Queries that all kinds of rows have that belong to an owner, in the order of their labels."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ class Owned(Protocol):
         """Return its id."""
         ...
 
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        ...
-
     def _asdict(self) -> dict[str, Any]: ...
 
 
@@ -35,7 +30,10 @@ T = TypeVar("T", bound=Owned)
 
 
 class OwnedRows(Generic[T]):
-    """The rows of a table, each of one account or organization."""
+    """The rows of a table, each of one account, organization or role.
+
+    An owner has one of each label: a name, an address, or the id.
+    """
 
     def __init__(
         self,
@@ -45,6 +43,7 @@ class OwnedRows(Generic[T]):
         changeable: Sequence[str],
         *,
         owner: str = "account_id",
+        label: str = "name",
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
@@ -55,26 +54,29 @@ class OwnedRows(Generic[T]):
         """
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name in table.c]
-        self._owner, self._changeable, self._words = owner, changeable, words
+        self._owner, self._label = owner, label
+        self._changeable, self._words = changeable, words
         self._read: Callable[..., T] = read or row
         every = columns(table, fields) if query is None else query
         self.statements = self._statements(table, every)
-        self._kind: Kind[T] = Kind(
+        self._kind: Kind[Any] = Kind(
             "iam", words.replace(" ", "-"), self._find_in, self._find_named_in, self._missing
         )
 
     def _statements(self, table: Table, every: Select[Any]) -> dict[str, Statement]:
         c, of = table.c, table.c[self._owner] == bindparam(self._owner)
-        is_it, listed = (of, c.id == bindparam("of_id")), (of, named(c.name))
+        label, is_it = c[self._label], (of, c.id == bindparam("of_id"))
+        listed = of, named(label, self._label)
         made = {
             "add": insert_new(table, self._stored),
             "find": every.where(of, c.id == bindparam("id")),
-            "named": every.where(of, c.name == bindparam("name")),
-            "list": page(every.where(*listed, c.name > bindparam("after")).order_by(c.name)),
+            "labelled": every.where(of, label == bindparam(self._label)),
+            "list": page(every.where(*listed, label > bindparam("after")).order_by(label)),
             "count": select(func.count()).select_from(table).where(*listed),
-            "save": table.update().where(*is_it).values(bound(self._changeable)),
             "remove": table.delete().where(*is_it),
         }
+        if self._changeable:
+            made["save"] = table.update().where(*is_it).values(bound(self._changeable))
         return {name: Statement(each) for name, each in made.items()}
 
     def add(self, tx: Connection, new: T) -> bool:
@@ -95,16 +97,18 @@ class OwnedRows(Generic[T]):
             raise self._missing()
         return found
 
-    def find_named(self, tx: Connection, owner_id: str, name: str) -> T | None:
-        """Return the one of a name, or None."""
-        row = tx.row(self.statements["named"], **{self._owner: owner_id}, name=name)
+    def find_named(self, tx: Connection, owner_id: str, label: str) -> T | None:
+        """Return the one of a label, or None."""
+        of = {self._owner: owner_id, self._label: label}
+        row = tx.row(self.statements["labelled"], **of)
         return self._read(*row) if row else None
 
     def resolve(
         self, tx: Connection, owner_id: str, field: str, value: str, authorize: Authorize
     ) -> T:
         """Return the one that `value` in a request's `field` means; see `resource_references`."""
-        return resolve(tx, Scope(owner_id, ""), self._kind, field, value, authorize)
+        found: T = resolve(tx, Scope(owner_id, ""), self._kind, field, value, authorize)
+        return found
 
     def crn(self, owner_id: str, name: str) -> str:
         """Return the CRN of one; `name` may be a pattern."""
@@ -112,16 +116,24 @@ class OwnedRows(Generic[T]):
 
     def crn_of(self, found: T) -> str:
         """Return the CRN of a row."""
-        return self.crn(getattr(found, self._owner), found.name)
+        return self.crn(getattr(found, self._owner), self.label_of(found))
 
-    def list(self, tx: Connection, owner_id: str, name: str, after: str, limit: int) -> Sequence[T]:
-        """Return a page of an owner's, by name; if `name` is not empty, only that one."""
-        of = {self._owner: owner_id, "name": name, "after": after, "limit": limit}
+    def label_of(self, found: T) -> str:
+        """Return the label of a row, by which pages are sorted."""
+        label: str = getattr(found, self._label)
+        return label
+
+    def list(
+        self, tx: Connection, owner_id: str, label: str, after: str, limit: int
+    ) -> Sequence[T]:
+        """Return a page of an owner's; if `label` is not empty, only the one that has it."""
+        of = {self._owner: owner_id, self._label: label, "after": after, "limit": limit}
         return self.read(tx.rows(self.statements["list"], **of))
 
-    def count(self, tx: Connection, owner_id: str, name: str) -> int:
+    def count(self, tx: Connection, owner_id: str, label: str) -> int:
         """Count what `list` lists."""
-        return count(tx, self.statements["count"], **{self._owner: owner_id}, name=name)
+        of = {self._owner: owner_id, self._label: label}
+        return count(tx, self.statements["count"], **of)
 
     def save(self, tx: Connection, changed: T) -> None:
         """Update the changeable columns of one."""
@@ -129,9 +141,10 @@ class OwnedRows(Generic[T]):
         new = {name: values[name] for name in (self._owner, *self._changeable)}
         tx.execute(self.statements["save"], of_id=changed.id, **new)
 
-    def remove(self, tx: Connection, owner_id: str, found_id: str) -> None:
-        """Delete one, with what goes with it by foreign keys."""
-        tx.execute(self.statements["remove"], **{self._owner: owner_id}, of_id=found_id)
+    def remove(self, tx: Connection, owner_id: str, found_id: str) -> bool:
+        """Delete one, with what goes with it by foreign keys; return False if there is none."""
+        of = {self._owner: owner_id, "of_id": found_id}
+        return tx.execute(self.statements["remove"], **of) == 1
 
     def read(self, rows: Sequence[Row]) -> Sequence[T]:
         """Return what a query of all columns has found."""
