@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import httpx
+import pytest
 from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
+from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.keyed_requests import Asked, asked, end_runs
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, open_served
 from tests.spec.operations import OPERATIONS, Operation
 
 SECRETS: Final = {
@@ -85,6 +88,13 @@ NOT_YET: Final = {
 """Fields whose null is refused still."""
 _MARKS: Final = ("updated_at", "revision", "rewrap")
 PATHS: Final = {place.operation.place: place for place in PLACES}
+
+
+@pytest.fixture
+async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
+    """Return ``entrepot serve`` over the database that a test asks for."""
+    async with open_served(tmp_path / "data", metadata_url) as made:
+        yield made
 
 
 async def test_no_answer_for_its_caller_alone_is_stored(served: Served) -> None:
@@ -186,6 +196,7 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         assert refused.status_code == 400, method
 
 
+@on_both_databases
 async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
     """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
     specs = {_place_of(spec): spec for spec in served.specs}
@@ -209,6 +220,7 @@ async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> No
     assert len(filtered) > 14
 
 
+@on_both_databases
 async def test_members_are_found_by_their_address(served: Served) -> None:
     """In any case, as elsewhere; a member's name is the address."""
     acme = served.acme
@@ -243,6 +255,7 @@ def _schema(schemas: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, Any]
     return dict(named.get("properties", {}))
 
 
+@on_both_databases
 async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
     """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
     specs = {_place_of(spec): spec for spec in served.specs}
