@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
@@ -99,19 +99,6 @@ _DELETE_OF_PROVIDER: Final = Statement(
     )
 )
 _FORGET: Final = deletion(_c.expires_at)
-_USE: Final = Statement(
-    container_passwords.update()
-    .where(
-        _c.id == bindparam("password_id"),
-        or_(_c.last_used_at.is_(None), _c.last_used_at < bindparam("hour")),
-    )
-    .values(
-        # Not before it was created, within the hour.
-        last_used_at=case(
-            (_c.created_at > bindparam("hour"), _c.created_at), else_=bindparam("hour")
-        )
-    )
-)
 
 
 def add_container_password(tx: Connection, password: ContainerPassword) -> bool:
@@ -167,11 +154,6 @@ def remove_container_passwords_of_provider(tx: Connection, provider_id: str) -> 
 def forget_container_passwords(tx: Connection, now: int) -> int:
     """Delete a batch of the expired passwords; return how many."""
     return tx.execute(_FORGET, before=now)
-
-
-def note_container_password_use(tx: Connection, password_id: str, hour: int) -> None:
-    """Record that a password was used in the hour that begins at `hour`."""
-    tx.execute(_USE, password_id=password_id, hour=hour)
 
 
 def _holder(row: tuple[Any, ...]) -> Holder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, case, func, null, or_, select
+from sqlalchemy import Select, bindparam, func, null, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
@@ -57,19 +57,6 @@ ROLES: Final = OwnedRows(
     "role",
     ("description", "trust_policy", "trust_ids", "max_session_seconds", "updated_at"),
 )
-_USE: Final = Statement(
-    roles.update()
-    .where(
-        _r.id == bindparam("role_id"),
-        or_(_r.last_used_at.is_(None), _r.last_used_at < bindparam("hour")),
-    )
-    .values(
-        # Not before it was created, within the hour.
-        last_used_at=case(
-            (_r.created_at > bindparam("hour"), _r.created_at), else_=bindparam("hour")
-        )
-    )
-)
 _ASSIGN: Final = insertion(role_assignments)
 _OF_ROLE: Final = _g.role_id == bindparam("role_id")
 
@@ -111,11 +98,6 @@ _LIST_ASSIGNED: Final = Statement(
     )
     .order_by(_r.account_id, _r.id)
 )
-
-
-def note_role_use(tx: Connection, role_id: str, hour: int) -> None:
-    """Record that a role was used in the hour that begins at `hour`."""
-    tx.execute(_USE, role_id=role_id, hour=hour)
 
 
 def add_assignment(tx: Connection, assignment: Assignment) -> bool:
