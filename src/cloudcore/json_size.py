@@ -1,4 +1,4 @@
-"""Count the names and values of a JSON document before it is parsed.
+"""Refuse JSON that is costly or ambiguous: count names and values before parsing; no key twice.
 
 A parser turns two bytes such as ``[]`` into an object of 50 to 100 bytes, and holds the
 interpreter's lock meanwhile. Counting creates no objects, and other threads can run between its
@@ -8,7 +8,25 @@ steps of `STEP_BYTES`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+
+class NamedTwice(ValueError):
+    """An object names a key twice."""
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object; an ``object_pairs_hook`` of `json`.
+
+    Raises:
+        NamedTwice.
+
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NamedTwice("an object names a key twice")
+    return found
+
 
 STEP_BYTES: Final = 64 * 1024
 

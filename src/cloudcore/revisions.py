@@ -1,13 +1,28 @@
-"""Change a document only if it still has the revision that was read."""
+"""Change a document only if it is still what was read: revisions and entity tags (RFC 9110 §13)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from cloudcore.errors import Conflict
+
+_ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
+
+
+def tags_named(header: str, *, strongly: bool = False) -> frozenset[str]:
+    """Return the entity tags in a list, without their quotes; ``*`` yields ``*``.
+
+    With `strongly`, as for ``If-Match``, weak entity tags are left out (§13.1.1).
+    """
+    if header.strip() == "*":
+        return frozenset({"*"})
+    tags = _ENTITY_TAG.findall(header)
+    return frozenset(tag for weak, tag in tags if tag != "*" and not (strongly and weak))
+
 
 Revision = Annotated[
     int,

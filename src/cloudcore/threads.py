@@ -14,18 +14,46 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final, Generic, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class FairThread:
-    """A thread that runs calls one by one. Accounts take turns, each with its oldest call.
+class Turns(Generic[T]):
+    """What waits to be done. Accounts take turns, each with what has waited longest.
 
-    So an account waits for the call that runs, and for one of each other account, however many
-    calls those have.
+    So an account waits for one of each other account, however many those have. It has no lock.
     """
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, deque[T]] = OrderedDict()
+        """By account; the account whose turn is next comes first."""
+
+    def __len__(self) -> int:
+        """Return how many accounts wait."""
+        return len(self._lines)
+
+    def put(self, account_id: str, waiting: T) -> None:
+        """Let something wait for an account's turn."""
+        self._lines.setdefault(account_id, deque()).append(waiting)
+
+    def take(self) -> T:
+        """Take what has waited longest for the account whose turn it is, which becomes the last.
+
+        Raises:
+            KeyError: nothing waits.
+
+        """
+        account_id, line = self._lines.popitem(last=False)
+        taken = line.popleft()
+        if line:
+            self._lines[account_id] = line
+        return taken
+
+
+class FairThread:
+    """A thread that runs calls one by one, in the turns of accounts."""
 
     def __init__(self, name: str, niceness: int = 0) -> None:
         """Make a thread, which starts with the first call; it is so much nicer than others."""
@@ -33,8 +61,7 @@ class FairThread:
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
         self._lock = Lock()
-        self._lines: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
-        """The calls that wait, by account; the account whose turn is next comes first."""
+        self._turns = Turns[Callable[[], None]]()
 
     async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
         """Return the result of a call that is made for an account; cancelled, it may still run."""
@@ -48,17 +75,13 @@ class FairThread:
                     answer.set_exception(error)
 
         with self._lock:
-            self._lines.setdefault(account_id, deque()).append(answer_it)
+            self._turns.put(account_id, answer_it)
         self._pool.submit(self._take_turn)
         return await asyncio.wrap_future(answer)
 
     def _take_turn(self) -> None:
-        """Make the oldest call of the account whose turn it is, and move the account to the end."""
         with self._lock:
-            account_id, waiting = self._lines.popitem(last=False)
-            call = waiting.popleft()
-            if waiting:
-                self._lines[account_id] = waiting
+            call = self._turns.take()
         call()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
-from msgspec import NODEFAULT, UNSET, Meta, Struct, structs
+from msgspec import NODEFAULT, UNSET, Meta, Struct, UnsetType, structs
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -75,3 +77,8 @@ def _optional(new: type[Struct]) -> Mapping[str, structs.FieldInfo]:
 
 def _default(of: structs.FieldInfo) -> Any:  # noqa: ANN401 - of any type
     return of.default if of.default_factory is NODEFAULT else of.default_factory()
+
+
+def or_absent(value: T | None) -> T | UnsetType:
+    """Return a value of a response, or what leaves its field out if there is none."""
+    return UNSET if value is None else value

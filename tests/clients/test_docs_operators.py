@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 READY: Final = "curl http://127.0.0.1:5000/readyz"
 """The last command of the upgrade; what follows goes back."""
 
-OLD: Final = "0012"
+OLD: Final = revisions()[0]
 """The revision of the database before the upgrade."""
 
 NOT_RUN: Final = {
@@ -208,7 +208,7 @@ def test_install_upgrade_and_go_back(machinery: Machinery, workspace: Path) -> N
     age(database, OLD)  # what ran so far stands for the old version
     install_version(machinery.folder / "opt" / "entrepot")
     machinery.read("docs/upgrade.md", after="git checkout VERSION", until=READY)
-    assert revision_of(database) == revisions()[-1] > OLD
+    assert revision_of(database) == revisions()[-1]
     assert machine.pull(None, "web/old@" + digest).returncode == 0
     machine.pushed(None, "web/new:1", "after the upgrade")
     config = machinery.folder / "etc" / "entrepot" / "entrepot.toml"

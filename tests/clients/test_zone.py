@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from registry.certificate_settings import CertificateSettings
-from registry.cli.name_server import check_name_server
+from registry.cli.serve import check_name_server
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
 from tests.clients.programs import run

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import bindparam, func, select
 
-from cloudcore.db.base import Connection, ConstraintViolated, Database, Row
+from cloudcore.db.base import Connection, ConstraintViolated, Database, Large, Row
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
@@ -205,6 +205,33 @@ async def test_a_read_does_not_wait_for_a_running_change(database: Database) -> 
     await database.write(add_account, "committed")
     async with held_writer(database):
         assert await database.read(handles) == ["committed"]
+
+
+async def test_large_reads_take_turns_by_account_and_hold_up_no_small_one(
+    database: Database,
+) -> None:
+    await database.write(add_account, "committed")
+    begun, release, order = threading.Event(), threading.Event(), list[str]()
+
+    def read_much(_: Connection, name: str) -> None:
+        order.append(name)
+        begun.set()
+        assert release.wait(30)
+
+    names = ("a0", "a1", "a2", "a3", "a4", "a5", "b0", "b1", "c0")
+    reads = [asyncio.ensure_future(database.read(Large("a", read_much), names[0]))]
+    try:
+        assert await asyncio.to_thread(begun.wait, 30)
+        reads += [
+            asyncio.ensure_future(database.read(Large(name[0], read_much), name))
+            for name in names[1:]
+        ]
+        async with asyncio.timeout(30):
+            assert await database.read(handles) == ["committed"]
+    finally:
+        release.set()
+        await asyncio.gather(*reads)
+    assert order == ["a0", "a1", "b0", "c0", "a2", "b1", "a3", "a4", "a5"]
 
 
 async def test_a_caller_that_stops_waiting_stops_nothing(database_url: str) -> None:

@@ -16,6 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from cloudcore.db.schema import metadata
+from cloudcore.errors import Unavailable
 from registry.families import FAMILIES
 from registry.metadata.database import DatabaseTooNew, migrate, migration_connection
 from registry.metadata.migrations import configuration, revisions
@@ -103,6 +104,14 @@ def test_a_database_of_a_later_version_is_refused(bare_url: str) -> None:
     with migration_connection(bare_url) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(DatabaseTooNew, match="revision 9999"):
+        migrate(bare_url)
+
+
+def test_a_database_from_before_the_first_revision_is_refused(bare_url: str) -> None:
+    migrate(bare_url)
+    with migration_connection(bare_url) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0047'"))
+    with pytest.raises(Unavailable, match="revision 0047, and this program migrates from 0048 on"):
         migrate(bare_url)
 
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Final
 
 import pytest
-from alembic import command
-from alembic.script import ScriptDirectory
-from sqlalchemy import text
 
 from cloudcore.clock import uuid7
 from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import uploads
-from registry.metadata.database import migrate, migration_connection
-from registry.metadata.migrations import configuration
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of
 from registry.setting_groups import Limits
@@ -190,27 +184,6 @@ def test_open_uploads_are_looked_up_in_indexes_alone(sqlite_database: str) -> No
     for detail, column in zip(details, ("repository_id", "account_id"), strict=True):
         assert "USING COVERING INDEX" in detail
         assert f"({column}=? AND expires_at>?)" in detail
-
-
-async def test_sessions_of_an_older_version_count_too(database_url: str) -> None:
-    """Revision 0010 gives them their account."""
-    opened: list[str] = []
-
-    limits = replace(LIMITS, inline_max_bytes=0)
-    async with open_registry(database_url, MemoryStore(), limits=limits) as registry:
-        opened.extend([await begin(registry, "dev/a"), await begin(registry, "dev/b")])
-    with migration_connection(database_url) as connection:
-        settings = configuration(connection)
-        before_it = ScriptDirectory.from_config(settings).get_revision("0010").down_revision
-        assert isinstance(before_it, str)
-        command.downgrade(settings, before_it)
-        assert connection.execute(text("SELECT count(*) FROM uploads")).scalar() == 2
-    migrate(database_url)
-    async with open_registry(database_url, MemoryStore(), limits=LIMITS) as registry:
-        await begin(registry, "dev/b")
-        await refused(registry, "dev/b", "repository")
-        await refused(registry, "dev/a", "account")
-        assert (await registry.client.request("PATCH", opened[0], DATA)).status == 202
 
 
 class BrokenDisk(Steps):

@@ -37,7 +37,7 @@ from registry.oci.digest import Digest
 from registry.oci.manifest import parse_manifest
 from registry.oci.reference import parse_name, parse_reference, parse_tag
 from registry.services.event_rules import check_rule
-from registry.services.tags.preconditions import tag_precondition
+from registry.services.tags.details import tag_precondition
 
 
 def read_one(read: Callable[[], object]) -> None:

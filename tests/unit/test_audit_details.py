@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cloudcore.audit.details import cut_details
+from cloudcore.audit.rows import cut_details
 
 MOST = 4096
 

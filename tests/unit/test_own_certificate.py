@@ -17,9 +17,8 @@ import pytest
 from cloudcore.acme.key_files import write_private
 from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable
 from cloudcore.own_certificate.files import load_account_key, prepare
-from cloudcore.own_certificate.pauses import FIRST_DELAY, MOST_DELAY
 from cloudcore.own_certificate.places import own_certificate, own_folder, pause_file
-from cloudcore.own_certificate.renewing import OwnCertificate, Subject
+from cloudcore.own_certificate.renewing import FIRST_DELAY, MOST_DELAY, OwnCertificate, Subject
 from cloudcore.serving.tls_files import TlsNotYetValidError
 from tests.certificates import DAY, self_signed
 from tests.databases import program_environment

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.service_manager import tell_ready
+from registry.cli.serve import tell_ready
 
 
 @pytest.fixture

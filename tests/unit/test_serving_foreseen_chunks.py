@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from cloudcore.serving.body import UNIT_BYTES
 from cloudcore.serving.bulk import BulkPool
-from cloudcore.serving.foreseen_chunks import receive_foreseen
 from cloudcore.serving.framing import LEAST_FORESEEN_BYTES, ChunkedBody
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.receiving import ReceiveJob
+from cloudcore.serving.receiving import ReceiveJob, receive_foreseen
 
 SIZE = 5000
 END = b"0\r\n\r\n"

@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.services.tags.sorted_ids import SortedIds
+from registry.services.tags.prefix_index import SortedIds
 
 NUMBERS = st.integers(0, 40).flatmap(
     # A few near each other, so that the same come again; and more than a block holds.

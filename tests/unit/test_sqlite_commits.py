@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.db.sqlite_commits import commit_count
+from cloudcore.db.sqlite import commit_count
 
 COUNT_UP: Final = "UPDATE counted SET number = number + 1"
 

@@ -8,11 +8,10 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound.answer_parser import Head
 from cloudcore.outbound.destinations import Allowed, NotAllowed
 from cloudcore.outbound.failures import Unreachable
-from cloudcore.outbound.pace import Pace
+from cloudcore.outbound.http_client import Pace
 from registry.upstream import answers
 from registry.upstream.answers import ContentRange
-from registry.upstream.challenges import Challenge, read_challenges
-from registry.upstream.realms import check_realm
+from registry.upstream.challenges import Challenge, check_realm, read_challenges
 from registry.upstream.referrers import RefusedLink, next_page
 from registry.upstream.watch import RateLimit
 

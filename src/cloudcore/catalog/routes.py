@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, get
 
 from cloudcore.catalog.documents import CatalogFile, Price, Region
-from cloudcore.entity_tags import tags_named
+from cloudcore.revisions import tags_named
 from cloudcore.web.app import Needs
 from cloudcore.wire import ResponseBody
 

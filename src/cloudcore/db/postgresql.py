@@ -1,7 +1,8 @@
 """The metadata database on PostgreSQL: threads that each hold a connection.
 
-Readers and writers have separate threads, so a read never waits for a write. Every statement is
-prepared once per connection. Writes run at READ COMMITTED; the changes lock rows themselves.
+Readers and writers have separate threads, so a read never waits for a write; what may be megabytes
+has a reader of its own, which takes turns by account. Every statement is prepared once per
+connection. Writes run at READ COMMITTED; the changes lock rows themselves.
 
 Changes are retried after a conflict (deadlock, serialization); calls whose connection broke before
 COMMIT was sent are retried on a new connection. If it breaks during COMMIT, or during a statement
@@ -22,7 +23,6 @@ import random
 import select
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, cast
@@ -36,13 +36,23 @@ from psycopg.errors import (
 )
 from psycopg.types.numeric import Int8Dumper, IntLoader
 
-from cloudcore.db.base import Connection, ConstraintViolated, Database, OutcomeUnknown, P, Row, T
+from cloudcore.db.base import (
+    Connection,
+    ConstraintViolated,
+    Database,
+    Large,
+    OutcomeUnknown,
+    P,
+    Row,
+    T,
+)
 from cloudcore.db.commit_mark import CommitMark
 from cloudcore.db.pending import Pending, answer
 from cloudcore.db.postgresql_watch import CommitWatch
 from cloudcore.db.refusals import Refusals
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
+from cloudcore.threads import Turns
 
 READERS = 4
 WRITERS = 8
@@ -209,6 +219,7 @@ class PostgresqlDatabase:
         new_session = partial(_Session, url, self._mark, _Breaks())
         stopping = stopping or threading.Event()
         self._readers = _Threads(new_session, _Session.read, readers, stopping)
+        self._large_reader = _Threads(new_session, _Session.read, 1, stopping)
         self._writers = _Threads(new_session, _Session.write, writers, stopping)
         self._listeners: list[Callable[[], None]] = []
 
@@ -217,7 +228,10 @@ class PostgresqlDatabase:
     ) -> T:
         """Run `query` and return its result; each statement has its own snapshot."""
         pending = Pending(lambda connection: query(connection, *args, **kwargs))
-        self._readers.put(pending)
+        if isinstance(query, Large):
+            self._large_reader.put(pending, query.account_id)
+        else:
+            self._readers.put(pending)
         result: T = await pending.future
         return result
 
@@ -260,12 +274,13 @@ class PostgresqlDatabase:
 
     async def close(self) -> None:
         """Finish the accepted calls and close the connections."""
-        self._readers.stop()
-        self._writers.stop()
+        threads = self._readers, self._large_reader, self._writers
+        for each in threads:
+            each.stop()
         self._watch.stop()
         await asyncio.to_thread(self._watch.join)
-        await asyncio.to_thread(self._readers.join)
-        await asyncio.to_thread(self._writers.join)
+        for each in threads:
+            await asyncio.to_thread(each.join)
 
 
 _Call = tuple[Pending, float]
@@ -291,7 +306,7 @@ class _Threads:
         self._is_stopping = is_stopping
         self._is_closing = False
         self._lock = threading.Lock()
-        self._waiting: deque[_Call] = deque()
+        self._waiting = Turns[_Call]()
         self._idle: list[queue.SimpleQueue[_Call | None]] = []
         self._threads = [
             threading.Thread(target=self._serve, name=f"postgresql-{work.__name__}", daemon=True)
@@ -300,14 +315,17 @@ class _Threads:
         for thread in self._threads:
             thread.start()
 
-    def put(self, pending: Pending) -> None:
-        """Accept a call; call this on the loop, like `stop`."""
+    def put(self, pending: Pending, account_id: str = "") -> None:
+        """Accept a call, which may wait for the turn of an account.
+
+        Call this on the loop, like `stop`.
+        """
         if self._is_closing:
             raise Unavailable("the database is closing")
         call = pending, time.monotonic() + PATIENCE_SECONDS
         with self._lock:
             if not self._idle:
-                self._waiting.append(call)
+                self._waiting.put(account_id, call)
                 return
             inbox = self._idle.pop()
         inbox.put(call)
@@ -341,10 +359,10 @@ class _Threads:
         session.drop()
 
     def _offer(self, inbox: queue.SimpleQueue[_Call | None]) -> None:
-        """Let a thread have the call that waits longest, or the next one, or None at the end."""
+        """Let a thread have the call whose turn it is, or the next one, or None at the end."""
         with self._lock:
             if self._waiting:
-                inbox.put(self._waiting.popleft())
+                inbox.put(self._waiting.take())
             elif self._is_closing:
                 inbox.put(None)
             else:

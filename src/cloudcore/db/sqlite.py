@@ -12,6 +12,8 @@ Writes are in `cloudcore.db.sqlite_writer`.
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +21,60 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 from cloudcore.db.base import Connection, Database, Large, P, T
 from cloudcore.db.pending import Pending
-from cloudcore.db.sqlite_commits import CommitCount, commit_count
 from cloudcore.db.sqlite_connection import SqliteConnection, connect
 from cloudcore.db.sqlite_failures import translated, unusable
 from cloudcore.db.sqlite_writer import Writer
 from cloudcore.threads import FairThread
+
+HEADER_BYTES: Final = 48
+"""Size of the header, which is there twice: a writer changes one after the other."""
+_VERSION: Final = 3_007_000
+"""Of this format, in its first four bytes; the only one there is."""
+
+_MAPPING: Final = re.compile(
+    rb"^([0-9a-f]+)-[0-9a-f]+ r..s 0+ [0-9a-f]+:[0-9a-f]+ (\d+) .*-shm$", re.MULTILINE
+)
+_Headers = ctypes.c_char * (2 * HEADER_BYTES)
+
+
+class CommitCount:
+    """Counts the moments at which something was found to be committed to one open database."""
+
+    def __init__(self, headers: ctypes.Array[ctypes.c_char]) -> None:
+        """Read `headers`, the two at the beginning of the index."""
+        self._headers = headers
+        self._seen = b""
+        self._changes = 0
+
+    def value(self) -> int:
+        """Return a number that is another one if anything was committed since the last call.
+
+        Call it only while a connection of this process has the database open.
+        """
+        headers = self._headers.raw
+        if headers != self._seen:  # also if a writer is just changing them: they change again
+            self._seen = headers
+            self._changes += 1
+        return self._changes
+
+
+def commit_count(path: Path) -> CommitCount | None:
+    """Return the count of commits to the database at `path`, which a connection has read from.
+
+    None if its index is not mapped here, or has another format.
+    """
+    try:
+        number = path.with_name(f"{path.name}-shm").stat().st_ino
+        maps = Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return None
+    for start, inode in _MAPPING.findall(maps):
+        if int(inode) == number:
+            headers = _Headers.from_address(int(start, 16))
+            if ctypes.c_uint32.from_buffer(headers).value == _VERSION:
+                return CommitCount(headers)
+    return None
+
 
 _DATA_VERSION: Final = "PRAGMA data_version"
 

@@ -17,7 +17,7 @@ from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, nearest, refusal
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.resource_rules import ResourceRules
-from cloudcore.json_members import unique_members
+from cloudcore.json_size import unique_members
 from cloudcore.uuids import UUID_PATTERN
 
 MAX_BYTES: Final = 20 * 1024

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -25,9 +26,89 @@ from cloudcore.outbound.destinations import (
 )
 from cloudcore.outbound.failures import AnswerTooLong, RequestFailed, Stage, Unreachable
 from cloudcore.outbound.http_connection import HttpConnection
-from cloudcore.outbound.idle_connections import IdleConnections
 from cloudcore.outbound.names import Resolve, resolve
-from cloudcore.outbound.pace import Pace
+
+
+class Pace:
+    """Watches the rate of one body, over seconds of waiting.
+
+    Only the time in which its reader waited counts: a slow disk on our side is no fault of theirs.
+    """
+
+    def __init__(self, window: float, lowest_rate: int) -> None:
+        self._window = window
+        self._lowest_rate = lowest_rate
+        self._waited = 0.0
+        self._received = 0
+
+    def add(self, count: int, waited: float) -> None:
+        """Count bytes and the seconds waited for them.
+
+        Raises:
+            Unreachable: over the last window, they came too slowly.
+
+        """
+        self._received += count
+        self._waited += waited
+        if self._waited < self._window:
+            return
+        if self._received < self._lowest_rate * self._waited:
+            raise Unreachable(f"it sent fewer than {self._lowest_rate} bytes per second", "answer")
+        self._waited, self._received = 0.0, 0
+
+
+IDLE_SECONDS: Final = 20.0
+"""Less than servers usually keep an idle connection for."""
+
+
+class IdleConnections:
+    """The idle connections of one client, by origin."""
+
+    def __init__(self, max_per_origin: int) -> None:
+        self._max_per_origin = max_per_origin
+        self._kept: defaultdict[str, list[tuple[HttpConnection, asyncio.TimerHandle]]] = (
+            defaultdict(list)
+        )
+
+    def take(self, origin: str) -> HttpConnection | None:
+        """Return the connection that was used last and still stands, or None."""
+        kept = self._kept.get(origin, [])
+        while kept:
+            connection, timer = kept.pop()
+            timer.cancel()
+            if not kept:
+                self._kept.pop(origin, None)
+            if connection.is_reusable:
+                return connection
+            connection.abort()
+        return None
+
+    def give_back(self, origin: str, connection: HttpConnection) -> None:
+        """Keep a connection if its answer was read to the end, or close it."""
+        kept = self._kept[origin]
+        if not connection.is_reusable or len(kept) >= self._max_per_origin:
+            connection.abort()
+            if not kept:
+                del self._kept[origin]
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(IDLE_SECONDS, self._drop, origin, connection)
+        kept.append((connection, timer))
+
+    def close(self) -> None:
+        """Close all."""
+        for kept in self._kept.values():
+            for connection, timer in kept:
+                timer.cancel()
+                connection.abort()
+        self._kept.clear()
+
+    def _drop(self, origin: str, connection: HttpConnection) -> None:
+        connection.abort()
+        left = [each for each in self._kept.pop(origin, []) if each[0] is not connection]
+        if left:
+            self._kept[origin] = left
+
 
 MAX_IDLE: Final = 8
 """How many idle connections to one origin a client keeps."""

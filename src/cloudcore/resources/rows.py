@@ -40,6 +40,7 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
 from cloudcore.resources.resource import Filter, Resource
@@ -82,6 +83,7 @@ class Rows(Generic[R]):
             *(each.column for each in fields if each.use.use != "fixed"),
             "updated_at",
         )
+        self._booleans: Final = [each.column for each in fields if each.plain is bool]
         self._documents: Final = {
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
@@ -228,9 +230,8 @@ class Rows(Generic[R]):
         of, every = self.of, [""] * len(self.of.filters)
         used = self.count(tx, account_id, region, every)
         if used >= of.quota:
-            words = of.many.replace("_", " ")
             raise QuotaExceeded(
-                f"an account has at most {of.quota} {words}; delete some that nothing uses",
+                f"an account has at most {of.quota} {of.nouns}; delete some that nothing uses",
                 quota=of.many,
                 limit=of.quota,
                 used=used,
@@ -240,7 +241,7 @@ class Rows(Generic[R]):
         """Insert one; raise `Conflict` if its key is taken."""
         if tx.execute(self.statements["add"], **self._values(new, self._stored)) != 1:
             label = self.of.label
-            words = f"there is a {self.of.noun} of this {label}"
+            words = f"there is {with_article(self.of.noun)} of this {label}"
             raise Conflict(words, **{label: getattr(new, label)})
         return new
 
@@ -269,6 +270,8 @@ class Rows(Generic[R]):
         """Return the record of a row with all columns that are selected."""
         size = len(self._stored)
         values = dict(zip(self._names, row[:size], strict=True))
+        for name in self._booleans:  # SQLite has numbers
+            values[name] = None if values[name] is None else bool(values[name])
         for name, decoder in self._documents.items():
             if values[name] is not None:
                 values[name] = decoder.decode(values[name])
@@ -367,7 +370,7 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return BigInteger() if described.use.use == "own" else Integer()
+        return Integer() if described.is_bounded else BigInteger()
     if described.plain is bool:
         return Boolean()
     if described.plain is bytes:

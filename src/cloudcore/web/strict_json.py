@@ -10,16 +10,100 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from cloudcore.errors import InvalidInput
-from cloudcore.json_members import NamedTwice, unique_members
-from cloudcore.json_size import json_size
-from cloudcore.web.choices import choices
-from cloudcore.web.complaints import plain_words
+from cloudcore.json_size import NamedTwice, json_size, unique_members
+
+_BOUND: Final = re.compile(
+    r"Expected `(?P<kind>str|array|object|int|float)` (?P<length>of length )?"
+    r"(?P<side>[<>]=) (?P<number>-?[0-9.]+)"
+)
+_TYPE: Final = re.compile(r"Expected `(?P<wanted>[a-z |]+)`, got `(?P<found>[a-z]+)`")
+_SIDES: Final = {">=": "at least", "<=": "at most"}
+_UNITS: Final = {
+    "str": ("character", "characters"),
+    "array": ("entry", "entries"),
+    "object": ("member", "members"),
+}
+_KINDS: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "datetime": "a time",
+}
+_OTHERS: Final = {
+    "Invalid RFC3339 encoded datetime": "must be a time such as 2026-01-31T12:00:00Z",
+    "Expected `datetime` with a timezone component": "must be a time with its offset, such as Z",
+}
+
+
+def plain_words(complaint: str) -> str:
+    """Return a complaint about a value in plain words: ``at most 3 entries``.
+
+    One of another form is returned as it is, but for its capital and its quotes.
+    """
+    if found := _BOUND.fullmatch(complaint):
+        bound = f"{_SIDES[found['side']]} {found['number']}"
+        if found["length"] is None:
+            return bound
+        return f"{bound} {_UNITS[found['kind']][found['number'] != '1']}"
+    if found := _TYPE.fullmatch(complaint):
+        wanted = found["wanted"].split(" | ")
+        return f"must be {' or '.join(map(_kind, wanted))}, not {_kind(found['found'])}"
+    if complaint in _OTHERS:
+        return _OTHERS[complaint]
+    return complaint[:1].lower() + complaint[1:].replace("`", "")
+
+
+def _kind(name: str) -> str:
+    return _KINDS.get(name, name)
+
+
+_STEP: Final = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
+
+
+def choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
+    """Return the values of the enumeration at a path such as ``rules[0].selector``."""
+    kinds = list(_plain(inspect.type_info(shape)))
+    for step in _STEP.findall(path):
+        kinds = [each for kind in kinds for inner in _inside(kind, step) for each in _plain(inner)]
+    return [str(value) or '""' for kind in kinds for value in _values(kind)]
+
+
+def _plain(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the types that a type is made of: without metadata, and each of a union."""
+    if isinstance(kind, inspect.Metadata):
+        yield from _plain(kind.type)
+    elif isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from _plain(each)
+    else:
+        yield kind
+
+
+def _inside(kind: inspect.Type, step: str) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.StructType):
+        yield from (field.type for field in kind.fields if field.encode_name == step)
+    elif isinstance(kind, inspect.CollectionType):
+        yield kind.item_type
+    elif isinstance(kind, inspect.DictType):
+        yield kind.value_type
+
+
+def _values(kind: inspect.Type) -> Iterator[object]:
+    if isinstance(kind, inspect.LiteralType):
+        yield from kind.values
+    elif isinstance(kind, inspect.EnumType):
+        yield from (member.value for member in kind.cls)
+
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 20_000

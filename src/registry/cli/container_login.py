@@ -1,12 +1,21 @@
-"""``entrepot docker-login``: log container clients in with the existing sign-in."""
+"""``entrepot docker-login``: log container clients in, by their files or as a pull secret."""
 
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 import os
+import re
+import shutil
 import sys
+import tempfile
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
 
 from registry.cli.api import ApiClient, open_client
 from registry.cli.container_clients import CLIENTS, log_in
@@ -16,11 +25,130 @@ from registry.cli.container_passwords import (
     find_source,
     new_password,
 )
-from registry.cli.docker_config import add_helper, config_path, missing_program
 from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.options import Verbs, add_output, add_registry
 from registry.cli.output import write_now, write_record
-from registry.cli.pull_secret import pull_secret, yaml_of
+
+_TYPE: Final = "kubernetes.io/dockerconfigjson"
+_LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAMESPACE: Final = re.compile(_LABEL)
+_NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
+
+
+def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> dict[str, Any]:
+    """Return the Secret's manifest.
+
+    Raises:
+        Misuse: Kubernetes does not take the name or the namespace (RFC 1123 §2.1).
+
+    """
+    if not _NAME.fullmatch(name):
+        raise Misuse(
+            f"the name of a Secret is of a-z 0-9 - . and begins with the first, not {name!r}"
+        )
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise Misuse(f"a namespace is at most 63 of a-z 0-9 -, not {namespace!r}")
+    pair = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+    auth = {"username": login.username, "password": login.password, "auth": pair}
+    config = msgspec.json.encode({"auths": {login.registry: auth}})
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name} | ({} if namespace is None else {"namespace": namespace}),
+        "type": _TYPE,
+        "data": {".dockerconfigjson": base64.b64encode(config).decode()},
+    }
+
+
+def yaml_of(manifest: Mapping[str, Any]) -> str:
+    """Return a manifest as YAML; each text is quoted as in JSON, which YAML 1.2 contains."""
+    lines = []
+    for key, value in manifest.items():
+        if isinstance(value, str):
+            lines.append(f"{key}: {_quoted(value)}")
+        else:
+            lines.append(f"{key}:")
+            lines += [f"  {name}: {_quoted(text)}" for name, text in value.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+HELPER: Final = "entrepot"
+_TAB: Final = "\t"
+"""Docker's own indentation."""
+_PROGRAM: Final = f"docker-credential-{HELPER}"
+
+
+def config_path(environ: Mapping[str, str]) -> Path:
+    """Return docker's ``config.json``, which the other clients read too."""
+    folder = environ.get("DOCKER_CONFIG")
+    return (Path(folder) if folder else Path.home() / ".docker") / "config.json"
+
+
+def add_helper(path: Path, hosts: Iterable[str]) -> bool:
+    """Make the helper give the passwords of hosts; return False if it did so already.
+
+    All other settings stay. The file is replaced at once, and keeps its mode.
+
+    Raises:
+        CommandFailure: the file holds something else, or cannot be written.
+
+    """
+    target = path.resolve()  # a link stays one
+    config = _read(target)
+    helpers = config.setdefault("credHelpers", {})
+    if not isinstance(helpers, dict):
+        raise CommandFailure(f"{path}: credHelpers is no JSON object; mend the file first")
+    missing = [host for host in hosts if helpers.get(host) != HELPER]
+    if not missing:
+        return False
+    helpers.update(dict.fromkeys(missing, HELPER))
+    try:
+        _replace(target, f"{json.dumps(config, indent=_TAB, ensure_ascii=False)}\n")
+    except OSError as error:
+        raise CommandFailure(f"cannot write {path}: {error.strerror}") from None
+    return True
+
+
+def missing_program(environ: Mapping[str, str]) -> str:
+    """Return where the helper's program is, if clients would not find it; else an empty string."""
+    if shutil.which(_PROGRAM, path=environ.get("PATH")):
+        return ""
+    return str(Path(sys.executable).with_name(_PROGRAM))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CommandFailure(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise CommandFailure(f"{path} holds no JSON object; mend the file first")
+    return config
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
 
 _CLIENT: str = "docker"
 _EXAMPLES = """\

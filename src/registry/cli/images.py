@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from cloudcore.command_line import Act, ApiCalls, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.api import PAGE_ROWS, client_of
 from registry.cli.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.failure import Missing, Misuse
 from registry.cli.listing import acting
+from registry.cli.output import printable, size_text, time_text
 from registry.cli.references import (
     check_item,
     find_items,
@@ -23,8 +24,55 @@ from registry.cli.references import (
     named_items,
     repository_path,
 )
-from registry.cli.referrers import REFERRERS
 from registry.cli.repositories import REPOSITORIES
+
+_DEEPEST: Final = 16
+"""The most levels shown; each image of the tree costs a request."""
+
+
+def _show_tree(run: Invocation) -> bool:
+    images, _, reference = run.path.rpartition("/")
+    found = _referrers(run.client, images, reference, run.values.get("artifact_type"))
+    if run.is_for_program:
+        run.show_rows(found, ())
+    else:
+        for line in (run.written, *_lines(found)):
+            run.say(run.shortened(line))
+    return True
+
+
+def _referrers(
+    client: ApiCalls, images: str, reference: str, artifact_type: str | None, depth: int = 1
+) -> list[dict[str, Any]]:
+    """Return the referrers of an image, each with its own under ``referrers``."""
+    query = {"artifact_type": artifact_type}
+    found = list(client.rows(f"{images}/{reference}/referrers", "images", query))
+    for each in found:
+        each["referrers"] = (
+            _referrers(client, images, each["digest"], None, depth + 1) if depth < _DEEPEST else []
+        )
+    return found
+
+
+def _lines(found: Sequence[Record], indent: str = "") -> Iterator[str]:
+    for place, each in enumerate(found, start=1):
+        is_last = place == len(found)
+        what = printable(each.get("artifact_type") or each["media_type"])
+        when, size = time_text(each["pushed_at"]), size_text(each["size_bytes"])
+        yield f"{indent}{'└─' if is_last else '├─'} {what}  {each['digest']}  {size}  {when}"
+        yield from _lines(each["referrers"], f"{indent}{'   ' if is_last else '│  '}")
+
+
+REFERRERS: Final = Act(
+    verb="referrers",
+    words="show what refers to an image, as a tree",
+    options=(
+        Option("artifact_type", "only those about the image itself of this type", metavar="TYPE"),
+    ),
+    has_digests=True,
+    run=_show_tree,
+)
+
 
 _COLUMNS: Final = ("digest", "tags", "size_bytes", "pushed_at", "last_pulled_at")
 _PARTS: Final = ("subject", "config", "manifests", "layers", "blobs")

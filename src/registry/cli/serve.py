@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from shlex import quote
 from urllib.parse import urlsplit
@@ -17,18 +22,17 @@ from cloudcore.identity.rows.accounts import is_any_account
 from cloudcore.identity.rows.signing_keys import list_signing_keys
 from cloudcore.identity.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
-from cloudcore.kms.making import KeyMaker
+from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.existing_data import no_account
-from registry.cli.name_server import check_name_server
 from registry.cli.output import write_now
 from registry.cli.run_server import check_disk, load_before_fork, serve_application
 from registry.cli.served_url import names_url, note_url
 from registry.cli.server_options import DEFAULT_DATA
-from registry.cli.service_manager import tell_ready
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
+from registry.planes import planes_of
 from registry.ports import key_providers
 from registry.served import SERVE, create_app
 from registry.services.bearers import KEY_KINDS
@@ -37,17 +41,63 @@ from registry.setting_texts import SettingsError
 from registry.settings import Settings
 
 
+def tell_ready(environment: Mapping[str, str] = os.environ) -> None:
+    """Send ``READY=1`` to the socket that ``NOTIFY_SOCKET`` names, if a manager has set it.
+
+    A manager that cannot be reached is no reason to stop serving: it notices by its own time limit.
+    """
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):  # the abstract namespace of Linux
+        address = f"\0{address[1:]}"
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
+    ):
+        sender.settimeout(0)
+        sender.sendto(b"READY=1", address)
+
+
+def check_name_server(settings: Settings) -> None:
+    """Try the address of `dns_listen`, over UDP and TCP, if one is set.
+
+    Raises:
+        SettingsError: another process has it, or this one may not.
+
+    """
+    address = settings.certificates.dns_address
+    if address is None:
+        return
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with closing(socket.socket(family, kind)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                sock.bind(address)
+            except (OSError, UnicodeError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                raise SettingsError(
+                    f"dns_listen: nothing can listen on {settings.certificates.dns_listen}:"
+                    f" {reason}; name an address of this machine that no other name server has,"
+                    " and for a port below 1024 see docs/tls.md"
+                ) from None
+
+
 def run_serve(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, or its zone cannot be served.
+            which URL clients reach the registry, what has a host is unknown, or its zone cannot be
+            served.
         Unavailable: the disk of the data is read-only.
 
     """
     limit_arenas()
     settings.check_has_url()
+    planes_of(settings)
     check_name_server(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)

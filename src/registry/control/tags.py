@@ -25,8 +25,8 @@ from registry.oci.digest import Digest
 from registry.oci.reference import parse_tag
 from registry.services.tags import details as tag_details
 from registry.services.tags import pointers
+from registry.services.tags.details import tag_precondition
 from registry.services.tags.pointers import Precondition, is_immutable
-from registry.services.tags.preconditions import tag_precondition
 
 _TAGS: Final = f"{PATH}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cloudcore.entity_tags import tags_named
 from cloudcore.errors import PreconditionFailed
+from cloudcore.revisions import tags_named
 from registry.distribution.request import DataPlaneRequest
-from registry.services.tags import preconditions
+from registry.services.tags import details
 from registry.services.tags.pointers import Precondition
 
 
@@ -43,7 +43,7 @@ def range_still_holds(request: DataPlaneRequest, digest: str) -> bool:
 
 
 def tag_precondition(request: DataPlaneRequest) -> Precondition | None:
-    """Return the condition of a request on a tag, or None; see `preconditions.tag_precondition`."""
-    return preconditions.tag_precondition(
+    """Return the condition of a request on a tag, or None; see `details.tag_precondition`."""
+    return details.tag_precondition(
         request.list_header(b"if-match"), request.list_header(b"if-none-match")
     )

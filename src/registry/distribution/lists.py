@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.clock import MICROSECONDS
 from registry.distribution.kept_answers import kept_list
 from registry.distribution.query import next_link, page_cursor, page_size
 from registry.distribution.request import DataPlaneRequest
-from registry.distribution.response import Response, json_headers, json_response
-from registry.distribution.stale import CUT, stale_headers
+from registry.distribution.response import Headers, Response, json_headers, json_response
 from registry.errors import NameUnknown
 from registry.metadata.images.manifests import Referrer
 from registry.oci.media_types import OCI_INDEX
@@ -25,6 +25,20 @@ from registry.services.pull_through.referrers import UpstreamReferrers, list_ups
 from registry.services.pull_through.tag_lists import list_cached_tags
 from registry.services.repositories.names import NamePage, list_catalog
 from registry.services.tags.pointers import list_tag_names, look_at_tags
+
+CUT: Final = (b"warning", b'299 - "the upstream has more tags than are listed"')
+
+
+def stale_headers(now: int, told_at: int | None) -> Headers:
+    """Return `Age` and `Warning` for a cached answer of an upstream that is stale (RFC 9111).
+
+    Times are in microseconds.
+    """
+    headers = [(b"warning", b'299 - "upstream unreachable"')]
+    if told_at is not None:
+        headers.append((b"age", b"%d" % max(0, (now - told_at) // MICROSECONDS)))
+    return headers
+
 
 MAX_PAGE: Final = 1000
 MAX_REFERRERS: Final = 200

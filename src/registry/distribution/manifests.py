@@ -14,9 +14,9 @@ from registry.distribution.conditions import (
     tag_precondition,
 )
 from registry.distribution.kept_answers import kept_manifest
+from registry.distribution.lists import stale_headers
 from registry.distribution.request import DataPlaneRequest
 from registry.distribution.response import Headers, Response, empty
-from registry.distribution.stale import stale_headers
 from registry.errors import ManifestTooLarge, ManifestUnknown, SizeInvalid, TagInvalid, TooManyTags
 from registry.oci.digest import Digest
 from registry.oci.manifest import MAX_BYTES

@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cloudcore.json_members import NamedTwice, unique_members
-from cloudcore.json_size import json_size
+from cloudcore.json_size import NamedTwice, json_size, unique_members
 from registry.errors import DigestInvalid, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
 from registry.oci.digest import Digest, check_reference

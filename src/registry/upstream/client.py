@@ -25,6 +25,7 @@ from registry.oci.media_types import (
     OCI_MANIFEST,
 )
 from registry.upstream import answers
+from registry.upstream.answers import failure_of, told
 from registry.upstream.base import (
     BlobStream,
     FetchedManifest,
@@ -39,7 +40,6 @@ from registry.upstream.base import (
     UpstreamUnreachable,
 )
 from registry.upstream.exchange import ANSWER_SECONDS, Exchange, Request
-from registry.upstream.failures import failure_of, told
 from registry.upstream.referrers import RefusedLink, RefusedPage, join_pages, next_page
 from registry.upstream.tag_pages import PAGE_SIZE, BadTagPage, TagPages
 from registry.upstream.watch import NoWatch, Watch

@@ -12,6 +12,7 @@ from cloudcore.clock import Clock
 from cloudcore.outbound.destinations import NotAllowed, check_url
 from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import Answer, HttpClient
+from registry.upstream.answers import failure_of, failure_of_status, told
 from registry.upstream.base import (
     HiddenUpstream,
     NotUpstream,
@@ -22,7 +23,6 @@ from registry.upstream.base import (
     UpstreamUnreachable,
 )
 from registry.upstream.challenges import read_challenges
-from registry.upstream.failures import failure_of, failure_of_status, told
 from registry.upstream.tokens import Tokens
 
 MAX_REDIRECTS: Final = 5

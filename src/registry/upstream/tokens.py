@@ -14,6 +14,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.failures import RequestFailed
 from cloudcore.outbound.http_client import HttpClient
+from registry.upstream.answers import failure_of, failure_of_status, told
 from registry.upstream.base import (
     Credential,
     Remote,
@@ -22,9 +23,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.challenges import Challenge, read_challenges
-from registry.upstream.failures import failure_of, failure_of_status, told
-from registry.upstream.realms import check_realm
+from registry.upstream.challenges import Challenge, check_realm, read_challenges
 
 MAX_KEPT: Final = 2000
 """The most tokens a process keeps, and the most realms."""

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import lifecycle_policies
-from registry.metadata.repositories.policy_revisions import first_revision, keep_revision
+from registry.metadata.repositories.policies import first_revision, keep_revision
 
 _p = lifecycle_policies.c
 

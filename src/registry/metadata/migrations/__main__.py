@@ -15,14 +15,13 @@ def main(message: str) -> None:
     """Compare the tables with a database at the newest revision; write the next revision."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/metadata.db"
-        if revisions():
-            migrate(url)
+        migrate(url)
         with migration_connection(url) as connection:
             command.revision(
                 configuration(connection),
                 message,
                 autogenerate=True,
-                rev_id=f"{len(revisions()) + 1:04}",
+                rev_id=f"{int(revisions()[-1]) + 1:04}",
             )
 
 

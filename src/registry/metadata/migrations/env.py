@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from alembic import context
 
+from cloudcore.db.schema import metadata
 from registry.families import FAMILIES
 
+for family in FAMILIES:
+    family.tables()  # they join `metadata`
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=[*{table.metadata for family in FAMILIES for table in family.tables()}],
+    target_metadata=metadata,
     transactional_ddl=True,
     render_as_batch=True,  # SQLite alters most things by copying the table
 )

@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import and_, bindparam, select, text
+from sqlalchemy import (
+    ColumnElement,
+    ScalarSelect,
+    Table,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from registry.metadata.repositories.policy_revisions import first_revision, keep_revision
+from registry.metadata.control_tables import policy_revisions
 from registry.metadata.tables import repositories, resource_policies
+
+_v = policy_revisions.c
+
+Kind = Literal["resource", "lifecycle"]
+
+
+def first_revision(kind: Kind) -> ColumnElement[int]:
+    """Return the SQL expression of a new policy's revision; it binds ``repository_id``."""
+    last: ScalarSelect[int] = (
+        select(_v.revision)
+        .where(_v.repository_id == bindparam("repository_id"), _v.kind == _literal(kind))
+        .scalar_subquery()
+    )
+    return func.coalesce(last, literal_column("0")) + literal_column("1")
+
+
+def keep_revision(kind: Kind, policies: Table) -> Statement:
+    """Return the statement that saves a deleted policy's revision; it binds ``repository_id``."""
+    of_policy = select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
+        policies.c.repository_id == bindparam("repository_id")
+    )
+    kept = insert(policy_revisions).from_select(["repository_id", "kind", "revision"], of_policy)
+    return Statement(
+        kept.on_conflict_do_update(
+            index_elements=["repository_id", "kind"], set_={"revision": kept.excluded.revision}
+        )
+    )
+
+
+_KINDS: Final = {"resource": "'resource'", "lifecycle": "'lifecycle'"}
+
+
+def _literal(kind: Kind) -> ColumnElement[str]:
+    return literal_column(_KINDS[kind])
+
 
 _p = resource_policies.c
 

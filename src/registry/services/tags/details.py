@@ -1,4 +1,4 @@
-"""List, read and move the tags of a repository for ``/v1``.
+"""List, read and move the tags of a repository for ``/v1``; read a move's preconditions.
 
 Moving follows the rules of `services.tags.pointers`, as on the data plane.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.revisions import tags_named
 from registry.errors import ManifestUnknown
 from registry.metadata.repositories.visible import VisibleRepository
 from registry.metadata.tags import details as tag_rows
@@ -20,6 +21,20 @@ from registry.services.repositories.locks import lock_visible_repository
 from registry.services.repositories.names import as_pushed_to
 from registry.services.tags.pointers import Precondition, point_tag
 from registry.services.tags.prefix_index import prefix_index_of
+
+
+def tag_precondition(match: str | None, none_match: str | None) -> Precondition | None:
+    """Return the precondition in ``If-Match`` and ``If-None-Match``, or None without either.
+
+    A header without a valid entity tag (quotes left out, ``"*"`` in quotes) fails for every
+    existing tag, as the client did want some condition.
+    """
+    if match is None and none_match is None:
+        return None
+    return Precondition(
+        None if match is None else tags_named(match, strongly=True),
+        None if none_match is None else tags_named(none_match) or frozenset({"*"}),
+    )
 
 
 class TagPage(NamedTuple):
