@@ -10,9 +10,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, listed, named, page, text_list
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import accounts, memberships
 
 _a = accounts.c
@@ -34,7 +33,7 @@ def _columns() -> Select[Any]:
     return select(*(_a[name] for name in Account._fields))
 
 
-_ADD: Final = insertion(accounts)
+_ADD: Final = Statement(insert_new(accounts, Account._fields))
 _FIND: Final = Statement(_columns().where(_a.id == bindparam("id")))
 _ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
 _LIST: Final = Statement(page(_columns().order_by(_a.handle)))

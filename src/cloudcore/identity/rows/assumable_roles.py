@@ -28,23 +28,17 @@ class AssumableRole(NamedTuple):
     account_status: str
 
 
-def _columns() -> Select[Any]:
-    return select(
-        _r.id,
-        _r.name,
-        _r.trust_policy,
-        _r.trust_ids,
-        _r.max_session_seconds,
-        _a.id,
-        _a.handle,
-        _a.status,
-    )
+COLUMNS: Final = (
+    *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
+    *(_a.id, _a.handle, _a.status),
+)
+"""Those of an `AssumableRole`, of roles and accounts."""
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return the query for a role; it locks the trust policy until the transaction ends."""
     return (
-        _columns()
+        select(*COLUMNS)
         .join(accounts, _a.id == _r.account_id)
         .where(*conditions)
         .with_for_update(read=True, of=roles)
@@ -69,7 +63,7 @@ _ASSIGNED: Final = Statement(
 _OF_PERSON: Final = _g.user_id == bindparam("user_id")
 _LIST_ASSIGNED: Final = Statement(
     page(
-        _columns()
+        select(*COLUMNS)
         .select_from(role_assignments)
         .join(roles, _r.id == _g.role_id)
         .join(accounts, _a.id == _r.account_id)

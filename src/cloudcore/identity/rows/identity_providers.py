@@ -9,10 +9,9 @@ from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import columns
+from cloudcore.db.rows import columns, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import memberships
 
@@ -73,7 +72,9 @@ _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
 _LIST_ACTIVE: Final = Statement(
     page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 )
-_ADD_SUBJECT: Final = insertion(provider_subjects)
+_ADD_SUBJECT: Final = Statement(
+    insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
+)
 _FIND_SUBJECT: Final = Statement(
     select(_s.user_id).where(
         _s.provider_id == bindparam("provider_id"), _s.subject == bindparam("subject")
@@ -100,7 +101,7 @@ _UNLINK: Final = Statement(
         _s.provider_id.in_(select(_p.id).where(_OF_ORGANIZATION)),
     )
 )
-_SPEND: Final = insertion(spent_states)
+_SPEND: Final = Statement(insert_new(spent_states, ("state_sha256", "expires_at")))
 _FORGET: Final = deletion(spent_states.c.expires_at)
 
 

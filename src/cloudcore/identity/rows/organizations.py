@@ -9,9 +9,8 @@ from sqlalchemy import Select, bindparam, false, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, listed, named, page, text_list
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import memberships, organizations, users
 
 _o = organizations.c
@@ -56,7 +55,7 @@ def _membership_columns() -> list[Any]:
     return [_m[name] for name in Membership._fields]
 
 
-_ADD: Final = insertion(organizations)
+_ADD: Final = Statement(insert_new(organizations, Organization._fields))
 _ADD_MEMBERSHIP: Final = Statement(
     insert(memberships)
     .values(

@@ -7,9 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count
+from cloudcore.db.rows import columns, count, insert_new
 from cloudcore.db.statement import Statement, named, page, unindexed
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
@@ -56,7 +55,7 @@ POLICIES: Final = OwnedRows(
     "policy",
     ("description", "document", "account_ids", "revision", "updated_at"),
 )
-_ATTACH: Final = insertion(policy_attachments)
+_ATTACH: Final = Statement(insert_new(policy_attachments, Attachment._fields))
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )

@@ -7,9 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, null, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
@@ -57,7 +56,7 @@ ROLES: Final = OwnedRows(
     "role",
     ("description", "trust_policy", "trust_ids", "max_session_seconds", "updated_at"),
 )
-_ASSIGN: Final = insertion(role_assignments)
+_ASSIGN: Final = Statement(insert_new(role_assignments, Assignment._fields))
 _OF_ROLE: Final = _g.role_id == bindparam("role_id")
 
 

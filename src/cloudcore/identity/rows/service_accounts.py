@@ -7,9 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, insert_new
 from cloudcore.db.statement import Statement, page
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import access_keys, service_accounts
 
@@ -75,7 +74,7 @@ _OF_SERVICE_ACCOUNT: Final = (
     _k.account_id == bindparam("account_id"),
     _k.service_account_id == bindparam("service_account_id"),
 )
-_ADD_KEY: Final = insertion(access_keys, "description")
+_ADD_KEY: Final = Statement(insert_new(access_keys, AccessKey._fields))
 _FIND_KEY: Final = Statement(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id == bindparam("id")))
 _LIST_KEYS: Final = Statement(
     page(_key_columns().where(*_OF_SERVICE_ACCOUNT, _k.id > bindparam("after")).order_by(_k.id))

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, false, func, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement, named, page
-from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import memberships, organizations, users
 
 _u = users.c
@@ -37,7 +37,7 @@ def _columns() -> Select[Any]:
     return select(*(_u[name] for name in User._fields))
 
 
-_ADD: Final = insertion(users)
+_ADD: Final = Statement(insert_new(users, User._fields))
 _FIND: Final = Statement(_columns().where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
     _columns().where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
