@@ -57,20 +57,11 @@ _LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update()
 _SAVE_LIST: Final = Statement(
     update(certificate_authorities)
     .where(_a.id == bindparam("id"))
-    .values(
-        revocation_list=bindparam("revocation_list"),
-        list_number=bindparam("list_number"),
-        listed_at=bindparam("listed_at"),
-    )
+    .values(bound(("revocation_list", "list_number", "listed_at")))
 )
 _REVOKE: Final = Statement(
     insert(certificate_revocations)
-    .values(
-        serial=bindparam("serial"),
-        authority_id=bindparam("authority_id"),
-        revoked_at=bindparam("revoked_at"),
-        expires_at=bindparam("expires_at"),
-    )
+    .values(bound(("serial", "authority_id", "revoked_at", "expires_at")))
     .on_conflict_do_nothing()
 )
 _REVOKED: Final = Statement(

@@ -39,11 +39,7 @@ _FORGET_ISSUES: Final = Statement(
 )
 _ADD_TEXT: Final = Statement(
     insert(certificate_texts)
-    .values(
-        name=bindparam("name"),
-        value=bindparam("value"),
-        certificate_id=bindparam("certificate_id"),
-    )
+    .values(bound(("name", "value", "certificate_id")))
     .on_conflict_do_nothing()
 )
 _CLEAR_TEXTS: Final = Statement(

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import registry_settings
 
@@ -40,10 +41,7 @@ _UNCOUNTED: Final = Statement(
     select(_s.account_id, _s.uncounted_pullers).where(_s.account_id.in_(listed("account_ids")))
 )
 _new = insert(registry_settings).values(
-    account_id=bindparam("account_id"),
-    undelete_days=bindparam("undelete_days"),
-    uncounted_pullers=bindparam("uncounted_pullers"),
-    access_key_login=bindparam("access_key_login"),
+    **bound(("account_id", "undelete_days", "uncounted_pullers", "access_key_login")),
     updated_at=bindparam("now"),
 )
 _PUT: Final = Statement(

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
@@ -33,13 +34,7 @@ class Fill(NamedTuple):
 
 
 _ADD: Final = Statement(
-    insert(blob_fills)
-    .values(
-        account_id=bindparam("account_id"),
-        digest=bindparam("digest"),
-        upload_id=bindparam("upload_id"),
-    )
-    .on_conflict_do_nothing()
+    insert(blob_fills).values(bound(("account_id", "digest", "upload_id"))).on_conflict_do_nothing()
 )
 _FIND: Final = Statement(
     select(_f.size, _u.expires_at, *COLUMNS)
