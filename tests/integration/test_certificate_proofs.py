@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cloudcore.certificate import issue_rows
+from cloudcore.certificate import rows
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
 from tests.databases import on_both_databases
@@ -49,7 +49,7 @@ async def test_c2_names_end_in_a_dot_and_wildcard_and_apex_share_one_record_with
     assert certified.authority.published == {
         target: ["proof of *.example.com", "proof of example.com"]
     }
-    assert await certified.served.database.read(issue_rows.txt_values, target) == []
+    assert await certified.served.database.read(rows.txt_values, target) == []
     assert (await certified.show(made))["status"] == "active"
 
 

@@ -11,7 +11,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
-from cloudcore.kms.references import KEY_KIND, key_to_bind, key_to_use
+from cloudcore.kms.rows import KEY_KIND, key_to_bind, key_to_use
 from cloudcore.resource_references import Scope, resolve
 from cloudcore.web.references import reference_to
 from tests.databases import on_both_databases

@@ -7,13 +7,17 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.challenges import Challenge
+from cloudcore.certificate.certificate import (
+    Certificate,
+    Challenge,
+    KeyAlgorithm,
+    KeySource,
+    Source,
+    Status,
+)
+from cloudcore.certificate.checks import MOST_KEY_PEM, MOST_PEM, MOST_REQUEST_PEM
 from cloudcore.certificate.domains import MOST_DOMAINS
-from cloudcore.certificate.rules import KeyAlgorithm, KeySource, Source, Status
 from cloudcore.certificate.services import CERTIFICATES
-from cloudcore.certificate.signing_requests import MOST_REQUEST_PEM
-from cloudcore.certificate.uploads import MOST_KEY_PEM, MOST_PEM
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord
 from cloudcore.web.pagination import PageMeta, PageQuery

@@ -150,7 +150,7 @@ class Bodies(Generic[R]):
 
     @cached_property
     def _may_lack_key(self) -> bool:
-        return self.of.fields[self.of.key].is_optional
+        return self.of.key in self.of.fields and self.of.fields[self.of.key].is_optional
 
     @cached_property
     def _words(self) -> Mapping[str, str]:

@@ -218,7 +218,7 @@ class Methods(Generic[R]):
         """Create one as a request says."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
-        named = {name: values[name] for name in self._targets if values.get(name)}
+        named = {name: values[name] for name in self._targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
             new = structs.replace(new, **found)

@@ -157,6 +157,13 @@ class Described(NamedTuple):
         return not (self.is_text or self.is_reference or self.plain in (int, bool, bytes))
 
     @property
+    def is_bounded(self) -> bool:
+        """Return True if the bounds of a number keep it within 32 bits."""
+        metas = [each for kind in _members(self.kind) for each in getattr(kind, "__metadata__", ())]
+        ends = [end for each in metas for end in (each.ge, each.le) if end is not None]
+        return len(ends) == 2 and all(-(1 << 31) <= end < 1 << 31 for end in ends)
+
+    @property
     def column(self) -> str:
         """Return the name of its column."""
         return f"{self.name}_id" if self.is_reference else self.name

@@ -43,6 +43,16 @@ def answers_one(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
+def answers_page(of: Methods[Any]) -> Callable[[H], H]:
+    """Return a decorator of a list that a family writes by hand, of what `of` shows."""
+
+    def decorated(handler: H) -> H:
+        handler.__annotations__["return"] = of.bodies.page
+        return handler
+
+    return decorated
+
+
 def _create(of: Methods[Any]) -> HTTPRouteHandler:
     async def create(data: RequestBody, ctx: RequestContext) -> Reply[ResponseBody]:
         return await of.answer_create(ctx, data)

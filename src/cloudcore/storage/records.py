@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from cloudcore.storage.bucket_rows import Bucket, Held
+from cloudcore.storage.bucket import Bucket
+from cloudcore.storage.bucket_rows import Held
 from cloudcore.storage.bucket_status import Rewrap
 from cloudcore.storage.bytes_port import KeyRef
 from cloudcore.storage.cors import MAX_AGE_SECONDS, CorsRule
