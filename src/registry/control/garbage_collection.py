@@ -11,15 +11,14 @@ from litestar.params import FromPath
 
 from cloudcore.jobs.runs import Run
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import ResponseBody
 from registry.control.changes import change_of
+from registry.control.repositories import authorized_for_all
 from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
-from registry.services.access import repository_crn
 from registry.services.context import ServiceContext
 
 _PATH = "/v1/garbage-collection"
@@ -93,13 +92,6 @@ def _one(run: Run) -> OneGarbageCollectionRun:
     return OneGarbageCollectionRun(run=run_record(GarbageCollectionRun, run))
 
 
-def _authorized(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
-    return account_id
-
-
 @post(
     f"{_PATH}/runs",
     status_code=202,
@@ -109,7 +101,7 @@ async def start_garbage_collection(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneGarbageCollectionRun]:
     """Start a run over what is due now; if one is under way, return that one."""
-    account_id = _authorized(ctx)
+    account_id = authorized_for_all(ctx)
     return await ctx.commit(
         collector_runs.start_collection,
         account_id,
@@ -125,7 +117,7 @@ async def list_garbage_collection_runs(
     ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
-    found, meta = await read_runs(ctx, collector_runs.KIND, _authorized(ctx))
+    found, meta = await read_runs(ctx, collector_runs.KIND, authorized_for_all(ctx))
     shown = [run_record(GarbageCollectionRun, run) for run in found]
     return ManyGarbageCollectionRuns(runs=shown, meta=meta)
 
@@ -135,7 +127,7 @@ async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
-    return _one(await read_run(ctx, collector_runs.KIND, _authorized(ctx), run_id))
+    return _one(await read_run(ctx, collector_runs.KIND, authorized_for_all(ctx), run_id))
 
 
 @get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
@@ -143,7 +135,7 @@ async def get_garbage_collection(
     ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> OneGarbageCollectionStatus:
     """Return what each stage holds in the account, and the last run."""
-    found = await ctx.database.read(collector_runs.status, _authorized(ctx))
+    found = await ctx.database.read(collector_runs.status, authorized_for_all(ctx))
     return OneGarbageCollectionStatus(
         garbage_collection=GarbageCollectionStatus(
             status="running" if found.is_running else "idle",

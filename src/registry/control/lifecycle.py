@@ -20,7 +20,7 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
-from registry.control.repositories import authorized_repository, crn_of
+from registry.control.repositories import authorized_repository, reference_of
 from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.control.visible_repositories import PATH
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
@@ -149,9 +149,7 @@ def _one(
 ) -> OneLifecyclePolicy:
     return OneLifecyclePolicy(
         lifecycle_policy=LifecyclePolicy(
-            repository=ResourceRef(
-                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
-            ),
+            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
             rules=parse_rules(stored.document),
             revision=stored.revision,
             next_run_at=rfc3339(stored.next_run_at),
