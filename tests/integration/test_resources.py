@@ -68,7 +68,9 @@ async def test_a_record_is_made_shown_changed_and_deleted(library: World) -> Non
     }, "what has no value is left out, unless the field shows null; hidden ones never show"
     assert made["crn"] == f"crn:test:local:{ACCOUNT}:book/dune"
     path = f"/v1/books/{made['id']}"
-    assert (await library.ask("GET", path)).json() == {"book": made}
+    found = (await library.ask("GET", path)).json()
+    assert found == {"book": made}
+    assert found["book"]["is_lent"] is False, "SQLite stores a number"
     lent = {"lent_until": "2040-01-01T02:00:00+02:00", "words": []}
     changed = (await library.ask("PATCH", path, lent)).json()["book"]
     assert (changed["lent_until"], changed["words"]) == ("2040-01-01T00:00:00.000000Z", [])

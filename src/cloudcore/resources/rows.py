@@ -83,6 +83,7 @@ class Rows(Generic[R]):
             *(each.column for each in fields if each.use.use != "fixed"),
             "updated_at",
         )
+        self._booleans: Final = [each.column for each in fields if each.plain is bool]
         self._documents: Final = {
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
@@ -270,6 +271,8 @@ class Rows(Generic[R]):
         """Return the record of a row with all columns that are selected."""
         size = len(self._stored)
         values = dict(zip(self._names, row[:size], strict=True))
+        for name in self._booleans:  # SQLite has numbers
+            values[name] = None if values[name] is None else bool(values[name])
         for name, decoder in self._documents.items():
             if values[name] is not None:
                 values[name] = decoder.decode(values[name])
