@@ -87,7 +87,6 @@ class Rows(Generic[R]):
         self._documents: Final = {
             each.column: msgspec.json.Decoder(each.plain) for each in fields if each.is_document
         }
-        self._flags: Final = [each.name for each in fields if each.plain is bool]
         self._references: Final = {each.name: each.column for each in fields if each.is_reference}
         self.table: Final = _table(schema, of, constraints, unique, types or {}, references or {})
         targets = {name: (references or {})[name] for name in self._references}
@@ -276,8 +275,6 @@ class Rows(Generic[R]):
         for name, decoder in self._documents.items():
             if values[name] is not None:
                 values[name] = decoder.decode(values[name])
-        for name in self._flags:  # SQLite has numbers
-            values[name] = None if values[name] is None else bool(values[name])
         for name, other in zip(self._references, row[size:], strict=True):
             if values[name] is not None:
                 values[name] = Reference(values[name], other or "")
