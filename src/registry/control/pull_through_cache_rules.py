@@ -42,9 +42,8 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.credentials import credential_of, seal_secret
 from registry.services.pull_through.probe import Wanted, ask_upstream
-from registry.services.pull_through.rules import ShownRule
+from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
-from registry.services.pull_through.upstream_urls import upstream_origin
 
 _PATH: Final = "/v1/pull-through-cache-rules"
 _ONE: Final = f"{_PATH}/{{pull_through_cache_rule_id:str}}"
