@@ -109,6 +109,8 @@ async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
         assert answer.status_code == status, value
         assert answer.json()["error"].get("params", {}).get("reason") == reason
+    created = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": ""})
+    assert_envelope(created, 400, "INVALID_INPUT")
     library.tokens.restrict("writer", ALLOW_ALL | {"actions": ["test:CreateBook"]})
     for value in ("nothing", "attic"):  # the right comes before the existence
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
@@ -160,6 +162,14 @@ async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World)
     assert (await names("?kind=atlas"))[0] == ["d"]
     assert (await names("?name=b"))[0] == ["b"]
     assert (await library.ask("GET", "/v1/books?kind=comic")).status_code == 400
+
+
+@on_both_databases
+@pytest.mark.parametrize("number", [1 << 31, (1 << 63) - 1])
+async def test_a_number_without_an_upper_bound_is_stored_whole(library: World, number: int) -> None:
+    made = await make(library, "/v1/books", name="long", pages=number)
+    changed = await library.ask("PATCH", f"/v1/books/{made['id']}", {"pages": number - 1})
+    assert changed.json()["book"]["pages"] == number - 1
 
 
 @on_both_databases

@@ -209,9 +209,9 @@ async def update_subscription(
 ) -> Reply[ResponseBody]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
-    changes = changes_of(data)
-    if data.filter_policy is not UNSET:
-        check_filter(data.filter_policy)
+    changes = changes_of(data, Subscribe)
+    if "filter_policy" in changes:
+        check_filter(changes["filter_policy"])
     if data.delivery_policy is not UNSET:
         changes["delivery_policy"] = stored(data.delivery_policy)
     changes.pop("redrive_policy", None)

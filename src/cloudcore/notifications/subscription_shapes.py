@@ -47,10 +47,10 @@ class Subscribe(RequestBody):
 class UpdateSubscription(RequestBody):
     """The fields to change; each is replaced whole."""
 
-    filter_policy: FilterPolicy | UnsetType = UNSET
+    filter_policy: FilterPolicy | UnsetType | None = UNSET
     """Empty: every message."""
     redrive_policy: DeadLetters | UnsetType | None = UNSET
-    raw_message_delivery: bool | UnsetType = UNSET
+    raw_message_delivery: bool | UnsetType | None = UNSET
     delivery_policy: DeliveryPolicy | UnsetType | None = UNSET
 
 

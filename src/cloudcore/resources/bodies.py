@@ -11,7 +11,7 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import with_article
-from cloudcore.resources.record import Described, Record, without_bounds
+from cloudcore.resources.record import Described, Record
 from cloudcore.resources.resource import Resource, camel
 from cloudcore.uuids import Uuid
 from cloudcore.web.fault_records import FaultRecord, fault_record
@@ -64,7 +64,7 @@ class Bodies(Generic[R]):
     @cached_property
     def update(self) -> type[RequestBody]:
         """Return ``UpdateQueue``."""
-        taken = [(each.name, _taken(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
+        taken = [(each.name, _cleared(each) | UnsetType, UNSET) for each in self.of.of_use("given")]
         taken += [(each.name, each.given | UnsetType | None, UNSET) for each in self._given]
         doc = "The fields to change; null takes an optional one away, others are replaced whole."
         return self._made("Update", taken, RequestBody, doc)
@@ -207,27 +207,23 @@ def _taken(each: Described) -> Any:  # noqa: ANN401 - a type
     return each.kind
 
 
+def _cleared(each: Described) -> Any:  # noqa: ANN401 - a type
+    """Return the type of a field in changes, which may be null if the creation may omit it."""
+    return _taken(each) if each.default is NODEFAULT else _taken(each) | None
+
+
 def _answered(each: Described) -> Any:  # noqa: ANN401 - a field
-    kind = without_bounds(each)
+    kind = each.plain
     if each.is_reference:
-        kind = ResourceRef | None if each.is_optional else ResourceRef
+        kind = ResourceRef
     elif each.is_moment:
-        kind = RFC3339 | None if each.is_optional else RFC3339
+        kind = RFC3339
     elif each.is_faults:
         kind = Sequence[FaultRecord]
-    if not each.is_optional or each.use.shows_null:
+    if not each.is_optional:
         return (each.name, kind)
-    return (each.name, kind | UnsetType, UNSET)
+    return (each.name, kind | None) if each.use.shows_null else (each.name, kind | UnsetType, UNSET)
 
 
 def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
     return fields[name].kind if name in fields else str
-
-
-def values_of(data: Struct) -> dict[str, Any]:
-    """Return what a request has, by field."""
-    return {
-        name: value
-        for name in data.__struct_fields__
-        if (value := getattr(data, name)) is not UNSET
-    }

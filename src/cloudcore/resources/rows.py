@@ -367,7 +367,7 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return BigInteger() if described.use.use == "own" else Integer()
+        return Integer() if described.is_bounded else BigInteger()
     if described.plain is bool:
         return Boolean()
     if described.plain is bytes:

@@ -164,8 +164,8 @@ async def update_bucket(
     found, run_id = await authorized_bucket(ctx, bucket), ctx.new_id()
     changes: dict[str, object] = {}
     if data.tags is not UNSET:
-        check_tags(data.tags)
-        changes["tags"] = data.tags
+        check_tags(data.tags or {})
+        changes["tags"] = data.tags or {}
     if data.kms_key is not UNSET:
         key = None if data.kms_key is None else await _key_to_bind(ctx, needs, data.kms_key)
         changes["kms_key_id"] = key and key.id

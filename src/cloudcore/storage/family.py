@@ -82,6 +82,7 @@ def _tables() -> Sequence[Table]:
 STORAGE: Final[Family[StorageNeeds]] = Family(
     name="storage",
     title="Buckets",
+    paths=("/v1/buckets",),
     open=_open,
     routes=_routes,
     job_kinds=_job_kinds,

@@ -44,7 +44,8 @@ from registry.cli.output import (
     time_text,
     write_record,
 )
-from registry.cli.secret_text import read_new_password, read_secret, show_secret
+from registry.cli.secret_text import show_secret
+from registry.cli.typed_secrets import read_new_password, read_secret
 
 if TYPE_CHECKING:  # a server's command line needs no client
     from registry.cli.stored_sign_in import StoredSignIn

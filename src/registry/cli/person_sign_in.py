@@ -57,9 +57,9 @@ def sign_in_person(transport: Transport, *, with_browser: bool = True) -> Creden
     transport.fetch("GET", pasting, {"Accept": "text/html"})  # fails here if there is no such page
     open_page = _browser() if with_browser else None
     if open_page is None:
-        received = _by_pasting(f"{transport.url}{pasting}")
+        received = _by_pasting(f"{transport.url_for(_PATH)}{pasting}")
     else:
-        received = _by_browser(transport.url, pasting, verifier, open_page)
+        received = _by_browser(transport.url_for(_PATH), pasting, verifier, open_page)
     form = {
         "grant_type": "authorization_code",
         "code": received.code,
@@ -109,7 +109,7 @@ def _browser() -> _Open | None:
 
 def _by_pasting(page: str) -> _Received:
     write_now(f"Open this page, sign in, and copy the code it shows:\n\n  {page}\n\n")
-    return _Received(read_secret(_PROMPT, "code"), OUT_OF_BAND)
+    return _Received(read_secret(_PROMPT, "code", None), OUT_OF_BAND)
 
 
 def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Received:

@@ -12,11 +12,10 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.kms.references import reference_to
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import KeyReference, ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
 from registry.services.access import repository_crn
 from registry.services.key_usage import KeyUsage, key_usage

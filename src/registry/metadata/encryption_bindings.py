@@ -14,7 +14,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, sele
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KEY, KeyState
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
 BindingSource = Literal["repository", "account", "platform"]

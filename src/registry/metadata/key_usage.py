@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, page
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -15,8 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.rows import hold_key
-from cloudcore.kms.tables import kms_keys
+from cloudcore.kms.rows import hold_key, kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import blob_object_keys, repository_blobs
 

@@ -1,4 +1,4 @@
-"""Check a certificate that its owner uploads, with its chain and its key."""
+"""Check what owners hand in, and what authorities issue, before it is kept."""
 
 from __future__ import annotations
 
@@ -10,19 +10,118 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
+from cloudcore.certificate.certificate import KeyAlgorithm
 from cloudcore.certificate.domains import check_domains
+from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
 from cloudcore.certificate.keys import (
+    UNREADABLE,
     algorithm_of,
     is_light,
     is_sound,
     load_private_key,
     public_der,
 )
-from cloudcore.certificate.rules import KeyAlgorithm
-from cloudcore.certificate.unreadable import UNREADABLE
 from cloudcore.errors import InvalidInput
+
+MOST_REQUEST_PEM: Final = 48 * 1024
+"""Characters of a request; 100 of the longest domains take 36,000."""
+_DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
+
+
+class SigningRequest(NamedTuple):
+    """A request that an authority can be given."""
+
+    der: bytes
+    domains: tuple[str, ...]
+    key_algorithm: KeyAlgorithm
+
+
+def check_signing_request(
+    text: str, domains: Sequence[str] | None, key_algorithm: KeyAlgorithm | None
+) -> SigningRequest:
+    """Return a request in PEM, read.
+
+    Authorities issue for all names of a request and for no others, so they are the certificate's
+    domains: those of ``subjectAltName``, or the common name if there are none.
+
+    Raises:
+        InvalidInput: it is no request in PEM, not signed by its own key or with SHA-1, has a key of
+            another kind (or than `key_algorithm`), or names other than `domains`.
+
+    """
+    if len(text) > MOST_REQUEST_PEM:
+        raise _refused_csr(f"is longer than {MOST_REQUEST_PEM} characters")
+    try:
+        request = x509.load_pem_x509_csr(text.encode())
+        key = request.public_key()
+        algorithm = algorithm_of(key) if is_light(key) else None
+        digest = request.signature_hash_algorithm
+        named = _names(request)
+        is_own = algorithm is not None and request.is_signature_valid
+    except UNREADABLE:
+        raise _refused_csr("is no certificate signing request in PEM") from None
+    if algorithm is None:
+        raise _refused_csr("has a key that is neither P-256, P-384, RSA 2048 or 4096")
+    if key_algorithm not in (None, algorithm):
+        raise InvalidInput(
+            f"key_algorithm: the key of csr_pem is {algorithm}, not {key_algorithm}",
+            field="key_algorithm",
+            reason="invalid",
+        )
+    if not isinstance(digest, _DIGESTS):
+        raise _refused_csr("is not signed with SHA-256, SHA-384 or SHA-512")
+    if not is_own:
+        raise _refused_csr("is not signed by its own key")
+    if not named:
+        raise _refused_csr("names no domain; put them into subjectAltName")
+    found = check_domains(named)
+    if domains is not None and set(check_domains(domains)) != set(found):
+        raise InvalidInput(
+            f"domains: csr_pem is for {', '.join(found)}; leave domains out, or name the same",
+            field="domains",
+            reason="invalid",
+        )
+    return SigningRequest(request.public_bytes(Encoding.DER), found, algorithm)
+
+
+def _names(request: x509.CertificateSigningRequest) -> list[str]:
+    """Return the names of a request.
+
+    Raises:
+        InvalidInput: one is not of DNS or ends in a dot, the common name is not among the others,
+            or there are several and no others.
+
+    """
+    common = [
+        str(each.value)
+        for each in request.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+        if each.value
+    ]
+    try:
+        extension = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        if len(common) > 1:
+            raise _refused_csr("has several common names; put them into subjectAltName") from None
+        return common
+    names = list(extension.value)
+    if not all(isinstance(each, x509.DNSName) for each in names):
+        raise _refused_csr("names something else than domains in subjectAltName")
+    found = [str(each.value) for each in names]
+    if any(each.endswith(".") for each in found):
+        raise _refused_csr(
+            "has a name that ends in a dot, which authorities refuse (RFC 5280 4.2.1.6)"
+        )
+    if not {each.lower() for each in common} <= {each.lower() for each in found}:
+        raise _refused_csr("has a common name that is not in its subjectAltName too")
+    return found
+
+
+def _refused_csr(why: str) -> InvalidInput:
+    return InvalidInput(f"csr_pem: it {why}", field="csr_pem", reason="invalid")
+
 
 MOST_PEM: Final = 64 * 1024
 """Characters of a certificate or a chain."""
@@ -206,3 +305,49 @@ def _domains(certificate: x509.Certificate) -> tuple[str, ...]:
 
 def _refused(field: str, what: str) -> InvalidInput:
     return InvalidInput(f"{field}: it {what}", field=field, reason="invalid")
+
+
+class Issued(NamedTuple):
+    """A certificate that an authority has issued."""
+
+    certificate: bytes
+    """DER."""
+    certificate_pem: str
+    chain_pem: str
+    """Its issuers in order, without the root."""
+    fingerprint: str
+    not_before: int
+    """Authorities let it be some time, up to an hour, before the moment of the issue."""
+    expires_at: int
+
+
+def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
+    """Return what an authority has issued for a signing request.
+
+    Raises:
+        Refused: it is not what was asked for.
+
+    """
+    wanted = x509.load_der_x509_csr(csr_der).public_key()
+    try:
+        certificate = x509.load_der_x509_certificate(chain.certificate)
+        issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (x509.ExtensionNotFound, *UNREADABLE):
+        raise Refused(CA_REFUSED, "what the authority issued is no certificate") from None
+    found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
+    if found != set(domains):
+        raise Refused(CA_REFUSED, "what the authority issued is for other domains")
+    if public_der(certificate.public_key()) != public_der(wanted):
+        raise Refused(CA_REFUSED, "what the authority issued is for another key")
+    expires_at = microseconds(certificate.not_valid_after_utc)
+    if expires_at <= now:
+        raise Refused(CA_REFUSED, "what the authority issued has expired")
+    return Issued(
+        chain.certificate,
+        pem(certificate),
+        "".join(pem(each) for each in issuers if each.subject != each.issuer),
+        fingerprint(certificate),
+        microseconds(certificate.not_valid_before_utc),
+        expires_at,
+    )
