@@ -25,7 +25,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.pace import Pace
 from registry.gc.sealing.object_sealing import Sealer
-from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
+from registry.gc.sealing.turns import SealReport, plain_rows, seal_objects
 from registry.keys import DataKeys
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.objects import find_object

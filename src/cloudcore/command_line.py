@@ -439,6 +439,8 @@ class Noun:
     """Paths have the name, not the id."""
     singular: str = ""
     """What people call one, if not as `one`."""
+    plural: str = ""
+    """What people call several, if not as `many`."""
     metavar: str = ""
     """Of the argument, if not as `one`."""
     known_by: str = ""

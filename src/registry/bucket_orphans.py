@@ -15,7 +15,7 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.storage.bytes_port import Owned
 from registry.blobstore.base import BlobStore, DeletionsHeld, ObjectUnknown, StageBusy
-from registry.gc.orphans.scan import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at
+from registry.gc.orphans import EVERY_SECONDS, RECENT, SETTLED, STAGED, Found, begun_at
 
 _BATCH: Final = 500
 

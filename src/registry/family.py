@@ -58,13 +58,14 @@ def _job_kinds(process: Process) -> Sequence[JobKind]:
 
 def _schedule(process: Process) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
-    from registry.gc.orphans import scan  # noqa: PLC0415
-    from registry.gc.purge.images import forget_tag_history, purge_tombstones  # noqa: PLC0415
-    from registry.gc.purge.repositories import purge_deleted_repositories  # noqa: PLC0415
-    from registry.gc.purge.tags import purge_deleted_tags  # noqa: PLC0415
-    from registry.gc.purge.uploads import (  # noqa: PLC0415
+    from registry.gc import orphans  # noqa: PLC0415
+    from registry.gc.purge import (  # noqa: PLC0415
         discard_expired_uploads,
         forget_ended_uploads,
+        forget_tag_history,
+        purge_deleted_repositories,
+        purge_deleted_tags,
+        purge_tombstones,
     )
     from registry.gc.scrub.turns import scrub_chores  # noqa: PLC0415
     from registry.gc.sealing.turns import seal_chores  # noqa: PLC0415
@@ -94,7 +95,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
                 _COLLECT_SECONDS,
                 partial(collection.start_due_collections, ctx),
             ),
-            ("registry.orphan_scan", scan.EVERY_SECONDS, scan.OrphanScan(ctx, process.store).turn),
+            (
+                "registry.orphan_scan",
+                orphans.EVERY_SECONDS,
+                orphans.OrphanScan(ctx, process.store).turn,
+            ),
             (
                 "registry.repository_days",
                 days.EVERY_SECONDS,
@@ -164,6 +169,18 @@ def _tables() -> Sequence[Table]:
 REGISTRY: Final[Family[Process]] = Family(
     name="registry",
     title="Repositories",
+    paths=(
+        "/v1/authorization-token",
+        "/v1/encryption-binding",
+        "/v1/encryption-bindings",
+        "/v1/event-rules",
+        "/v1/garbage-collection",
+        "/v1/key-usage",
+        "/v1/pull-through-cache-rules",
+        "/v1/registry-settings",
+        "/v1/repositories",
+        "/v1/storage-usage",
+    ),
     open=_open,
     offers=_offers,
     routes=_routes,

@@ -55,7 +55,7 @@ from registry.family import REGISTRY
 from registry.gauges import ChorePeriods, data_size, measure
 from registry.gc import generations
 from registry.gc.generations import Generations
-from registry.gc.orphans.quarantine import take_back_owned
+from registry.gc.orphans import take_back_owned
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
 from registry.metadata.repositories.live import add_account, find_account
@@ -242,7 +242,14 @@ class Registry:
         edition = self._edition
         assert edition is not None
         families, ctx, settings = edition.families, stores.ctx, stores.settings
-        install = Install(ctx.database, ctx.clock, ctx.new_id, settings.region, settings.url)
+        install = Install(
+            ctx.database,
+            ctx.clock,
+            ctx.new_id,
+            settings.region,
+            settings.url,
+            settings.own_urls,
+        )
         own = [each for family in families for each in family.offers()]
         told = {action: each for family in families for action, each in family.told_changes.items()}
         offers = (known(STORES, stores), known(TOLD_CHANGES, told), *own, *edition.offers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -31,9 +31,11 @@ from registry.setting_groups import (
 )
 from registry.setting_texts import (
     PREFIX,
+    PULL,
     SettingsError,
     address_and_port,
     allowed_destinations,
+    hosts_of_parts,
     listed,
     listed_origins,
     mirrored_prefixes,
@@ -77,6 +79,10 @@ class Settings:
     allowed_hosts: str = ""
     """`Host` headers, separated by commas, that may appear in sign-in challenges when no
     `public_url` is set. Any other gets the first of these."""
+    family_hosts: str = ""
+    """Hosts of their own, such as ``pull=cr.example.com``, separated by commas; before the ``=`` is
+    ``pull``, ``console`` or the `host` of a family. What is not listed is at `public_url`; what is
+    listed twice is at both, and clients are told the first."""
     region: str = "local"
     root_key_file: str = ""
     """File of the root key; empty: ``root.key`` in the `data` folder."""
@@ -154,7 +160,14 @@ class Settings:
             raise SettingsError(problem)
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
-        _ = self.smarthost, self.s3_name, self.granted_domains, self.zone, self.resolver
+        _ = (
+            self.own_hosts,
+            self.smarthost,
+            self.s3_name,
+            self.granted_domains,
+            self.zone,
+            self.resolver,
+        )
         groups = (self.limits, self.delays, self.scrubbing, self.plain_sealing)
         for group in (self, *groups):
             check_numbers(group)
@@ -306,7 +319,30 @@ class Settings:
     @property
     def pull_host(self) -> str:
         """Return the ``host:port`` in image references and bearers."""
-        return urlsplit(self.url).netloc
+        return urlsplit(self.url_of(PULL)).netloc
+
+    def url_of(self, part: str) -> str:
+        """Return the base URL of a family by its `host`, or of another part (`family_hosts`)."""
+        return self.own_urls.get(part, self.url)
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URL of each part of `family_hosts`."""
+        scheme = self.public_url.partition("://")[0]
+        return {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+
+    @property
+    def own_hosts(self) -> Mapping[str, Sequence[str]]:
+        """Return the hosts of each part that `family_hosts` lists; the first is told to clients.
+
+        Raises:
+            SettingsError: an entry is not NAME=HOST, or there is no `public_url`.
+
+        """
+        found = hosts_of_parts(self.family_hosts)
+        if found and not self.public_url:
+            raise SettingsError("family_hosts needs public_url, where all is that it does not list")
+        return found
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from cloudcore.jobs.runs import end_run
 from registry.blobstore.base import BlobStore
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.orphans.scan import places_of, set_orphans_aside
+from registry.gc.orphans import places_of, set_orphans_aside
 from registry.metadata.blobs.inline import inline_objects
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of

@@ -17,7 +17,7 @@ from registry.gc.generations import (
     check_generation,
     renew_generation,
 )
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads
 from registry.metadata.collection_tables import store_generations
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
-from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan
+from registry.gc.orphans import EVERY_SECONDS, OrphanScan
 from registry.oci.digest import digest_of
 from tests.fault.collected import push_blob
 from tests.fault.killed_uploads import FIRST, SECOND, kill_at

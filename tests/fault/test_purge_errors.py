@@ -13,8 +13,8 @@ from registry.blobstore.memory import MemoryFiles
 from registry.blobstore.threaded import ThreadedStore
 from registry.blobstore.threads import at_once
 from registry.errors import StoreUnavailable
-from registry.gc.orphans.quarantine import tend_orphans
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.orphans import tend_orphans
+from registry.gc.purge import discard_expired_uploads
 from tests.inprocess import Registry, open_registry
 
 DATA: Final = b"a layer"

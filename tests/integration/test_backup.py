@@ -22,8 +22,7 @@ from registry.blobstore.deletion_lock import HeldByAnother, deletions_held
 from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
 from registry.gc.generations import renew_generation
-from registry.gc.orphans.quarantine import remove_overdue
-from registry.gc.orphans.scan import set_orphans_aside
+from registry.gc.orphans import remove_overdue, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings import Settings
 from tests.collecting import at_once, collect

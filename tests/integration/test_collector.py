@@ -19,7 +19,7 @@ from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collector.consistency_check import IndexIncomplete
 from registry.gc.collector.steps import collection_kind
 from registry.gc.fsck import check
-from registry.gc.purge.images import purge_tombstones
+from registry.gc.purge import purge_tombstones
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.damage import ABSENT, mark
 from registry.metadata.blobs.objects import linked_object

@@ -21,8 +21,7 @@ from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.errors import NotFound
 from registry.blobstore.filesystem import FilesystemStore
 from registry.gc.fsck import check
-from registry.gc.purge.images import purge_tombstones
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads, purge_tombstones
 from registry.metadata.repositories.live import find_account, find_repository, lock_repository
 from registry.services.changes import Change
 from registry.services.images.restoration import restore_image

@@ -12,8 +12,8 @@ import pytest
 
 from registry.blobstore.filesystem import FilesystemStore
 from registry.errors import DigestMismatch
+from registry.gc.object_check import confirm
 from registry.gc.recovery import recover_blob
-from registry.gc.stored_objects import confirm
 from registry.metadata.blobs import damage
 from registry.metadata.collector import audit
 from registry.metadata.repositories.live import find_repository

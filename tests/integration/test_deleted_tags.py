@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from registry.gc.purge.images import purge_tombstones
-from registry.gc.purge.tags import purge_deleted_tags
+from registry.gc.purge import purge_deleted_tags, purge_tombstones
 from registry.metadata.settings import AccountSettings, put_settings
 from tests.integration.repositories_world import refused
 from tests.integration.restoration_world import DAY, Shop, open_again, open_shop

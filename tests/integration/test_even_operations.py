@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import httpx
+from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
@@ -20,6 +21,65 @@ SECRETS: Final = {
 }
 """Fields of answers that are secrets, so that none of them is missed by the requests below."""
 _BY_PLACE: Final = {each.place: each for each in OPERATIONS}
+NAMED: Final = {
+    *("/v1/roles", "/v1/policies", "/v1/service-accounts", "/v1/users/me/container-passwords"),
+    *("/v1/organizations/{id}/identity-providers", "/v1/repositories", "/v1/queues"),
+    *("/v1/buckets", "/v1/certificates"),
+}
+"""Lists whose filter ``name`` must not go."""
+CHANGED: Final[dict[str, object]] = {
+    "description": "x",
+    "tags": {"a": "b"},
+    "kms_key": "key",
+    "delay_seconds": 1,
+    "lease_seconds": 1,
+    "retention_seconds": 60,
+    "redrive_policy": {"dead_letter_queue": "queue-0"},
+    "/v1/queues/{} redrive_policy": {"dead_letter_queue": "queue-0", "max_leases": 1},
+    "delivery_policy": {"max_retries": 1},
+    "filter_policy": {"a": ["b"]},
+    "raw_message_delivery": True,
+    "expires_at": "2099-01-01T00:00:00Z",
+    "max_session_seconds": 7200,
+    "client_secret": "x",
+    "scopes": ["groups"],
+    "email_verified_claim": "x",
+    "email_domains": ["example.org"],
+    "creates_people": True,
+    "session_hours": 1,
+    "private_key_export": False,
+    "tag_mutability": "immutable",
+    "immutable_tag_exclusions": ["x"],
+    "upstream_prefix": "x",
+    "credential": {"username": "x", "secret": "x"},
+    "tag_ttl_seconds": 60,
+    "negative_ttl_seconds": 0,
+    "keep_unpulled_days": 1,
+    "max_bytes": 1,
+    "enabled": False,
+    "undelete_days": 1,
+    "uncounted_pullers": ["*"],
+    "access_key_login": True,
+}
+"""For each field that changes may take away, something that it does not have by default."""
+KEPT: Final = {
+    ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
+}
+"""Optional fields of a creation that null does not take away, and why."""
+NOT_YET: Final = {
+    ("/v1/repositories/{}", "tags"),
+    ("/v1/repositories/{}", "tag_mutability"),
+    ("/v1/repositories/{}", "immutable_tag_exclusions"),
+    ("/v1/registry-settings", "undelete_days"),
+    ("/v1/registry-settings", "uncounted_pullers"),
+    ("/v1/registry-settings", "access_key_login"),
+    ("/v1/pull-through-cache-rules/{}", "upstream_prefix"),
+    ("/v1/pull-through-cache-rules/{}", "tag_ttl_seconds"),
+    ("/v1/pull-through-cache-rules/{}", "negative_ttl_seconds"),
+    ("/v1/pull-through-cache-rules/{}", "enabled"),
+}
+"""Fields whose null is refused still."""
+_MARKS: Final = ("updated_at", "revision", "rewrap")
 PATHS: Final = {place.operation.place: place for place in PLACES}
 
 
@@ -120,6 +180,102 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
         refused = await served.ask(method, path, b"{}", token=token, headers=kind)
         assert refused.status_code == 400, method
+
+
+async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
+    """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
+    specs = {_place_of(spec): spec for spec in served.specs}
+    filtered = set()
+    for operation in OPERATIONS:
+        query = specs[operation.place].query if operation.place in specs else None
+        if query is None or not {"name", "marker"} <= {*query.__struct_fields__}:
+            continue
+        _, path, token, _ = _request(operation, specs, {}, served)
+        whole = (await served.ask("GET", path, token=token)).json()
+        many = next(key for key in whole if key != "meta")
+        name = whole[many][-1]["name"]
+        for asked_for, total in ((name, 1), (name[:-1], 0), (f"{name}%", 0)):
+            params = {"name": asked_for, "limit": 1}
+            answer = await served.ask("GET", f"{path}?{httpx.QueryParams(params)}", token=token)
+            found = answer.json()
+            assert [each["name"] for each in found[many]] == [name] * total, (path, found)
+            assert (found["meta"]["total"], found["meta"]["has_more"]) == (total, False), path
+        filtered.add(operation.path)
+    assert filtered >= NAMED
+
+
+async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
+    """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
+    specs = {_place_of(spec): spec for spec in served.specs}
+    requests, wrong, changed = await asked(served), {}, 0
+    for spec in (each for each in specs.values() if each.method == "PATCH"):
+        place = re.sub("{[^}]*}", "{}", spec.path)
+        optional = _optional_of(spec, specs.get(f"POST {place.rpartition('/')[0]}"))
+        optional = optional - {field for path, field in (*KEPT, *NOT_YET) if path == place}
+        if not optional:
+            continue
+        path, token = await _without(optional, spec, specs, requests, served)
+        before = await _record(served, path, token)
+        for field in sorted(optional):
+            other = CHANGED.get(f"{place} {field}", CHANGED.get(field))
+            given = await served.ask("PATCH", path, {field: other}, token=token)
+            assert given.is_success, (place, field, given.text)
+            assert await _record(served, path, token) != before, (place, field)
+            cleared = await served.ask("PATCH", path, {field: None}, token=token)
+            if not cleared.is_success or await _record(served, path, token) != before:
+                wrong[place, field] = cleared.text
+            changed += 1
+    assert wrong == {}
+    assert changed > 25
+
+
+async def test_null_for_what_the_creation_needs_is_refused(served: Served) -> None:
+    """With the field's name, as a value of a wrong type."""
+    path = f"/v1/roles/{served.acme.ids['/v1/roles/{}']}"
+    refused = await served.ask(
+        "PATCH", path, {"trust_policy": None}, token=served.acme.program_token
+    )
+    assert refused.status_code == 400
+    assert refused.json()["error"]["params"]["field"] == "trust_policy"
+
+
+def _optional_of(spec: RouteSpec, creation: RouteSpec | None) -> set[str]:
+    """Return the fields of a PATCH that a creation may leave out; of settings, all."""
+    given = {each.name for each in structs.fields(_struct(spec.body))}
+    if creation is None or creation.body is None:
+        return given if spec.path.endswith("-settings") else set()
+    fields = structs.fields(_struct(creation.body))
+    return given & {each.name for each in fields if not each.required}
+
+
+def _struct(body: object) -> type[Struct]:
+    """Return the type of a body that may be left out."""
+    return next(each for each in (*get_args(body), body) if isinstance(each, type))
+
+
+async def _without(
+    optional: set[str],
+    spec: RouteSpec,
+    specs: Mapping[str, RouteSpec],
+    requests: Mapping[str, Asked],
+    served: Served,
+) -> tuple[str, str]:
+    """Create a resource without its optional fields; return its path and a token for it."""
+    if spec.path.endswith("-settings"):
+        return spec.path, served.acme.program_token
+    listed = re.sub("{[^}]*}", "{}", spec.path).rpartition("/")[0]
+    _, path, token, body = _request(_BY_PLACE[f"POST {listed}"], specs, requests, served)
+    assert isinstance(body, dict)
+    bare = {name: value for name, value in body.items() if name not in optional}
+    answer = await served.ask("POST", path, bare, token=token)
+    assert answer.status_code in (201, 202), answer.text
+    return answer.headers["location"], token
+
+
+async def _record(served: Served, path: str, token: str) -> dict[str, object]:
+    """Return what a resource is, without what any change changes."""
+    (record,) = (await served.ask("GET", path, token=token)).json().values()
+    return {name: value for name, value in record.items() if name not in _MARKS}
 
 
 def _keyed(requests: Iterable[str]) -> list[Operation]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
 from cloudcore.identity.names import iam_crn
@@ -21,6 +22,7 @@ from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.storage import objects
 from cloudcore.storage.buckets import find_bucket
 from registry.services.events import topics_asking
+from tests import described
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, texts
 from tests.integration.served_world import HOUR, open_served
@@ -240,3 +242,22 @@ async def test_changes_of_queues_topics_and_keys_are_told_once(world: World) -> 
         ("kms.key.deleted", of(key)),
     ]
     assert erased["data"]["principal"] is None
+
+
+async def test_changes_of_each_kind_that_is_described_are_told_of_it(world: World) -> None:
+    kinds = [each for each in described.RESOURCES if {"create", "delete"} <= {*each.methods}]
+    await world.listen(*{f"{each.service}.*" for each in kinds})
+    expected = []
+    for kind in kinds:
+        made = await world.make(kind.path, **kind.sampled(described.NEW))
+        path = f"{kind.path}/{made['id']}"
+        await world.ask("PATCH", path, described.change_of(kind))
+        await world.ask("DELETE", path)
+        about = {"id": made["id"], "crn": made["crn"], "name": Crn.parse(made["crn"]).name}
+        expected += [
+            (kind.told_changes[kind.action(verb)], {kind.one: about}) for verb in kind.told
+        ]
+    told = [(each["type"], each["data"]) for each in await world.told()]
+    for _, data in told:
+        del data["principal"], data["source"]
+    assert told == expected

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.wire import rfc3339
-from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge import purge_deleted_repositories
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services import collector_runs as collection

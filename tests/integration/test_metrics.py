@@ -25,7 +25,7 @@ from cloudcore.serving.record import RequestRecord
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backup_note import backup_times, noted_backup
 from registry.gauges import ChorePeriods, data_size, measure
-from registry.gc.orphans.scan import EVERY_SECONDS
+from registry.gc.orphans import EVERY_SECONDS
 from registry.main import DEV, Registry, application, prepare
 from registry.oci.digest import digest_of
 from registry.planes import PLANES

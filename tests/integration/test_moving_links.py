@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, null
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge import purge_deleted_repositories
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.wraps import put_wrap

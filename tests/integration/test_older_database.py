@@ -19,9 +19,14 @@ from registry.blobstore.filesystem import FilesystemStore
 from registry.cli.main import main
 from registry.gc.collector.steps import collection_kind
 from registry.gc.generations import Generations, accept_database
-from registry.gc.orphans.quarantine import tend_orphans
-from registry.gc.orphans.scan import EVERY_SECONDS, OrphanScan, places_of, set_orphans_aside
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.orphans import (
+    EVERY_SECONDS,
+    OrphanScan,
+    places_of,
+    set_orphans_aside,
+    tend_orphans,
+)
+from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once

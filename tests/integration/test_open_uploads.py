@@ -12,7 +12,7 @@ import pytest
 from cloudcore.clock import uuid7
 from registry.blobstore.memory import MemoryStore
 from registry.errors import StoreUnavailable
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import uploads
 from registry.metadata.repositories.live import add_account, find_repository
 from registry.oci.digest import digest_of

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from registry.blobstore.memory import MemoryStore
-from registry.gc.purge.repositories import purge_deleted_repositories
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads, purge_deleted_repositories
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
 from tests.integration.repositories_world import (

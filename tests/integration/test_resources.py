@@ -6,12 +6,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
 from cloudcore.errors import NotFound
+from cloudcore.resources.bodies import Bodies
+from cloudcore.resources.methods import Methods
 from cloudcore.resources.nouns import noun_of
 from cloudcore.resources.record import Reference
+from cloudcore.resources.resource import Resource
+from cloudcore.resources.routes import standard_routes
+from cloudcore.resources.rows import Rows
+from registry.console.described_nouns import noun_of as console_noun_of
 from tests.control_plane import (
     ACCOUNT,
     ALLOW_ALL,
@@ -24,7 +31,7 @@ from tests.control_plane import (
 )
 from tests.databases import on_both_databases
 from tests.kms_world import add_account
-from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note
+from tests.shelves import BOOK, BOOK_ROWS, BOOKS, HANDLERS, NOTES, SCHEMA, SHELF, Note, Shelf
 
 
 @pytest.fixture
@@ -102,6 +109,8 @@ async def test_what_a_reference_may_not_mean_is_refused(library: World) -> None:
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
         assert answer.status_code == status, value
         assert answer.json()["error"].get("params", {}).get("reason") == reason
+    created = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": ""})
+    assert_envelope(created, 400, "INVALID_INPUT")
     library.tokens.restrict("writer", ALLOW_ALL | {"actions": ["test:CreateBook"]})
     for value in ("nothing", "attic"):  # the right comes before the existence
         answer = await library.ask("POST", "/v1/books", {"name": "x", "pages": 1, "shelf": value})
@@ -156,6 +165,14 @@ async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World)
 
 
 @on_both_databases
+@pytest.mark.parametrize("number", [1 << 31, (1 << 63) - 1])
+async def test_a_number_without_an_upper_bound_is_stored_whole(library: World, number: int) -> None:
+    made = await make(library, "/v1/books", name="long", pages=number)
+    changed = await library.ask("PATCH", f"/v1/books/{made['id']}", {"pages": number - 1})
+    assert changed.json()["book"]["pages"] == number - 1
+
+
+@on_both_databases
 async def test_rules_and_the_quota_are_checked(library: World) -> None:
     atlas: Any = {"name": "world", "pages": 9, "kind": "atlas"}
     error = assert_envelope(await library.ask("POST", "/v1/books", atlas), 400, "INVALID_INPUT")
@@ -190,3 +207,30 @@ def test_a_description_has_actions_events_and_commands() -> None:
     assert Option("kind", "kind", choices=("novel", "atlas")) in noun.create
     assert Option("shelf", "have no shelf", "null", "no-shelf") in noun.update
     assert noun.name_filter == "name"
+
+
+def test_sentences_have_the_words_of_a_description() -> None:
+    pool = Resource(
+        record=Shelf, service="test", one="ip_pool", many="ip_pools", words="IP pool", quota=0
+    )
+    rows = Rows(pool, schema=MetaData())
+    bodies = Bodies(pool)
+    noun = noun_of(pool, words="pools")
+    assert (noun.singular, noun.plural) == ("IP pool", "IP pools")
+    assert noun.delete is not None
+    assert [each.__doc__ for each in (bodies.record, bodies.one, bodies.page)] == [
+        "An IP pool.",
+        "An IP pool, wrapped.",
+        "A page of IP pools.",
+    ]
+    assert [each.fn.__doc__ for each in standard_routes(Methods(rows))] == [
+        "Create an IP pool. An account has at most 0.",
+        "List the account's IP pools, oldest first.",
+        "Return an IP pool.",
+        "Change an IP pool.",
+        "Delete an IP pool.",
+    ]
+    assert noun.delete.words == "delete an IP pool"
+    with pytest.raises(NotFound, match="there is no such IP pool"):
+        raise rows.missing()
+    assert console_noun_of(pool).heading == "IP pools"

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from registry.gc.purge.images import forget_tag_history, purge_tombstones
-from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge import forget_tag_history, purge_deleted_repositories, purge_tombstones
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX

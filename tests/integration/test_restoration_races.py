@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from registry.gc.purge.images import purge_tombstones
+from registry.gc.purge import purge_tombstones
 from tests.property.control_documents import CONTENTS, DOCUMENTS, Document
 from tests.property.control_model import ChangeContext, Outcome, Repository
 from tests.property.control_world import Tenant, World, open_world

@@ -20,8 +20,7 @@ from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.gc.pace import Pace
 from registry.gc.sealing.object_sealing import Outcome
-from registry.gc.sealing.status import seal_status
-from registry.gc.sealing.turns import SealTurns, seal_chores
+from registry.gc.sealing.turns import SealTurns, seal_chores, seal_status
 from registry.metadata.collector.plain_objects import (
     FIRST,
     PlainTotals,

@@ -13,7 +13,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Database
 from cloudcore.storage.chores import scan_bytes
 from registry.bucket_bytes import StoreOfBuckets
-from registry.gc.orphans.scan import EVERY_SECONDS
+from registry.gc.orphans import EVERY_SECONDS
 from tests.storage_world import StorageWorld, open_storage_world
 
 LARGE: Final = b"0123456789" * 10_000

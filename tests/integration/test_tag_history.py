@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from registry.gc.purge.images import forget_tag_history
-from registry.gc.purge.repositories import purge_deleted_repositories
+from registry.gc.purge import forget_tag_history, purge_deleted_repositories
 from registry.metadata.repositories.purge import remove_repository
 from tests.databases import on_both_databases
 from tests.integration.pushing import World, refused

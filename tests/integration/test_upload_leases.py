@@ -17,8 +17,8 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.filesystem import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.gc.orphans.scan import STAGED, set_orphans_aside
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.orphans import STAGED, set_orphans_aside
+from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
 from tests.fault.seams import SteppingDatabase, Steps
 from tests.inprocess import Answer, Client, Held, ManualClock, Registry, open_registry

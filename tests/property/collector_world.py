@@ -22,11 +22,13 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc.collector.steps import phases_of
 from registry.gc.fsck import check
-from registry.gc.orphans.scan import STAGED, set_orphans_aside
-from registry.gc.purge.images import purge_tombstones
-from registry.gc.purge.repositories import purge_deleted_repositories
-from registry.gc.purge.tags import purge_deleted_tags
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.orphans import STAGED, set_orphans_aside
+from registry.gc.purge import (
+    discard_expired_uploads,
+    purge_deleted_repositories,
+    purge_deleted_tags,
+    purge_tombstones,
+)
 from registry.metadata.repositories.live import add_account, find_account
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.services.changes import RegistryHost

@@ -20,7 +20,7 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cloudcore.kms.services import KeyMaker
 from registry.blobstore.base import SEALED, BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
-from registry.gc.purge.uploads import discard_expired_uploads
+from registry.gc.purge import discard_expired_uploads
 from registry.keys import DataKeys
 from registry.metadata.blobs.uploads import Lease
 from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository

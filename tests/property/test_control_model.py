@@ -20,9 +20,12 @@ from hypothesis.stateful import (
 )
 
 from cloudcore.wire import rfc3339
-from registry.gc.purge.images import forget_tag_history, purge_tombstones
-from registry.gc.purge.repositories import purge_deleted_repositories
-from registry.gc.purge.tags import purge_deleted_tags
+from registry.gc.purge import (
+    forget_tag_history,
+    purge_deleted_repositories,
+    purge_deleted_tags,
+    purge_tombstones,
+)
 from registry.services.lifecycle.runs import start_due_runs
 from tests.property.control_comparison import PATH, STATUSES, TAGS, ComparingMachine
 from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Document

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from registry.blobstore.base import Staged, StoredObject
 from registry.blobstore.memory import MemoryStore
-from registry.gc.orphans.scan import (
+from registry.gc.orphans import (
     EVERY_SECONDS,
     STAGED,
     OrphanScan,
@@ -181,7 +181,7 @@ async def test_too_many_are_not_believed(
 ) -> None:
     """An older database, or another's: what looks like orphans is in use."""
 
-    with caplog.at_level(logging.WARNING, "registry.gc.orphans.scan"):
+    with caplog.at_level(logging.WARNING, "registry.gc.orphans"):
         leave(registry, store, count)
         await push_blob(registry, b"a newer one")
         registry.clock.advance(2 * HOUR)

@@ -45,6 +45,8 @@ def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
 
 CATALOG: Final[Family[CatalogNeeds]] = Family(
     name="catalog",
+    host=None,
+    paths=("/v1/prices", "/v1/regions"),
     open=_open,
     routes=_routes,
     provided=_provided,

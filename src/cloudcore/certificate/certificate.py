@@ -140,9 +140,9 @@ class Certificate(Worked, frozen=True, kw_only=True):
     """The name of the authority; empty if it was uploaded."""
     key_algorithm: Annotated[KeyAlgorithm, fixed()] = "ecdsa-p256"
     challenges: Annotated[tuple[Challenge, ...], own(hidden=True)] = ()
-    certificate_pem: Annotated[str | None, own(shows_null=True)] = None
-    chain_pem: Annotated[str | None, own(shows_null=True)] = None
-    fingerprint: Annotated[str | None, own(shows_null=True)] = None
+    certificate_pem: Annotated[str | None, own()] = None
+    chain_pem: Annotated[str | None, own()] = None
+    fingerprint: Annotated[str | None, own()] = None
     private_key: Annotated[bytes | None, own(hidden=True)] = None
     """Sealed; None if nothing was issued yet, or its owner made the key."""
     csr: Annotated[bytes | None, own(hidden=True)] = None
@@ -152,8 +152,8 @@ class Certificate(Worked, frozen=True, kw_only=True):
     another key."""
     kms_key_id: Annotated[str | None, own(hidden=True)] = None
     """Of the KMS key that seals it, or None if the root key does."""
-    issued_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    expires_at: Annotated[int | None, own(heading="EXPIRES", form="time", shows_null=True)] = None
+    issued_at: Annotated[int | None, own(form="time")] = None
+    expires_at: Annotated[int | None, own(heading="EXPIRES", form="time")] = None
     renew_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """None if it is not renewed."""
     warned_days: Annotated[int | None, own(hidden=True)] = None

@@ -84,6 +84,7 @@ def _tables() -> Sequence[Table]:
 CERTIFICATE: Final[Family[CertificateNeeds]] = Family(
     name="certificate",
     title="Certificates",
+    paths=("/v1/certificate-authorities", "/v1/certificate-settings"),
     open=_open,
     begin=_begin,
     routes=_routes,

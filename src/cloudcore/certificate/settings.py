@@ -70,8 +70,8 @@ _PATH: Final = "/v1/certificate-settings"
 class UpdateCertificateSettings(RequestBody):
     """The settings to change."""
 
-    private_key_export: bool | UnsetType = UNSET
-    """False to let nobody export private keys that were made here."""
+    private_key_export: bool | UnsetType | None = UNSET
+    """False to let nobody export private keys that were made here; null is true."""
 
 
 class CertificateSettingsRecord(ResponseBody):
@@ -120,9 +120,8 @@ async def update_certificate_settings(
     def change(tx: Connection) -> CertificateSettings:
         if data.private_key_export is UNSET:
             return find_settings(tx, account_id)
-        return put_settings(
-            tx, account_id, private_key_export=data.private_key_export, now=ctx.clock()
-        )
+        may_export = data.private_key_export is not False
+        return put_settings(tx, account_id, private_key_export=may_export, now=ctx.clock())
 
     return await ctx.commit(change, wrap=_one)
 

@@ -80,6 +80,23 @@ def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
 
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
+    host="auth",
+    paths=(
+        "/.well-known/oauth-authorization-server",
+        "/v1/accounts",
+        "/v1/actions",
+        "/v1/allowed-actions",
+        "/v1/assume-role",
+        "/v1/jwks",
+        "/v1/oauth",
+        "/v1/organizations",
+        "/v1/policies",
+        "/v1/policy-simulations",
+        "/v1/policy-templates",
+        "/v1/roles",
+        "/v1/service-accounts",
+        "/v1/users",
+    ),
     open=_open,
     offers=_offers,
     routes=_routes,

@@ -6,7 +6,7 @@ exist, and a CRN tells only whether it is this account's and region's.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol, cast, get_args
+from typing import Final, NamedTuple, cast, get_args
 
 from sqlalchemy import (
     CheckConstraint,
@@ -37,7 +37,6 @@ from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.rows import Rows, one_of
-from cloudcore.web.references import KeyReference
 
 _IS_NAMED: Final = text("name IS NOT NULL")
 IS_PLATFORM: Final = text("origin = 'platform'")
@@ -253,20 +252,6 @@ def list_due(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
 def list_accounts_without_platform_key(tx: Connection, limit: int) -> list[str]:
     """Return the ids of accounts that have no platform key."""
     return [row[0] for row in tx.rows(_LIST_WITHOUT_PLATFORM, limit=limit)]
-
-
-class _Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def crn(self) -> str | None: ...
-    @property
-    def name(self) -> str | None: ...
-
-
-def reference_to(key: _Identified) -> KeyReference:
-    """Return the reference to a key for a response; nameless if the key was deleted."""
-    return KeyReference(id=key.id, crn=key.crn, name=key.name)
 
 
 def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:

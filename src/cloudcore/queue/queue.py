@@ -12,8 +12,6 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.record import Record, Reference, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
 
-MAX_QUEUES: Final = 1000
-"""Most queues of an account."""
 MAX_MESSAGES: Final = 100_000
 """Most messages of a queue."""
 MAX_QUEUE_BYTES: Final = 1 << 30

@@ -16,14 +16,14 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.bodies import Bodies, Composite, values_of
+from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.resources.record import Record, Reference
 from cloudcore.resources.resource import Resource, Verb
 from cloudcore.resources.rows import Rows
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.wire import RequestBody, ResponseBody, moment_of
+from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of
 
 R = TypeVar("R", bound=Record)
 _UNRESOLVED: Final = Reference("")
@@ -167,7 +167,7 @@ class Methods(Generic[R]):
 
     def given(self, data: RequestBody) -> dict[str, Any]:
         """Return the fields of the record that a request sets, checked as far as each can be."""
-        values = values_of(data)
+        values = changes_of(data, self.bodies.create)
         if "tags" in values:
             check_tags(values["tags"])
         for name in self._moments:
@@ -218,7 +218,7 @@ class Methods(Generic[R]):
         """Create one as a request says."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
-        named = {name: values[name] for name in self._targets if values.get(name)}
+        named = {name: values[name] for name in self._targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
             new = structs.replace(new, **found)

@@ -40,6 +40,7 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound, QuotaExceeded
+from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.record import BASE, Described, Record, Reference
 from cloudcore.resources.resource import Filter, Resource
@@ -228,9 +229,8 @@ class Rows(Generic[R]):
         of, every = self.of, [""] * len(self.of.filters)
         used = self.count(tx, account_id, region, every)
         if used >= of.quota:
-            words = of.many.replace("_", " ")
             raise QuotaExceeded(
-                f"an account has at most {of.quota} {words}; delete some that nothing uses",
+                f"an account has at most {of.quota} {of.nouns}; delete some that nothing uses",
                 quota=of.many,
                 limit=of.quota,
                 used=used,
@@ -240,7 +240,7 @@ class Rows(Generic[R]):
         """Insert one; raise `Conflict` if its key is taken."""
         if tx.execute(self.statements["add"], **self._values(new, self._stored)) != 1:
             label = self.of.label
-            words = f"there is a {self.of.noun} of this {label}"
+            words = f"there is {with_article(self.of.noun)} of this {label}"
             raise Conflict(words, **{label: getattr(new, label)})
         return new
 
@@ -367,7 +367,7 @@ def _type(of: Resource[Any], described: Described) -> TypeEngine[Any]:
     if described.is_moment:
         return Moment
     if described.plain is int:
-        return BigInteger() if described.use.use == "own" else Integer()
+        return Integer() if described.is_bounded else BigInteger()
     if described.plain is bool:
         return Boolean()
     if described.plain is bytes:

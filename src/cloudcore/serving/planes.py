@@ -31,10 +31,12 @@ class Plane(NamedTuple):
     port: int | None = None
     """The port of this machine that is the plane's own, whatever the path, or None."""
     hosts: tuple[bytes, ...] = ()
-    """Host names in lower case; one with a leading dot is a domain and all its subdomains.
-    Empty: every host."""
+    """Host names in lower case; one with a leading dot is a domain and all its subdomains, but for
+    those that another plane names. Empty: every host."""
     refusal_type: bytes = b"application/json"
     """Type of that body."""
+    is_empty: bool = False
+    """There is nothing at its paths."""
     logged_parameters: frozenset[bytes] = frozenset()
     """Query parameters whose values the access log may show; any other could hold a secret."""
 
@@ -66,6 +68,11 @@ class Planes:
             for at, plane in enumerate(planes[:-1])
             if plane.port is None
         )
+        names = {host for plane in planes for host in plane.hosts if not host.startswith(b".")}
+        self._by_host = {
+            name: tuple(e for e in self._before_last if not e[1].hosts or name in e[1].hosts)
+            for name in names
+        }
 
     def find(self, path: bytes, headers: Headers = (), port: int | None = None) -> int:
         """Return the number of the plane that owns a raw path under the ``Host`` in `headers`.
@@ -75,7 +82,7 @@ class Planes:
         if port in self._by_port:
             return self._by_port[port]
         host = _host(headers) if self._with_host else b""
-        for at, plane, exact, below in self._before_last:
+        for at, plane, exact, below in self._by_host.get(host, self._before_last):
             if (not exact or path in exact or path.startswith(below)) and (
                 not plane.hosts or plane.owns_host(host)
             ):

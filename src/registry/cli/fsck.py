@@ -15,7 +15,7 @@ from registry.cli.own_keys import find_data_keys
 from registry.cli.progress import ProgressLine
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans.quarantine import list_orphans, take_back_owned
+from registry.gc.orphans import list_orphans, take_back_owned
 from registry.main import Registry
 from registry.metadata.database import check_whole
 from registry.settings import Settings

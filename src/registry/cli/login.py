@@ -181,5 +181,5 @@ def _end_quietly(transport: Transport, credential: Credential) -> None:
 
 def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
     form = {"grant_type": "client_credentials", "duration_seconds": str(_KEY_PAIR_SECONDS)}
-    pair = (access_key_id, read_secret("Secret access key: ", "secret access key"))
+    pair = (access_key_id, read_secret("Secret access key: ", "secret access key", None))
     return Credential(token_of(post_form(transport, "/v1/oauth/token", form, pair)))

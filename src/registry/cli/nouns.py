@@ -35,7 +35,7 @@ def add_described(commands: Verbs, noun: Noun) -> Verbs:
     one = one_of(noun)
     own = {each.verb for each in noun.acts}
     if noun.columns and "list" not in own:
-        words = f"list {noun.many.replace('_', ' ')}"
+        words = f"list {noun.plural or noun.many.replace('_', ' ')}"
         listing = add_verb(verbs, "list", partial(_list, noun), words)
         _add_parents(listing, noun)
         add_options(listing, noun.filters)

@@ -8,7 +8,7 @@ from typing import Any
 from registry.blobstore.base import BlobSweeper
 from registry.cli.failure import CommandFailure
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans.scan import (
+from registry.gc.orphans import (
     STAGED,
     Found,
     TooNew,

@@ -13,7 +13,7 @@ from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, utc_text, write_now, write_records
 from registry.gc.generations import accept_database
-from registry.gc.orphans.quarantine import list_orphans, take_back_owned
+from registry.gc.orphans import list_orphans, take_back_owned
 from registry.main import Registry
 from registry.settings import Settings
 

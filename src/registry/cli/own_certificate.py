@@ -79,7 +79,7 @@ async def _issue(settings: Settings, folder: Path) -> None:
     """Issue the certificate; the server's own database may be open beside."""
     database = open_database(settings.database)
     try:
-        url = (settings.certificate_url or settings.url).rstrip("/")
+        url = (settings.certificate_url or settings.url_of("certificate")).rstrip("/")
         keyring = load_keyring(settings.root_key)
         embedded = EmbeddedAuthority(database, system_clock, uuid7, keyring, url)
         await write_server_certificate(database, embedded, settings.own_names, folder)

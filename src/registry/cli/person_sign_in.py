@@ -109,7 +109,7 @@ def _browser() -> _Open | None:
 
 def _by_pasting(page: str) -> _Received:
     write_now(f"Open this page, sign in, and copy the code it shows:\n\n  {page}\n\n")
-    return _Received(read_secret(_PROMPT, "code"), OUT_OF_BAND)
+    return _Received(read_secret(_PROMPT, "code", None), OUT_OF_BAND)
 
 
 def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Received:

@@ -19,7 +19,7 @@ from registry.cli.paced_outcomes import last_turn, write_damaged, write_status
 from registry.cli.progress import ProgressLine
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
-from registry.gc.scrub.status import ScrubStatus, scrub_status
+from registry.gc.scrub.turns import ScrubStatus, scrub_status
 from registry.gc.scrub.whole import ScrubProgress, ScrubReport, ScrubScope, scrub_all
 from registry.main import Registry
 from registry.metadata.database import check_whole

@@ -22,8 +22,7 @@ from registry.cli.serve import check_install
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.pace import Pace
 from registry.gc.sealing.object_sealing import Outcome, Sealer
-from registry.gc.sealing.status import SealStatus, seal_status
-from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
+from registry.gc.sealing.turns import SealReport, SealStatus, plain_rows, seal_objects, seal_status
 from registry.keys import DataKeys
 from registry.main import Registry
 from registry.metadata.collector.plain_objects import FIRST, count_plain

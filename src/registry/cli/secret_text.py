@@ -1,24 +1,12 @@
-"""Read secrets without an echo, and print new ones once, in a form that pipes."""
+"""Print new secrets once, in a form that pipes."""
 
 from __future__ import annotations
 
 import argparse
-import getpass
 import sys
 from collections.abc import Mapping
-from typing import Final
 
-from registry.cli.failure import Misuse
 from registry.cli.output import TABLE, Record, printable, write_record
-
-KEY_LABELS: Final = {"access key id": "access_key_id", "secret access key": "secret_access_key"}
-"""The labels of a new access key, as ``entrepot init`` has them."""
-PASSWORD_LABELS: Final = {"e-mail address": "email", "one-time password": "one_time_password"}
-
-
-def add_quiet_secret(parser: argparse.ArgumentParser, words: str) -> None:
-    """Add ``--quiet``, which prints only the new secret, and the rest to the standard error."""
-    parser.add_argument("--quiet", "-q", action="store_true", help=f"print only {words}")
 
 
 def show_secret(
@@ -45,33 +33,3 @@ def show_secret(
     lines = [f"  {label:<{width}}  {printable(record[field])}" for label, field in labels.items()]
     shown_once = "Keep it now: it is shown this once."
     sys.stdout.writelines(f"{line}\n" for line in (printable(words), "", *lines, "", shown_once))
-
-
-def read_secret(prompt: str, name: str) -> str:
-    """Return a secret typed at the terminal without an echo, or a line of the standard input.
-
-    Raises:
-        Misuse: there is none.
-
-    """
-    try:
-        typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
-    except (EOFError, UnicodeDecodeError):
-        typed = ""
-    secret = typed.strip("\r\n")
-    if not secret:
-        raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
-    return secret
-
-
-def read_new_password() -> str:
-    """Return a new password: typed twice at a terminal, or a line of the standard input.
-
-    Raises:
-        Misuse: there is none, or the two differ.
-
-    """
-    password = read_secret("New password: ", "new password")
-    if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:
-        raise Misuse("the two passwords differ; nothing was changed, try again")
-    return password

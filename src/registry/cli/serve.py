@@ -32,6 +32,7 @@ from registry.cli.served_url import names_url, note_url
 from registry.cli.server_options import DEFAULT_DATA
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
+from registry.planes import planes_of
 from registry.ports import key_providers
 from registry.served import SERVE, create_app
 from registry.services.bearers import KEY_KINDS
@@ -89,12 +90,14 @@ def run_serve(settings: Settings) -> int:
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, or its zone cannot be served.
+            which URL clients reach the registry, what has a host is unknown, or its zone cannot be
+            served.
         Unavailable: the disk of the data is read-only.
 
     """
     limit_arenas()
     settings.check_has_url()
+    planes_of(settings)
     check_name_server(settings)
     if not settings.data.exists():  # do not create it: the name may be a typo
         raise no_account(settings)

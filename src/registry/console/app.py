@@ -144,7 +144,7 @@ class Console:
         once: Once,
     ) -> None:
         """Seal cookies with `keyring`; renew sessions by `once`, which works across workers."""
-        jar = CookieJar(keyring, settings.auth_url)
+        jar = CookieJar(keyring, settings.own_url)
         nouns = nouns_of(settings.families)
         self._console = ConsoleApp(control, settings, Sessions(once, clock), jar, nouns)
         self._app = litestar_app(settings.families)

@@ -35,6 +35,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         one=of.one,
         many=of.many,
         noun=of.noun,
+        plural=of.nouns,
         api=of.path,
         intro=intro or (of.record.__doc__ or "").partition("\n")[0],
         label=of.label,

@@ -8,15 +8,15 @@ from typing import Final
 from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
+from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.kms.rows import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference, ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.given_keys import GivenKey, key_to_bind_to
 from registry.control.repositories import authorized_repository, crn_of
@@ -60,14 +60,14 @@ class EncryptionBinding(ResponseBody):
     `platform` if neither has one."""
     repository: ResourceRef | None
     """Null unless `source` is `repository`."""
-    kms_key: KeyReference | None
-    """Null only in an install without keys, where nothing is encrypted."""
     status: BindingStatus
     """`key_disabled`: blobs can be neither read nor written until the key is enabled, or the
     deletion that is pending is cancelled; `key_deleted`: what only this key opened is gone;
     `ended`: replaced or deleted."""
     created_at: RFC3339 | None
     ended_at: RFC3339 | None
+    kms_key: KeyReference | UnsetType = UNSET
+    """Absent only in an install without keys, where nothing is encrypted."""
 
 
 class OneBinding(ResponseBody):
@@ -225,7 +225,7 @@ def _one(
             id=found.id,
             source=found.source,
             repository=_reference(ctx, repository if found.source == "repository" else None),
-            kms_key=found.key and reference_to(found.key),
+            kms_key=reference_to(found.key) if found.key else UNSET,
             status="active" if found.key is None else status_of(found.key.state),
             created_at=None if found.created_at is None else rfc3339(found.created_at),
             ended_at=None,

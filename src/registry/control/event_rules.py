@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from litestar import delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.crn import Crn
 from cloudcore.db.base import Connection
@@ -18,7 +18,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent, rfc3339
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import event_rules
 from registry.services.context import ServiceContext
@@ -45,10 +45,10 @@ class CreateEventRule(RequestBody):
 class TopicReference(ResponseBody):
     """A reference to a topic, which may have been deleted."""
 
-    id: Uuid | None
-    """Null if there is no such topic; see the rule's `faults`."""
     crn: str
     name: str
+    id: Uuid | UnsetType = UNSET
+    """Absent if there is no such topic; see the rule's `faults`."""
 
 
 class EventRuleFault(ResponseBody):
@@ -116,7 +116,9 @@ def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRul
     return EventRuleAnswer(
         id=rule.id,
         crn=_crn(ctx, rule.account_id, rule.id),
-        topic=TopicReference(id=topic.id, crn=rule.topic, name=Crn.parse(rule.topic).name),
+        topic=TopicReference(
+            id=or_absent(topic.id), crn=rule.topic, name=Crn.parse(rule.topic).name
+        ),
         event_types=rule.event_types,
         repository_prefix=rule.repository_prefix,
         faults=_faults(rule, topic),

@@ -12,11 +12,10 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.kms.rows import reference_to
-from cloudcore.storage.rules import bucket_crn
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.references import KeyReference, ResourceRef
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import ResponseBody
 from registry.services.access import repository_crn
 from registry.services.key_usage import KeyUsage, key_usage
@@ -102,7 +101,7 @@ def _one(region: str, found: KeyUsage) -> OneKeyUsage:
             ],
             bucket_count=found.bucket_count,
             buckets=[
-                ResourceRef(id=each, crn=bucket_crn(region, account_id, name), name=name)
+                ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
                 for each, name in found.buckets
             ],
             object_count=found.pieces.objects,

@@ -15,7 +15,6 @@ from cloudcore.crn import Crn
 from cloudcore.errors import AccessDenied
 from cloudcore.identity.own_rights import Asking, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.rows import reference_to
 from cloudcore.resource_names import check_tags
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
@@ -23,7 +22,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference
+from cloudcore.web.references import KeyReference, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
 from registry.control.given_keys import GivenKey, key_to_bind_to
@@ -91,10 +90,10 @@ class Encryption(ResponseBody):
 
     source: BindingSource
     """What binds the repository to the key: itself, its account, or neither."""
-    kms_key: KeyReference | None
-    """The key that seals what is pushed from now on; null only in an install without keys."""
     has_plain_blobs: bool
     """True if some of its blobs lie unencrypted: they were pushed while sealing was off."""
+    kms_key: KeyReference | UnsetType = UNSET
+    """The key that seals what is pushed from now on; absent only in an install without keys."""
 
 
 class RepositoryAnswer(ResponseBody):
@@ -169,7 +168,7 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
         visibility=msgspec.convert(found.visibility, Visibility),
         encryption=Encryption(
             source=found.key_source,
-            kms_key=found.key and reference_to(found.key),
+            kms_key=reference_to(found.key) if found.key else UNSET,
             has_plain_blobs=found.has_plain_blobs,
         ),
         source=msgspec.convert(found.source, Source),

@@ -34,7 +34,7 @@ from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed_format import sealed_size
 from registry.gc.collector.consistency_check import manifest_problem
 from registry.gc.object_check import BLOBS, READERS, FoundDamage, ObjectCheck
-from registry.gc.orphans.scan import SETTLED, begun_at, is_held
+from registry.gc.orphans import SETTLED, begun_at, is_held
 from registry.gc.piece_marks import PIECES, DamagedPiece, all_pieces
 from registry.gc.wrap_check import WrapCheck, find_key_faults
 from registry.keys import DataKeys

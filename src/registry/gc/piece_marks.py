@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.storage import piece_checks
 from cloudcore.storage.piece_checks import CheckedPiece, HitObject
-from registry.gc.object_check import Marks
+from registry.counted import SCRUBBED_DAMAGED
+from registry.gc.object_check import FoundDamage, Marks
 from registry.metadata.collector.audit import ObjectRow
+from registry.services.context import ServiceContext
 
 _PAGE: Final = 500
 EVER: Final = 1 << 62
 """A moment after every other."""
+_LOGGED: Final = 20
+"""Images of a damaged blob that are named in the log."""
+_log = logging.getLogger(__name__)
 
 
 class DamagedPiece(NamedTuple):
@@ -88,3 +94,27 @@ def _row(piece: CheckedPiece) -> ObjectRow:
         damage=piece.damage,
         body=piece.body,
     )
+
+
+def tell_damage(ctx: ServiceContext, found: FoundDamage) -> None:
+    """Log a damaged blob and the images that need it; count it if it was not known."""
+    if found.is_new:
+        ctx.on_damage()
+        ctx.count(SCRUBBED_DAMAGED, 1)
+    _log.error("blob %s is damaged (%s): clients get 404 until it is pushed again", *found[:2])
+    for image in found.images[:_LOGGED]:
+        _log.error("image %s needs the damaged blob %s", image, found.digest)
+    if len(found.images) > _LOGGED:
+        _log.error(
+            "%d images need the damaged blob %s; 'entrepot scrub' names them",
+            len(found.images),
+            found.digest,
+        )
+
+
+def tell_damaged_piece(ctx: ServiceContext, found: DamagedPiece) -> None:
+    """Log a damaged piece and the object that it hits; count it if it was not known."""
+    if found.is_new:
+        ctx.on_damage()
+        ctx.count(SCRUBBED_DAMAGED, 1)
+    _log.error("%s is damaged (%s): reading fails until it is stored again", found, found.problem)

@@ -56,7 +56,7 @@ class UpdateAccessKey(RequestBody):
     """Changes of an access key."""
 
     status: KeyStatus | UnsetType = UNSET
-    description: KeyDescription | UnsetType = UNSET
+    description: KeyDescription | UnsetType | None = UNSET
     expires_at: Timestamp | UnsetType | None = UNSET
     """Its end, in the future; null: it does not expire."""
 
@@ -217,7 +217,7 @@ async def update_access_key(
     What was made with the key (tokens, role sessions, container logins) ends with it.
     """
     owner = await authorized(ctx, service_account_id)
-    now, changes = ctx.clock(), changes_of(data)
+    now, changes = ctx.clock(), changes_of(data, CreateAccessKey)
     if data.expires_at is not UNSET:
         changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(

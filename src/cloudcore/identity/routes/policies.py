@@ -40,7 +40,7 @@ from cloudcore.uuids import UUID_PATTERN, Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
@@ -59,7 +59,7 @@ class UpdatePolicy(RequestBody):
     """Changes of a policy; its name stays."""
 
     document: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
 
 
 _Id = Annotated[
@@ -67,7 +67,7 @@ _Id = Annotated[
 ]
 
 
-class PoliciesQuery(PageQuery):
+class PoliciesQuery(NamedPageQuery):
     """Parameters of the list of policies."""
 
     attached_to: _Id | None = None
@@ -233,9 +233,10 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPol
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "policy", "*"))
     query = ctx.query(PoliciesQuery)
+    of = account_id, query.name or ""
     if query.attached_to is None:
         found, meta = await read_page(
-            ctx, query, list_policies, count_policies, account_id, key=lambda each: each.name
+            ctx, query, list_policies, count_policies, *of, key=lambda each: each.name
         )
     else:
         found, meta = await read_page(
@@ -243,7 +244,7 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPol
             query,
             list_attached_policies,
             count_attached_policies,
-            account_id,
+            *of,
             query.attached_to.lower(),
             key=lambda each: each.name,
         )
@@ -271,7 +272,7 @@ async def update_policy(
         policies.update_policy,
         policy.account_id,
         policy.id,
-        changes_of(data),
+        changes_of(data, CreatePolicy),
         ctx.clock(),
         ctx.query(PolicyChangeQuery).revision,
         wrap=_one,

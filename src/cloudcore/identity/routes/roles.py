@@ -28,7 +28,7 @@ from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 
@@ -48,8 +48,8 @@ class UpdateRole(RequestBody):
     """Changes of a role; its name stays."""
 
     trust_policy: Document | UnsetType = UNSET
-    description: Description | UnsetType = UNSET
-    max_session_seconds: SessionSeconds | UnsetType = UNSET
+    description: Description | UnsetType | None = UNSET
+    max_session_seconds: SessionSeconds | UnsetType | None = UNSET
 
 
 class CreateAssignment(RequestBody):
@@ -179,13 +179,15 @@ async def create_role(
     )
 
 
-@get("/v1/roles", opt={"action": "iam:ListRoles", "query": PageQuery})
+@get("/v1/roles", opt={"action": "iam:ListRoles", "query": NamedPageQuery})
 async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ManyRoles:
     """List roles by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "role", "*"))
+    query = ctx.query(NamedPageQuery)
+    of = account_id, query.name or ""
     found, meta = await read_page(
-        ctx, ctx.query(PageQuery), list_roles, count_roles, account_id, key=lambda role: role.name
+        ctx, query, list_roles, count_roles, *of, key=lambda role: role.name
     )
     return ManyRoles(roles=[_record(role) for role in found], meta=meta)
 
@@ -202,8 +204,9 @@ async def update_role(
 ) -> Reply[OneRole]:
     """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
     role = await _authorized(ctx, role_id)
+    changes = changes_of(data, CreateRole)
     return await ctx.commit(
-        roles.update_role, role.account_id, role.id, changes_of(data), ctx.clock(), wrap=_one
+        roles.update_role, role.account_id, role.id, changes, ctx.clock(), wrap=_one
     )
 
 

@@ -1,33 +1,38 @@
-"""``POST /v1/service-accounts``: alone, or with ready-made policies and an access key."""
+"""Create and change service accounts: alone, or with ready-made policies and an access key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from litestar import post
+from litestar import patch, post
 from litestar.di import NamedDependency
-from litestar.params import JSONBody
+from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import InvalidInput
+from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
     NewAccessKeyRecord,
     end_of,
     new_key_record,
 )
-from cloudcore.identity.routes.fields import Description, Name
+from cloudcore.identity.routes.fields import Description, Name, Status
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
 from cloudcore.identity.routes.policies import crn_of as crn_of_policy
 from cloudcore.identity.routes.policy_templates import ResourceNames, TemplateName, document_of
 from cloudcore.identity.routes.service_accounts import (
+    OneServiceAccount,
     ServiceAccountRecord,
+    authorized,
     crn_of,
+    one,
     service_account_record,
 )
 from cloudcore.identity.rows.policies import PolicyRow
 from cloudcore.identity.rows.service_accounts import AccessKey, ServiceAccount
+from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.access_keys import NewAccessKey, new_access_key
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_account_setup import (
@@ -38,7 +43,7 @@ from cloudcore.identity.services.service_account_setup import (
 from cloudcore.resource_names import check_name
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.wire import RequestBody, ResponseBody
+from cloudcore.wire import RequestBody, ResponseBody, changes_of
 
 _MAX_NAME: Final = 63
 
@@ -62,6 +67,13 @@ class CreateServiceAccount(RequestBody):
     """Ready-made policies to create and attach."""
     access_key: CreateAccessKey | None = None
     """An access key to create; its secret is in the answer."""
+
+
+class UpdateServiceAccount(RequestBody):
+    """Changes of a service account; its name stays."""
+
+    description: Description | UnsetType | None = UNSET
+    status: Status | UnsetType = UNSET
 
 
 class NewServiceAccount(ResponseBody):
@@ -164,4 +176,25 @@ def _new_key(
     return made, row
 
 
-HANDLERS: Final = (create_service_account,)
+@patch(
+    "/v1/service-accounts/{service_account_id:str}",
+    opt={"action": "iam:UpdateServiceAccount", **CHECKED},
+)
+async def update_service_account(
+    service_account_id: FromPath[str],
+    data: JSONBody[UpdateServiceAccount],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[OneServiceAccount]:
+    """Change a service account; while it is suspended, its keys and tokens do not work."""
+    found = await authorized(ctx, service_account_id)
+    return await ctx.commit(
+        service_accounts.update_service_account,
+        found.account_id,
+        found.id,
+        changes_of(data, CreateServiceAccount),
+        ctx.clock(),
+        wrap=one,
+    )
+
+
+HANDLERS: Final = (create_service_account, update_service_account)

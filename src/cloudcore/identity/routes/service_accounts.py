@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from litestar import delete, get, patch
+from litestar import delete, get
 from litestar.di import NamedDependency
-from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, UnsetType
+from litestar.params import FromPath
 
 from cloudcore.identity.lock_out import CHECKED
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.routes.fields import Description, Status
+from cloudcore.identity.routes.fields import Status
 from cloudcore.identity.rows.service_accounts import (
     ServiceAccount,
     count_service_accounts,
@@ -21,17 +20,10 @@ from cloudcore.identity.rows.service_accounts import (
 from cloudcore.identity.services import service_accounts
 from cloudcore.uuids import Uuid
 from cloudcore.web.callers import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import RequestContext
 from cloudcore.web.listing import read_page
-from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
-
-
-class UpdateServiceAccount(RequestBody):
-    """Changes of a service account; its name stays."""
-
-    description: Description | UnsetType = UNSET
-    status: Status | UnsetType = UNSET
+from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 
 class ServiceAccountRecord(ResponseBody):
@@ -81,7 +73,8 @@ def service_account_record(found: ServiceAccount) -> ServiceAccountRecord:
     )
 
 
-def _one(found: ServiceAccount) -> OneServiceAccount:
+def one(found: ServiceAccount) -> OneServiceAccount:
+    """Return a service account as an answer."""
     return OneServiceAccount(service_account=service_account_record(found))
 
 
@@ -94,19 +87,21 @@ async def authorized(ctx: RequestContext, service_account_id: str) -> ServiceAcc
     return found
 
 
-@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": PageQuery})
+@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": NamedPageQuery})
 async def list_account_service_accounts(
     ctx: NamedDependency[RequestContext],
 ) -> ManyServiceAccounts:
     """List service accounts by name."""
     account_id = account_of(ctx)
     ctx.authorize(iam_crn(account_id, "service-account", "*"))
+    query = ctx.query(NamedPageQuery)
     found, meta = await read_page(
         ctx,
-        ctx.query(PageQuery),
+        query,
         list_service_accounts,
         count_service_accounts,
         account_id,
+        query.name or "",
         key=lambda each: each.name,
     )
     return ManyServiceAccounts(
@@ -119,28 +114,7 @@ async def get_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneServiceAccount:
     """Return a service account."""
-    return _one(await authorized(ctx, service_account_id))
-
-
-@patch(
-    "/v1/service-accounts/{service_account_id:str}",
-    opt={"action": "iam:UpdateServiceAccount", **CHECKED},
-)
-async def update_service_account(
-    service_account_id: FromPath[str],
-    data: JSONBody[UpdateServiceAccount],
-    ctx: NamedDependency[RequestContext],
-) -> Reply[OneServiceAccount]:
-    """Change a service account; while it is suspended, its keys and tokens do not work."""
-    found = await authorized(ctx, service_account_id)
-    return await ctx.commit(
-        service_accounts.update_service_account,
-        found.account_id,
-        found.id,
-        changes_of(data),
-        ctx.clock(),
-        wrap=_one,
-    )
+    return one(await authorized(ctx, service_account_id))
 
 
 @delete(
@@ -158,6 +132,5 @@ async def delete_service_account(
 HANDLERS: Final = (
     list_account_service_accounts,
     get_service_account,
-    update_service_account,
     delete_service_account,
 )

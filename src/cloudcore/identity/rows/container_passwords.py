@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, or_, 
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.provider_tables import provider_subjects
 from cloudcore.identity.rows.assumable_roles import AssumableRole
 from cloudcore.identity.rows.insertion import insertion
@@ -78,11 +78,12 @@ def _columns(*conditions: ColumnElement[bool]) -> Select[Any]:
 
 
 _OF_PERSON: Final = _c.user_id == bindparam("user_id")
+_IN_LIST: Final = (_OF_PERSON, named(_c.name))
 _ADD: Final = insertion(container_passwords)
 _FIND: Final = Statement(_columns(_c.id == bindparam("id")))
 _FIND_OF_PERSON: Final = Statement(_columns(_OF_PERSON, _c.id == bindparam("id")))
-_LIST: Final = Statement(page(_columns(_OF_PERSON, _c.name > bindparam("after")).order_by(_c.name)))
-_COUNT: Final = Statement(select(func.count()).select_from(container_passwords).where(_OF_PERSON))
+_LIST: Final = Statement(page(_columns(*_IN_LIST, _c.name > bindparam("after")).order_by(_c.name)))
+_COUNT: Final = Statement(select(func.count()).select_from(container_passwords).where(*_IN_LIST))
 _DELETE: Final = Statement(container_passwords.delete().where(_c.id == bindparam("id")))
 _DELETE_OF_PERSON: Final = Statement(container_passwords.delete().where(_OF_PERSON))
 _DELETE_EXPIRED_OF_PERSON: Final = Statement(
@@ -130,14 +131,17 @@ def find_container_password(tx: Connection, user_id: str, password_id: str) -> H
     return _holder(row) if row else None
 
 
-def list_container_passwords(tx: Connection, user_id: str, after: str, limit: int) -> list[Holder]:
-    """Return the passwords of a person, by name."""
-    return [_holder(row) for row in tx.rows(_LIST, user_id=user_id, after=after, limit=limit)]
+def list_container_passwords(
+    tx: Connection, user_id: str, name: str, after: str, limit: int
+) -> list[Holder]:
+    """Return the passwords of a person, by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, user_id=user_id, name=name, after=after, limit=limit)
+    return [_holder(row) for row in rows]
 
 
-def count_container_passwords(tx: Connection, user_id: str) -> int:
-    """Count the passwords of a person."""
-    return count(tx, _COUNT, user_id=user_id)
+def count_container_passwords(tx: Connection, user_id: str, name: str) -> int:
+    """Count the passwords that `list_container_passwords` lists."""
+    return count(tx, _COUNT, user_id=user_id, name=name)
 
 
 def remove_container_password(tx: Connection, password_id: str) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, func, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.provider_tables import identity_providers, provider_subjects, spent_states
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import memberships
@@ -55,15 +55,14 @@ def _columns() -> Select[Any]:
 
 
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
+_IN_LIST: Final = (_OF_ORGANIZATION, named(_p.name))
 _ADD: Final = insertion(identity_providers, "session_hours")
 _FIND: Final = Statement(_columns().where(_p.id == bindparam("id")))
 _FIND_OF: Final = Statement(_columns().where(_OF_ORGANIZATION, _p.id == bindparam("id")))
 _LIST: Final = Statement(
-    page(_columns().where(_OF_ORGANIZATION, _p.name > bindparam("after")).order_by(_p.name))
+    page(_columns().where(*_IN_LIST, _p.name > bindparam("after")).order_by(_p.name))
 )
-_COUNT: Final = Statement(
-    select(func.count()).select_from(identity_providers).where(_OF_ORGANIZATION)
-)
+_COUNT: Final = Statement(select(func.count()).select_from(identity_providers).where(*_IN_LIST))
 _LIST_ACTIVE: Final = Statement(
     page(_columns().where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 )
@@ -134,16 +133,16 @@ def find_provider_of(
 
 
 def list_providers(
-    tx: Connection, organization_id: str, after: str, limit: int
+    tx: Connection, organization_id: str, name: str, after: str, limit: int
 ) -> list[IdentityProvider]:
-    """Return providers of an organization, by name."""
-    rows = tx.rows(_LIST, organization_id=organization_id, after=after, limit=limit)
+    """Return providers of an organization, by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, organization_id=organization_id, name=name, after=after, limit=limit)
     return [_provider(row) for row in rows]
 
 
-def count_providers(tx: Connection, organization_id: str) -> int:
-    """Count the providers of an organization."""
-    return count(tx, _COUNT, organization_id=organization_id)
+def count_providers(tx: Connection, organization_id: str, name: str) -> int:
+    """Count the providers that `list_providers` lists."""
+    return count(tx, _COUNT, organization_id=organization_id, name=name)
 
 
 def list_active_providers(tx: Connection, limit: int) -> list[IdentityProvider]:

@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, func, literal_column, or_, select, uni
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page, unindexed
+from cloudcore.db.statement import Statement, named, page, unindexed
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
@@ -54,13 +54,14 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
+_IN_LIST: Final = (_OF_ACCOUNT, named(_p.name))
 _ADD: Final = insertion(policies, "account_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _p.id == bindparam("id")))
 _FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _p.name == bindparam("name")))
 _LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _p.name > bindparam("after")).order_by(_p.name))
+    page(_columns().where(*_IN_LIST, _p.name > bindparam("after")).order_by(_p.name))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(policies).where(_OF_ACCOUNT))
+_COUNT: Final = Statement(select(func.count()).select_from(policies).where(*_IN_LIST))
 _UPDATE: Final = Statement(
     policies.update()
     .where(_p.id == bindparam("policy_id"))
@@ -127,10 +128,10 @@ _DOCUMENTS: Final = Statement(
 )
 _ATTACHED: Final = _p.id.in_(select(_t.policy_id).where(_ON_PRINCIPAL))
 _LIST_ATTACHED: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _ATTACHED, _p.name > bindparam("after")).order_by(_p.name))
+    page(_columns().where(*_IN_LIST, _ATTACHED, _p.name > bindparam("after")).order_by(_p.name))
 )
 _COUNT_ATTACHED: Final = Statement(
-    select(func.count()).select_from(policies).where(_OF_ACCOUNT, _ATTACHED)
+    select(func.count()).select_from(policies).where(*_IN_LIST, _ATTACHED)
 )
 _LIST_OF: Final = Statement(
     _columns().join(policy_attachments, _t.policy_id == _p.id).where(*_OF_PRINCIPAL).order_by(_t.id)
@@ -181,30 +182,37 @@ def find_policy_named(tx: Connection, account_id: str, name: str) -> PolicyRow |
     return PolicyRow(*row) if row else None
 
 
-def list_policies(tx: Connection, account_id: str, after: str, limit: int) -> list[PolicyRow]:
-    """Return policies of an account by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+def list_policies(
+    tx: Connection, account_id: str, name: str, after: str, limit: int
+) -> list[PolicyRow]:
+    """Return policies of an account by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, account_id=account_id, name=name, after=after, limit=limit)
     return [PolicyRow(*row) for row in rows]
 
 
-def count_policies(tx: Connection, account_id: str) -> int:
-    """Count the policies of an account."""
-    return count(tx, _COUNT, account_id=account_id)
+def count_policies(tx: Connection, account_id: str, name: str) -> int:
+    """Count the policies that `list_policies` lists."""
+    return count(tx, _COUNT, account_id=account_id, name=name)
 
 
 def list_attached_policies(
-    tx: Connection, account_id: str, principal_id: str, after: str, limit: int
+    tx: Connection, account_id: str, name: str, principal_id: str, after: str, limit: int
 ) -> list[PolicyRow]:
-    """Return policies of an account that are attached to a principal, by name."""
+    """Return those of `list_policies` that are attached to a principal."""
     rows = tx.rows(
-        _LIST_ATTACHED, account_id=account_id, principal_id=principal_id, after=after, limit=limit
+        _LIST_ATTACHED,
+        account_id=account_id,
+        name=name,
+        principal_id=principal_id,
+        after=after,
+        limit=limit,
     )
     return [PolicyRow(*row) for row in rows]
 
 
-def count_attached_policies(tx: Connection, account_id: str, principal_id: str) -> int:
-    """Count the policies of an account that are attached to a principal."""
-    return count(tx, _COUNT_ATTACHED, account_id=account_id, principal_id=principal_id)
+def count_attached_policies(tx: Connection, account_id: str, name: str, principal_id: str) -> int:
+    """Count the policies that `list_attached_policies` lists."""
+    return count(tx, _COUNT_ATTACHED, account_id=account_id, name=name, principal_id=principal_id)
 
 
 def save_policy(tx: Connection, policy: PolicyRow) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, case, func, null, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import accounts, role_assignments, roles, users
 
@@ -55,13 +55,14 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _r.account_id == bindparam("account_id")
+_IN_LIST: Final = (_OF_ACCOUNT, named(_r.name))
 _ADD: Final = insertion(roles, "trust_ids")
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _r.id == bindparam("id")))
 _FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _r.name == bindparam("name")))
 _LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _r.name > bindparam("after")).order_by(_r.name))
+    page(_columns().where(*_IN_LIST, _r.name > bindparam("after")).order_by(_r.name))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(roles).where(_OF_ACCOUNT))
+_COUNT: Final = Statement(select(func.count()).select_from(roles).where(*_IN_LIST))
 _UPDATE: Final = Statement(
     roles.update()
     .where(_r.id == bindparam("role_id"))
@@ -147,15 +148,15 @@ def find_role_named(tx: Connection, account_id: str, name: str) -> Role | None:
     return Role(*row) if row else None
 
 
-def list_roles(tx: Connection, account_id: str, after: str, limit: int) -> list[Role]:
-    """Return roles of an account, by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+def list_roles(tx: Connection, account_id: str, name: str, after: str, limit: int) -> list[Role]:
+    """Return roles of an account, by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, account_id=account_id, name=name, after=after, limit=limit)
     return [Role(*row) for row in rows]
 
 
-def count_roles(tx: Connection, account_id: str) -> int:
-    """Count the roles of an account."""
-    return count(tx, _COUNT, account_id=account_id)
+def count_roles(tx: Connection, account_id: str, name: str) -> int:
+    """Count the roles that `list_roles` lists."""
+    return count(tx, _COUNT, account_id=account_id, name=name)
 
 
 def note_role_use(tx: Connection, role_id: str, hour: int) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.rows.insertion import insertion
 from cloudcore.identity.tables import access_keys, service_accounts
 
@@ -58,13 +58,14 @@ def _columns() -> Select[Any]:
 
 
 _OF_ACCOUNT: Final = _s.account_id == bindparam("account_id")
+_IN_LIST: Final = (_OF_ACCOUNT, named(_s.name))
 _ADD: Final = insertion(service_accounts)
 _FIND: Final = Statement(_columns().where(_OF_ACCOUNT, _s.id == bindparam("id")))
 _FIND_NAMED: Final = Statement(_columns().where(_OF_ACCOUNT, _s.name == bindparam("name")))
 _LIST: Final = Statement(
-    page(_columns().where(_OF_ACCOUNT, _s.name > bindparam("after")).order_by(_s.name))
+    page(_columns().where(*_IN_LIST, _s.name > bindparam("after")).order_by(_s.name))
 )
-_COUNT: Final = Statement(select(func.count()).select_from(service_accounts).where(_OF_ACCOUNT))
+_COUNT: Final = Statement(select(func.count()).select_from(service_accounts).where(*_IN_LIST))
 _UPDATE: Final = Statement(
     service_accounts.update()
     .where(_s.id == bindparam("service_account_id"))
@@ -138,16 +139,16 @@ def find_service_account_named(tx: Connection, account_id: str, name: str) -> Se
 
 
 def list_service_accounts(
-    tx: Connection, account_id: str, after: str, limit: int
+    tx: Connection, account_id: str, name: str, after: str, limit: int
 ) -> list[ServiceAccount]:
-    """Return service accounts of an account, by name."""
-    rows = tx.rows(_LIST, account_id=account_id, after=after, limit=limit)
+    """Return service accounts of an account, by name; if `name` is not empty, only that one."""
+    rows = tx.rows(_LIST, account_id=account_id, name=name, after=after, limit=limit)
     return [ServiceAccount(*row) for row in rows]
 
 
-def count_service_accounts(tx: Connection, account_id: str) -> int:
-    """Count the service accounts of an account."""
-    return count(tx, _COUNT, account_id=account_id)
+def count_service_accounts(tx: Connection, account_id: str, name: str) -> int:
+    """Count the service accounts that `list_service_accounts` lists."""
+    return count(tx, _COUNT, account_id=account_id, name=name)
 
 
 def save_service_account(tx: Connection, service_account: ServiceAccount) -> None:

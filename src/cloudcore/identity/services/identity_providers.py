@@ -25,7 +25,6 @@ from cloudcore.keyring import Keyring
 
 MAX_PROVIDERS: Final = 10
 """The most identity providers of an organization."""
-SCOPES: Final = ("openid", "email", "profile")
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
@@ -66,7 +65,7 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
     lock_organization(tx, provider.organization_id)
     if get_joined(tx, provider.organization_id, user_id).organization.is_personal:
         raise Conflict("a personal organization has one member, who has a password")
-    if rows.count_providers(tx, provider.organization_id) >= MAX_PROVIDERS:
+    if rows.count_providers(tx, provider.organization_id, "") >= MAX_PROVIDERS:
         raise Conflict(f"an organization has at most {MAX_PROVIDERS} identity providers")
     if not rows.add_provider(tx, provider):
         raise _taken(provider.name)
@@ -122,7 +121,7 @@ def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
 
 
 def _is_name_taken(tx: Connection, organization_id: str, name: str) -> bool:
-    providers = rows.list_providers(tx, organization_id, "", MAX_PROVIDERS)
+    providers = rows.list_providers(tx, organization_id, "", "", MAX_PROVIDERS)
     return any(provider.name == name for provider in providers)
 
 

@@ -15,20 +15,19 @@ from typing import Final
 
 import msgspec
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
 from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.run_kinds import run_kind
-from cloudcore.jobs.runs import Progress, Run, progress_run
-from registry.blobstore.base import BlobSweeper
+from cloudcore.jobs.runs import Progress, Run, add_run_fault, progress_run
+from registry.blobstore.base import BlobSweeper, Deleted, DeletionsHeld
 from registry.counted import FREED_BYTES
 from registry.errors import StoreUnavailable
-from registry.gc.collector.consistency_check import IndexIncomplete
-from registry.gc.collector.mark import mark
-from registry.gc.collector.removal import remove
-from registry.gc.collector.sweep import sweep
+from registry.gc.collector.consistency_check import IndexIncomplete, check_repository
 from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.metadata.collector import collection
+from registry.metadata.collector.collection import UnreferencedLink
 from registry.services.audit import record_run
 from registry.services.collector_runs import KIND
 from registry.services.context import ServiceContext
@@ -45,6 +44,8 @@ _LONGEST_REST: Final = 5.0
 
 Phase = Callable[[ServiceContext, Run], Awaitable[bool]]
 """Do one batch; return True if there may be more."""
+_LINKS: Final = 200
+_BATCH: Final = 100
 
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
@@ -121,3 +122,111 @@ def _record_end(ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None
         region = ctx.registry_host.region
         crn = f"crn:registry:{region}:{run.account_id}:garbage-collection-run/{run.id}"
         record_run("registry:CollectGarbage", crn, _DELETIONS, tx, run, job)
+
+
+async def mark(ctx: ServiceContext, run: Run) -> bool:
+    """Delete a batch of unreferenced links; return True if there may be more.
+
+    A link that was touched or referenced since it was listed stays.
+
+    Raises:
+        IndexIncomplete: manifests contradict their edges or the links' `manifest_refs`.
+
+    """
+    now = ctx.clock()
+    before = now - ctx.delays.grace
+    links = await ctx.database.read(collection.unreferenced_links, run.account_id, before, _LINKS)
+    for repository_id in sorted({link.repository_id for link in links}):
+        await ctx.database.read(check_repository, repository_id)
+    try:
+        await ctx.database.write(_unlink, run, links, before, now)
+    except ConstraintViolated:
+        raise IndexIncomplete("a manifest references a blob whose reference count is 0") from None
+    return len(links) == _LINKS
+
+
+def _unlink(
+    tx: Connection, run: Run, links: Sequence[UnreferencedLink], before: int, now: int
+) -> None:
+    unlinked = collection.unlink_unreferenced(tx, run.account_id, links, before)
+    condemned = collection.condemn(tx, run.account_id, {link.object_id for link in links}, now)
+    progress = Progress({"unlinked": unlinked, "condemned": condemned})
+    progress_run(tx, run.id, progress)
+
+
+async def sweep(ctx: ServiceContext, run: Run) -> bool:
+    """Sweep a batch of condemned objects; return True if there may be more.
+
+    Objects that are referenced again become live. Foreign keys refuse to sweep objects whose
+    references this transaction does not see yet.
+
+    Raises:
+        IndexIncomplete: a manifest references an object whose link is lost.
+
+    """
+    now = ctx.clock()
+    before = now - ctx.delays.condemned
+    try:
+        return await ctx.database.write(_sweep, run, before, now)
+    except ConstraintViolated:
+        # A reference was committed between the check and the deletion: the next check sees it.
+        await ctx.database.write(_unmark, run, before)
+        return True
+
+
+def _sweep(tx: Connection, run: Run, before: int, now: int) -> bool:
+    found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
+    unmarked = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
+    victims = [one for one in found if one.id not in unmarked]
+    needed = collection.unlinked_edge(tx, run.account_id, [one.digest for one in victims])
+    if needed is not None:
+        raise IndexIncomplete(f"a manifest needs {needed}, which its repository does not link")
+    swept = collection.sweep(tx, run.account_id, [one.id for one in victims], now)
+    progress_run(tx, run.id, Progress({"swept": swept, "kept": len(unmarked)}))
+    return len(found) == _BATCH
+
+
+def _unmark(tx: Connection, run: Run, before: int) -> None:
+    found = collection.lock_condemned(tx, run.account_id, before, _BATCH)
+    unmarked = collection.unmark_referred(tx, run.account_id, [one.id for one in found])
+    progress_run(tx, run.id, Progress({"kept": len(unmarked)}))
+
+
+async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
+    """Delete the bytes of a batch of swept objects; return True if there may be more.
+
+    The begin of the removal is committed before the first file is deleted, and the rows are deleted
+    after the last, so the next run continues after a crash. The bytes of inline objects go with
+    their rows. A client that has an object open reads
+    it to its end. While a backup is under way nothing is deleted, and the rows stay.
+
+    Raises:
+        StoreUnavailable: the store failed for some of them; the next run tries these again.
+
+    """
+    now = ctx.clock()
+    before = now - ctx.delays.quarantine
+    found = await ctx.database.write(collection.begin_removal, run.account_id, before, now, _BATCH)
+    if found:
+        ids = [each.stored_id for each in found]
+        deleted = await sweeper.delete([each.stored_id for each in found if not each.is_inline])
+        if isinstance(deleted.refusal, DeletionsHeld):  # no fault: a run after the backup goes on
+            return False
+        inline = [each.stored_id for each in found if each.is_inline]
+        deleted = deleted._replace(object_ids=[*inline, *deleted.object_ids])
+        await ctx.database.write(_forget, run, ids, deleted, ctx.clock())
+        if deleted.refusal is not None:
+            raise deleted.refusal
+    return len(found) == _BATCH
+
+
+def _forget(tx: Connection, run: Run, ids: Sequence[str], deleted: Deleted, now: int) -> None:
+    gone = collection.finish_removal(tx, deleted.object_ids)
+    progress = Progress({"removed": gone.blobs, "freed_bytes": gone.stored_bytes})
+    progress_run(tx, run.id, progress)
+    if deleted.refusal is None:
+        return
+    for object_id in sorted(set(ids).difference(deleted.object_ids)):
+        add_run_fault(
+            tx, run.id, "STORE_UNAVAILABLE", deleted.refusal.message, now, subject=object_id
+        )

@@ -15,19 +15,27 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
+from cloudcore.jobs.figures import chores
 from cloudcore.jobs.schedule import Scheduled
+from cloudcore.storage import piece_checks
+from cloudcore.storage.piece_checks import Totals
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
-from registry.gc.found_damage import tell_damage, tell_damaged_piece
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import BLOBS, FoundDamage, Marks, ObjectCheck
 from registry.gc.pace import Pace
-from registry.gc.piece_marks import PIECES, DamagedPiece, due_pieces
+from registry.gc.piece_marks import (
+    PIECES,
+    DamagedPiece,
+    due_pieces,
+    tell_damage,
+    tell_damaged_piece,
+)
 from registry.gc.scrub.manifests import ManifestCheck, all_manifests
-from registry.metadata.collector import scrub
+from registry.metadata.collector import audit, scrub
 from registry.metadata.collector.audit import ObjectRow
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
@@ -206,3 +214,38 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
     ctx.count(SCRUBBED_BYTES, check.read_bytes)
     ctx.count(SCRUBBED_DAMAGED, damaged)
     return damaged
+
+
+class ScrubStatus(NamedTuple):
+    """How many blobs were verified in the last period; moments in microseconds."""
+
+    object_count: int
+    stored_bytes: int
+    verified_count: int
+    verified_bytes: int
+    damaged_count: int
+    oldest_at: int | None
+    """The earliest moment at which one of the blobs was last verified; None without blobs."""
+    turn_ended_at: int | None
+    is_failed: bool
+    """True if the last turn failed."""
+    pieces: Totals
+    """Of buckets, counted likewise."""
+
+
+async def scrub_status(database: Database, since: int) -> ScrubStatus:
+    """Return the status; what was verified `since` counts. Reads every row of blobs and pieces."""
+    return await database.read(_status, since)
+
+
+def _status(tx: Connection, since: int) -> ScrubStatus:
+    counted = audit.verified_totals(tx, since)
+    turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
+    turn = turns[0] if turns else None
+    return ScrubStatus(
+        *counted,
+        oldest_at=scrub.oldest_verified_at(tx),
+        turn_ended_at=turn.ended_at if turn else None,
+        is_failed=turn is not None and turn.is_failed,
+        pieces=piece_checks.totals(tx, since),
+    )

@@ -6,22 +6,28 @@ process continues after another died; the object that was being sealed is begun 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+from cloudcore.db.base import Connection, Database
+from cloudcore.jobs.figures import chores
 from cloudcore.jobs.schedule import Scheduled
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counted import SEALED_BYTES, SEALED_OBJECTS
-from registry.gc.found_damage import tell_damage
+from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import FoundDamage
 from registry.gc.pace import Pace
+from registry.gc.piece_marks import tell_damage
 from registry.gc.sealing.object_sealing import Outcome, Sealer
-from registry.gc.sealing.walk import SealReport, plain_rows, seal_objects
-from registry.metadata.collector import plain_objects
+from registry.metadata.collector import audit, plain_objects
 from registry.metadata.collector.audit import ObjectRow
+from registry.metadata.collector.plain_objects import PlainTotals, Position
 from registry.services.context import ServiceContext
 
 CHORE: Final = "registry.seal"
@@ -37,6 +43,9 @@ _LOOK_SECONDS: Final = 1.0
 """Time between two looks whether a backup is under way."""
 
 _log = logging.getLogger(__name__)
+_PAGE: Final = 100
+_SUSPICIOUS: Final = 20
+"""Damaged blobs at the begin, without a whole one, that look like an unmounted disk."""
 
 
 def seal_chores(
@@ -137,3 +146,98 @@ class SealTurns:
             report.sealed_bytes,
             f"; left plain: {words}" if words else "",
         )
+
+
+class SealStatus(NamedTuple):
+    """What is plain, of how much; moments in microseconds."""
+
+    plain: PlainTotals
+    object_count: int
+    """Of all objects, plain or sealed."""
+    stored_bytes: int
+    turn_ended_at: int | None
+    is_failed: bool
+    """True if the last turn failed."""
+
+
+async def seal_status(database: Database) -> SealStatus:
+    """Return the status. Reads every blob's row."""
+    return await database.read(_status)
+
+
+def _status(tx: Connection) -> SealStatus:
+    counted = audit.verified_totals(tx, 0)
+    turn = next((each for each in chores(tx) if each.name == CHORE), None)
+    return SealStatus(
+        plain_objects.count_plain(tx),
+        counted[0],
+        counted[1],
+        turn_ended_at=turn.ended_at if turn else None,
+        is_failed=turn is not None and turn.is_failed,
+    )
+
+
+@dataclass
+class SealReport:
+    """What became of the objects that were looked at."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    sealed_bytes: int = 0
+    """Bytes of the sealed ones, before they were sealed."""
+    damaged: list[FoundDamage] = field(default_factory=list)
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Return True if it looks as if the disk of the blobs was not mounted."""
+        return self.outcomes[Outcome.DAMAGED] >= _SUSPICIOUS and not self.outcomes[Outcome.SEALED]
+
+
+async def seal_objects(
+    sealer: Sealer,
+    rows: AsyncIterator[ObjectRow],
+    report: SealReport,
+    tell: Callable[[], None],
+    workers: int = 1,
+) -> None:
+    """Seal objects, `workers` at once; call `tell` after each.
+
+    Raises:
+        StoreUnavailable: the store is full or failed; or the first objects are all damaged.
+        Unavailable: the database failed, or the provider of a key is not there.
+        ReadingStopped: the pace was stopped.
+
+    """
+    turn = asyncio.Lock()
+
+    async def work() -> None:
+        while True:
+            async with turn:
+                row = await anext(rows, None)
+            if row is None:
+                return
+            outcome = await sealer.seal(row)
+            report.outcomes[outcome] += 1
+            if outcome is Outcome.SEALED:
+                report.sealed_bytes += row.stored_size
+            tell()
+            if report.is_suspicious:
+                raise StoreUnavailable(
+                    f"the first {_SUSPICIOUS} blobs are all damaged: is the disk of the blobs"
+                    " mounted?"
+                )
+
+    tasks = [asyncio.create_task(work()) for _ in range(workers)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def plain_rows(database: Database, after: Position) -> AsyncIterator[ObjectRow]:
+    """Yield the plain objects behind `after`; those that are sealed meanwhile change no order."""
+    while page := await database.read(plain_objects.next_plain, after, _PAGE):
+        for row in page:
+            yield row
+        after = page[-1].account_id, page[-1].id

@@ -4,7 +4,7 @@ Bytes that are being written have no row either, but their writer locks them unt
 committed. So bytes that can be locked here and have no row are orphans.
 
 If the database is the wrong one, all bytes look like orphans. So they are not deleted but set
-aside: `registry.gc.orphans.quarantine` keeps them for days, and puts back those that have a row.
+aside, and kept for days; those that have a row are put back.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS
-from registry.blobstore.base import BlobSweeper, BlobWriter, ObjectUnknown, StageBusy
+from registry.blobstore.base import (
+    BlobSweeper,
+    BlobWriter,
+    DeletionsHeld,
+    ObjectUnknown,
+    Orphan,
+    StageBusy,
+)
+from registry.errors import StoreUnavailable
 from registry.gc.generations import DatabaseWentBack, check_generation
-from registry.gc.orphans.quarantine import tend_orphans
 from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 
@@ -41,7 +48,7 @@ _SAMPLE: Final = 1000
 _NEW: Final = 3
 """Number of orphans newer than every row that a crash may leave."""
 
-_log = logging.getLogger("registry.gc.orphans.scan")  # the name by which operators filter
+_log = logging.getLogger("registry.gc.orphans")  # the name by which operators filter
 
 
 class Found(NamedTuple):
@@ -303,3 +310,74 @@ async def _set_aside(ctx: ServiceContext, sweeper: BlobSweeper, object_id: str) 
         if await ctx.database.read(audit.owned, [object_id]):
             return False
         return await sweeper.set_aside(object_id, ctx.clock())
+
+
+async def list_orphans(sweeper: BlobSweeper) -> Sequence[Orphan]:
+    """Return every orphan, the oldest first."""
+    return sorted(
+        [orphan async for orphan in sweeper.list_orphans()],
+        key=lambda orphan: (orphan.set_aside_at, orphan.object_id),
+    )
+
+
+async def take_back_owned(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
+    """Put back every orphan that has a row; return how many.
+
+    Log those that the store fails to put back, and go on with the others.
+    """
+    orphans = await list_orphans(sweeper)
+    count = failed = 0
+    for start in range(0, len(orphans), _BATCH):
+        batch = [orphan.object_id for orphan in orphans[start : start + _BATCH]]
+        for object_id in await ctx.database.read(audit.owned, batch):
+            try:
+                count += await sweeper.take_back(object_id)
+            except StoreUnavailable as error:
+                failed, refusal = failed + 1, error
+    if failed:
+        _log.error("%d stored files that rows own could not be put back: %s", failed, refusal)
+    if count:
+        _log.warning("put back %d stored files that had been set aside: rows own them", count)
+    return count
+
+
+async def remove_overdue(ctx: ServiceContext, sweeper: BlobSweeper) -> int:
+    """Delete the orphans that were set aside long enough ago and have no row; return how many.
+
+    Delete nothing if the database is not the one last used with the blobs. Log those that the store
+    fails to delete, and go on with the others.
+    """
+    before = ctx.clock() - ctx.delays.orphan
+    overdue = [each for each in await list_orphans(sweeper) if each.set_aside_at <= before]
+    if not overdue:
+        return 0
+    try:
+        await check_generation(ctx, sweeper)
+    except DatabaseWentBack as error:
+        _log.error("%s", error)
+        return 0
+    count = failed = 0
+    for start in range(0, len(overdue), _BATCH):
+        batch = overdue[start : start + _BATCH]
+        owned = await ctx.database.read(audit.owned, [orphan.object_id for orphan in batch])
+        for orphan in batch:
+            if orphan.object_id in owned:
+                continue
+            try:
+                await sweeper.delete_orphan(orphan)
+                count += 1
+            except DeletionsHeld:
+                return count  # a turn after the backup goes on
+            except StoreUnavailable as error:
+                failed, refusal = failed + 1, error
+    if failed:
+        _log.error("%d stored files that belong to no row cannot be deleted: %s", failed, refusal)
+    if count:
+        _log.warning("deleted %d stored files that had been set aside and belong to no row", count)
+    return count
+
+
+async def tend_orphans(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
+    """Put back the orphans that have a row, and delete the others when their time is over."""
+    await take_back_owned(ctx, sweeper)
+    await remove_overdue(ctx, sweeper)

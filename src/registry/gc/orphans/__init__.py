@@ -1,1 +1,0 @@
-"""Orphans, stored bytes without a row: find them, and keep them in quarantine for days."""

@@ -1,0 +1,187 @@
+"""Purge what has expired: deleted tags, images and repositories, events of tags, idle uploads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import remove_runs
+from registry.blobstore.base import StageBusy
+from registry.errors import StoreUnavailable
+from registry.metadata.blobs import uploads
+from registry.metadata.collector.collection import condemn, lock_objects
+from registry.metadata.images.manifests import remove_body
+from registry.metadata.images.tombstones import (
+    Tombstone,
+    forget_tombstone,
+    lock_expired_tombstones,
+    objects_of,
+    tombstones_of,
+)
+from registry.metadata.repositories import purge
+from registry.metadata.repositories.live import Repository
+from registry.metadata.tags.deleted import forget_deleted_tags
+from registry.metadata.tags.history import forget_tag_events, remove_tag_events
+from registry.services.blobs.upload_ids import lowest_id
+from registry.services.blobs.upload_sessions import ending_of
+from registry.services.context import ServiceContext
+from registry.services.images.deletion import remove_unlisted
+
+_BATCH: Final = 50
+_HISTORY: Final = 365 * 24 * 3600 * MICROSECONDS
+"""Microseconds for which a tag's event is kept."""
+_SESSIONS: Final = 100
+_EVENTS: Final = 500
+_GRACE: Final = 3600 * MICROSECONDS
+"""Microseconds after which no request still runs that found the repository before its deletion."""
+
+
+async def purge_tombstones(ctx: ServiceContext) -> int:
+    """Delete the expired tombstones; return how many. The collector deletes their bytes."""
+    gone = 0
+    while removed := await ctx.database.write(_purge_batch, ctx.clock()):
+        gone += removed
+    return gone
+
+
+async def forget_tag_history(ctx: ServiceContext) -> None:
+    """Delete the events of tags that are older than a year."""
+    while await ctx.database.write_relaxed(forget_tag_events, ctx.clock() - _HISTORY, _BATCH):
+        pass
+
+
+def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
+    """Delete tombstones and the manifests' bytes that nothing else needs; condemn their objects.
+
+    Return how many tombstones there were.
+    """
+    held: defaultdict[str, set[str]] = defaultdict(set)
+    for tombstone in tombstones:
+        held[tombstone.account_id].update(objects_of(tx, tombstone.id))
+    for account_id in sorted(held):
+        lock_objects(tx, account_id, held[account_id])
+    for tombstone in tombstones:
+        forget_tombstone(tx, tombstone)
+        remove_body(tx, tombstone.account_id, tombstone.digest)
+    for account_id, object_ids in held.items():
+        condemn(tx, account_id, object_ids, now)
+    return len(tombstones)
+
+
+def _purge_batch(tx: Connection, now: int) -> int:
+    return remove_tombstones(tx, lock_expired_tombstones(tx, now, _BATCH), now)
+
+
+async def purge_deleted_tags(ctx: ServiceContext) -> None:
+    """Delete the expired rows of deleted tags; their events stay."""
+    while await ctx.database.write_relaxed(forget_deleted_tags, ctx.clock(), _BATCH):
+        pass
+
+
+async def discard_expired_uploads(ctx: ServiceContext) -> int:
+    """End every expired session; return how many.
+
+    Skip sessions that a request writes to: it will extend them. Take the lease first, so that a
+    former holder cannot record anything. Delete the bytes before the row, so that after a crash the
+    next run ends the session. Bytes that were already made an object stay without a row, since a
+    later state of the database may have them as a blob; so do bytes that a former holder has open.
+    The orphan scan sets both aside.
+
+    Raises:
+        StoreUnavailable: the store failed for some of them; all others were tried.
+
+    """
+    discarded = 0
+    refusal: StoreUnavailable | None = None
+    while True:
+        expired = await ctx.database.read(uploads.expired_uploads, ctx.clock(), _SESSIONS)
+        ended = 0
+        for upload_id in expired:
+            try:
+                ended += await _discard(ctx, upload_id)
+            except StoreUnavailable as error:
+                refusal = error
+        discarded += ended
+        if ended < _SESSIONS:
+            break
+    if refusal is not None:
+        raise refusal
+    return discarded
+
+
+async def forget_ended_uploads(ctx: ServiceContext) -> int:
+    """Forget the ended sessions whose ids have expired; return how many."""
+    before = lowest_id(ctx.clock() - ctx.limits.upload_idle)
+    total = 0
+    while forgotten := await ctx.database.write_relaxed(uploads.forget_ended, before, _SESSIONS):
+        total += forgotten
+    return total
+
+
+async def _discard(ctx: ServiceContext, upload_id: str) -> bool:
+    """End one session; return False if it is in use or has ended."""
+    taken = await ctx.database.write_relaxed(ctx.leases.take_expired, upload_id, ctx.clock())
+    if taken is None:
+        return False
+    if taken.body is None:
+        with suppress(StageBusy):
+            await ctx.writer.discard(taken.stage_id)
+    ending = ending_of(ctx, upload_id, uploads.lease_of(taken))
+    return await ctx.database.write_relaxed(uploads.remove_upload, ending, ctx.clock())
+
+
+async def purge_deleted_repositories(ctx: ServiceContext) -> int:
+    """Empty every repository that is no longer restorable; return how many rows were deleted.
+
+    The collector deletes their bytes. A repository with open uploads keeps its row until
+    `discard_expired_uploads` has ended them.
+    """
+    gone = 0
+    after = (0, "")
+    while deleted := await ctx.database.read(purge.list_deleted, ctx.clock(), after, _BATCH):
+        for repository in deleted:
+            while await ctx.database.write(_purge_part, repository.id, ctx.clock()):
+                pass
+            if repository.deleted_at + _GRACE <= ctx.clock():
+                gone += await ctx.database.write(_remove, repository.id)
+        after = (deleted[-1].restorable_until, deleted[-1].id)
+    return gone
+
+
+def _remove(tx: Connection, repository_id: str) -> bool:
+    """Delete the row of a deleted repository, and its runs; return False if it is not empty."""
+    is_gone = purge.remove_repository(tx, repository_id)
+    if is_gone:
+        remove_runs(tx, repository_id)
+    return is_gone
+
+
+def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
+    """Delete a batch of tombstones, manifests, links or events; return True if more may be left."""
+    repository = purge.lock_deleted(tx, repository_id, now)
+    if repository is None:
+        return False
+    if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH), now):
+        return True
+    roots = purge.root_manifests(tx, repository_id, _BATCH)
+    if roots:
+        remove_unlisted(tx, repository, roots, now)
+    return (
+        bool(roots)
+        or _unlink(tx, repository, now)
+        or remove_tag_events(tx, repository_id, _EVENTS) > 0
+    )
+
+
+def _unlink(tx: Connection, repository: Repository, now: int) -> bool:
+    """Unlink a batch of blobs of a repository without manifests; return True if there were any."""
+    links = purge.list_links(tx, repository.id, _BATCH)
+    object_ids = [link.object_id for link in links]
+    lock_objects(tx, repository.account_id, object_ids)
+    purge.unlink_blobs(tx, repository.id, links)
+    condemn(tx, repository.account_id, object_ids, now)
+    return bool(links)

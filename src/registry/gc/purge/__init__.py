@@ -1,1 +1,0 @@
-"""Purge what has expired: deleted tags, images and repositories, idle uploads."""
