@@ -32,9 +32,10 @@ _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """A request that an authority can be given."""
+    """What is kept of a request that an authority can be given."""
 
-    der: bytes
+    csr: bytes
+    """DER."""
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
 
@@ -132,7 +133,7 @@ MOST_ISSUERS: Final = 10
 
 
 class Checked(NamedTuple):
-    """An uploaded certificate that can be served."""
+    """What is kept of an uploaded certificate that can be served, but its key."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
@@ -143,11 +144,6 @@ class Checked(NamedTuple):
     fingerprint: str
     issued_at: int
     expires_at: int
-    private_key_pem: bytes
-
-    def __repr__(self) -> str:
-        """Show no key."""
-        return f"Checked({self.fingerprint})"
 
 
 def check_upload(
@@ -204,7 +200,6 @@ def check_upload(
         fingerprint(certificate),
         issued_at,
         expires_at,
-        private_key_pem.encode(),
     )
 
 

@@ -29,9 +29,14 @@ from cloudcore.certificate.authority import (
     revocation_list,
 )
 from cloudcore.certificate.issuer import CA_REFUSED, Chain, PublishTxt, Refused
-from cloudcore.certificate.keys import algorithm_of, new_private_key, private_pem, signing_request
+from cloudcore.certificate.keys import (
+    algorithm_of,
+    context_of,
+    new_private_key,
+    private_pem,
+    signing_request,
+)
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
-from cloudcore.certificate.sealing import open_key, seal_key
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, columns
@@ -321,7 +326,7 @@ class EmbeddedAuthority:
             role=role,
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
-            private_key=seal_key(self._keyring, made_id, private_pem(signer.key)),
+            private_key=self._keyring.seal(private_pem(signer.key), context_of(made_id)),
             revocation_list=revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
@@ -341,7 +346,9 @@ class EmbeddedAuthority:
         )
 
     def _signer(self, found: Authority) -> Signer:
-        key = load_pem_private_key(open_key(self._keyring, found.id, found.private_key), None)
+        key = load_pem_private_key(
+            self._keyring.open(found.private_key, context_of(found.id)), None
+        )
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return Signer(x509.load_der_x509_certificate(found.certificate), key)
 

@@ -40,11 +40,8 @@ def _routes() -> Sequence[HTTPRouteHandler]:
         routes,
         settings,
     )
-    from cloudcore.certificate.services import CERTIFICATES  # noqa: PLC0415
-    from cloudcore.resources.routes import standard_routes  # noqa: PLC0415
 
     return (
-        *standard_routes(CERTIFICATES),
         *routes.HANDLERS,
         *settings.HANDLERS,
         *authority_routes.HANDLERS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cloudcore.certificate import rows
+from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 

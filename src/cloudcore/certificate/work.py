@@ -37,7 +37,6 @@ from cloudcore.certificate.issuer import (
 from cloudcore.certificate.keys import SLOW, new_private_key, private_pem, signing_request
 from cloudcore.certificate.resolving import Seen, look_at
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.sealing import SealedKey
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import PlatformError
@@ -138,7 +137,7 @@ async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
 
     def tell(tx: Connection, before: Certificate, after: Certificate) -> None:
         if after.status == "failed" and before.status != "failed":
-            needs.events.publish(tx, after, FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
 
     if found.status != "pending_validation" or is_last or not _wrong(checks):
         return Came(change=change, also=tell, keeps_faults=True)
@@ -182,12 +181,13 @@ async def _issue(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
 
 
 def _issued(
-    issuer: str, issued: Issued, sealed: SealedKey | None, needs: CertificateNeeds
+    issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
     """Put what was issued in the place of what was before.
 
-    `sealed` is its new key, or None if the owner has the key.
+    `sealed` is its new key, and under which KMS key; both are None if the owner has the key.
     """
+    kms_key_id, private_key = sealed
 
     def change(current: Certificate, now: int) -> Certificate:
         return structs.replace(
@@ -198,9 +198,9 @@ def _issued(
             certificate_pem=issued.certificate_pem,
             chain_pem=issued.chain_pem,
             fingerprint=issued.fingerprint,
-            private_key=None if sealed is None else sealed.private_key,
+            private_key=private_key,
             private_key_exported_at=None,
-            kms_key_id=None if sealed is None else sealed.kms_key_id,
+            kms_key_id=kms_key_id,
             issued_at=now,
             expires_at=issued.expires_at,
             renew_at=renewal_at(issued.not_before, issued.expires_at),
@@ -214,20 +214,22 @@ def _issued(
             tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
         )
         event = ISSUED if before.certificate_pem is None else RENEWED
-        needs.events.publish(tx, after, event, now)
+        needs.events.tell(tx, after.account_id, event, [after.told], now)
 
     return Came(change=change, also=note)
 
 
-async def _request(found: Certificate, needs: CertificateNeeds) -> tuple[bytes, SealedKey | None]:
-    """Return the signing request in DER, and the new key, sealed, unless the owner has it.
+async def _request(
+    found: Certificate, needs: CertificateNeeds
+) -> tuple[bytes, tuple[str | None, bytes | None]]:
+    """Return the signing request in DER, and the new key as `PrivateKeys.seal`, or (None, None).
 
     Raises:
         PlatformError: the account's KMS key cannot be used now.
 
     """
     if found.csr is not None:
-        return found.csr, None
+        return found.csr, (None, None)
     if found.key_algorithm in SLOW:
         key = await SLOW_KEYS.run(found.account_id, new_private_key, found.key_algorithm)
     else:
@@ -295,9 +297,9 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
         rows.put_texts(tx, after.id, ())
         if is_last:
-            needs.events.publish(tx, after, FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
         elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
-            needs.events.publish(tx, after, RENEWAL_FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
 
     if is_last:
         return Came(change=change, also=note, faults=faults, keeps_faults=True)
@@ -325,7 +327,7 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> O
         return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
 
     def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
-        needs.events.publish(tx, after, REVOKED, after.updated_at)
+        needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
 
     return Came(change=change, also=tell)
 
