@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.resources.rows import Rows, one_of
 
@@ -55,18 +55,8 @@ ROWS: Final = Rows(
         "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
         name="renew_at",
     ),
-    Index(
-        "ix_certificates_renew_at",
-        "renew_at",
-        sqlite_where=_IS_RENEWED,
-        postgresql_where=_IS_RENEWED,
-    ),
-    Index(
-        "ix_certificates_expires_at",
-        "expires_at",
-        sqlite_where=_IS_ACTIVE,
-        postgresql_where=_IS_ACTIVE,
-    ),
+    partial_index("ix_certificates_renew_at", "renew_at", where=_IS_RENEWED),
+    partial_index("ix_certificates_expires_at", "expires_at", where=_IS_ACTIVE),
     unique=UniqueConstraint("account_id", "region", "name"),
     types={
         "status": String(20),
