@@ -12,7 +12,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
-from cloudcore.queue import chores, messages, port, queues
+from cloudcore.queue import chores, messages, needs, queues
 from cloudcore.queue.messages import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
@@ -352,7 +352,7 @@ async def test_a_send_that_returned_is_never_lost_to_a_purge(world: QueueWorld) 
 
 async def test_another_family_sends_in_its_own_transaction(world: QueueWorld) -> None:
     queue = await world.make("jobs")
-    queues = port.Queues(REGION, world.clock)
+    queues = needs.Queues(REGION, world.clock)
     for reference in (
         queue.id,
         queue.id.upper(),
@@ -361,7 +361,7 @@ async def test_another_family_sends_in_its_own_transaction(world: QueueWorld) ->
         queue.crn.replace(ACME, "acme"),
     ):
         found = await world.database.read(queues.resolve, ACME, reference, None)
-        assert found == (queue.id, queue.crn, "jobs")
+        assert found == queue
     for reference in ("crn:queue:local:globex:queue/jobs", queue.crn.replace("local", "mars")):
         with pytest.raises(InvalidInput, match="endpoint: must be"):
             await world.database.read(

@@ -55,4 +55,4 @@ async def _delete_purged(
 
 def _settle_current(tx: Connection, queue: Queue, now: int) -> int:
     current = ROWS.find(tx, queue.account_id, queue.id)
-    return 0 if current is None else settle(tx, current, now).total
+    return 0 if current is None else settle(tx, current, now)

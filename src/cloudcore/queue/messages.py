@@ -15,7 +15,7 @@ import os
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
@@ -108,22 +108,9 @@ class Outcome(NamedTuple):
     """What became of one lease id."""
 
     lease_id: str
-    code: str | None = None
-    """The code of an error, or None if it is done."""
+    code: Literal["LEASE_EXPIRED", "NOT_FOUND"] | None = None
+    """Why nothing was done, or None if it is done."""
     message: str = ""
-
-
-class Settled(NamedTuple):
-    """What a transaction has moved on."""
-
-    returned: int
-    dead_letters: int
-    deleted: int
-
-    @property
-    def total(self) -> int:
-        """Return how many messages that is."""
-        return self.returned + self.dead_letters + self.deleted
 
 
 def send_messages(
@@ -137,10 +124,8 @@ def send_messages(
 ) -> list[Message]:
     """Add messages behind all others of a queue, all or none.
 
-    Raises:
-        QueueMissing: it was deleted.
-        QuotaExceeded: the queue is full, if the send `checks_room`.
-
+    Raise `QueueMissing` if it was deleted, `QuotaExceeded` if the queue is full, if the send
+    `checks_room`.
     """
     queue = ROWS.hold(tx, account_id, queue_id)
     if queue is None:
@@ -157,9 +142,7 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
     The moment is in microseconds since the epoch; one that is over means now.
 
-    Raises:
-        QueueMissing: it was deleted.
-
+    Raise `QueueMissing` if it was deleted.
     """
     queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
@@ -174,9 +157,7 @@ def lease_messages(
 
     Return None if `tx` has only moved on as many as it may, behind which there may be others.
 
-    Raises:
-        QueueMissing: it was deleted.
-
+    Raise `QueueMissing` if it was deleted.
     """
     queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
@@ -185,13 +166,13 @@ def lease_messages(
     found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
     ids: list[str] = []
     total = 0
-    for candidate in found:
-        total += candidate.size
+    for message_id, size in found:
+        total += size
         if ids and total > MAX_LEASED_BYTES:
             break
-        ids.append(candidate.id)
+        ids.append(message_id)
     if not ids:
-        return None if settled.total >= SETTLED_AT_ONCE else []
+        return None if settled >= SETTLED_AT_ONCE else []
     lease_end = _later(now, terms.lease_seconds or queue.lease_seconds)
     leased = message_rows.lease_messages(tx, queue, ids, terms.token, lease_end)
     return [Leased(lease_id(each.id, terms.token), each) for each in leased]
@@ -223,8 +204,8 @@ def has_due(tx: Connection, queue: Queue, now: int) -> bool:
     return message_rows.has_due(tx, queue, _kept_from(queue, now), now)
 
 
-def settle(tx: Connection, queue: Queue, now: int) -> Settled:
-    """Move on some messages of a queue whose delay, lease or retention has ended.
+def settle(tx: Connection, queue: Queue, now: int) -> int:
+    """Move on some messages of a queue whose delay, lease or retention has ended; return how many.
 
     One whose lease ended can be leased again, unless it was leased as often as the redrive policy
     allows: then it goes to the dead-letter queue.
@@ -246,7 +227,7 @@ def settle(tx: Connection, queue: Queue, now: int) -> Settled:
         message_rows.show_messages(tx, queue, back)
     if dead:
         _move(tx, queue, dead, now)
-    return Settled(len(back), len(dead), len(gone))
+    return len(back) + len(dead) + len(gone)
 
 
 def _check_room(tx: Connection, queue: Queue) -> None:

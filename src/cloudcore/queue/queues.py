@@ -130,9 +130,7 @@ _ERASE: Final = Statement(
 def purge(tx: Connection, queue: Queue) -> Queue:
     """Delete all messages of a queue that were sent before, leased ones too.
 
-    Raises:
-        QueueMissing: it was deleted meanwhile.
-
+    Raise `QueueMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, queue.account_id, queue.id)
     tx.execute(_PURGE, queue_id=found.id, account_id=found.account_id)
