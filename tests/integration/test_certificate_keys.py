@@ -9,9 +9,10 @@ import pytest
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
+from cloudcore.acme.key_files import PrivateKey
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import PrivateKey, new_private_key
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.certificate.rows import ROWS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement

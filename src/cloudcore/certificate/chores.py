@@ -31,17 +31,15 @@ async def renew_due(needs: CertificateNeeds) -> None:
         after = found[-1][2]
 
 
-async def note_expired(needs: CertificateNeeds) -> None:
-    """Note which active certificates have expired."""
+async def note_ends(needs: CertificateNeeds) -> None:
+    """Note which active certificates have expired, and tell which uploaded ones end soon.
+
+    Of one that ends very soon, only that is told.
+    """
     now = needs.clock()
     while found := await needs.database.read(rows.list_over, now, _PAGE):
         for place in found:
             await needs.database.write(_note_expired, *place, needs.events, now)
-
-
-async def warn_of_ends(needs: CertificateNeeds) -> None:
-    """Tell which uploaded certificates end soon; of one that ends very soon, only that."""
-    now = needs.clock()
     for days in sorted(WARNED_DAYS):
         until = now + days * _DAY
         while found := await needs.database.read(rows.list_ending, now, days, until, _PAGE):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -11,10 +11,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from sqlalchemy import bindparam, literal_column, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.acme.key_files import write_private
+from cloudcore.acme.key_files import key_pem, signing_request, write_private
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import (
     BACKDATED,
@@ -28,14 +28,8 @@ from cloudcore.certificate.authority import (
     pem,
     revocation_list,
 )
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, PublishTxt, Refused
-from cloudcore.certificate.keys import (
-    algorithm_of,
-    context_of,
-    new_private_key,
-    private_pem,
-    signing_request,
-)
+from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, Texts
+from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
@@ -76,12 +70,6 @@ _ADD: Final = Statement(
     .values(bound(Authority._fields))
     .on_conflict_do_nothing(index_elements=["role", "generation"])
 )
-_NEWEST: Final = Statement(
-    _rows.where(_a.role == bindparam("role"))
-    .order_by(_a.generation.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
-)
 _LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
 _FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
 _LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
@@ -119,11 +107,6 @@ _FORGET: Final = Statement(
 def add_authority(tx: Connection, authority: Authority) -> bool:
     """Insert an authority; return False if its role has one of this generation."""
     return tx.execute(_ADD, **authority._asdict()) == 1
-
-
-def newest_authority(tx: Connection, role: Role) -> Authority | None:
-    """Return the authority that signs now, or None if there is none yet."""
-    return _authority(tx.row(_NEWEST, role=role))
 
 
 def list_authorities(tx: Connection) -> list[Authority]:
@@ -219,12 +202,12 @@ class EmbeddedAuthority:
         """Make the root and the issuing authority if there are none, or theirs end too soon."""
         await self._issuing()
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], _txt: PublishTxt) -> Chain:
+    async def issue(
+        self, csr_der: bytes, domains: Sequence[str], _txt: Texts | None = None
+    ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
-        Raises:
-            Refused: the request is not signed by its key, or has a key of another kind.
-
+        Raise `Refused` if the request is not signed by its key, or has a key of another kind.
         """
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
@@ -239,9 +222,7 @@ class EmbeddedAuthority:
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
         """Put a certificate into the list of the authority that issued it.
 
-        Raises:
-            Refused: none here did.
-
+        Raise `Refused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         for each in await self._database.read(list_authorities):
@@ -326,16 +307,15 @@ class EmbeddedAuthority:
             role=role,
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
-            private_key=self._keyring.seal(private_pem(signer.key), context_of(made_id)),
+            private_key=self._keyring.seal(key_pem(signer.key), context_of(made_id)),
             revocation_list=revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
             expires_at=microseconds(signer.certificate.not_valid_after_utc),
         )
         await self._database.write(add_authority, made)
-        newest = await self._database.read(newest_authority, role)
-        assert newest is not None
-        return newest
+        found = await self._database.read(list_authorities)
+        return [each for each in found if each.role == role][-1]
 
     def _new_root(self, made_id: str) -> Signer:
         return authority.new_root(made_id[-_INSTALL_HEX:], self._clock())
@@ -365,31 +345,19 @@ def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
     return True
 
 
-class _NoTexts:
-    """What an authority that reads no DNS is given."""
-
-    async def publish(self, values: Mapping[str, str]) -> None:
-        raise AssertionError(f"nobody asked for a proof of {list(values)}")
-
-    async def withdraw(self) -> None:
-        """Do nothing."""
-
-
 async def write_server_certificate(
     database: Database, embedded: EmbeddedAuthority, names: Sequence[str], folder: Path
 ) -> None:
     """Issue a certificate for host names and addresses; write it, and the root that it is of.
 
-    Raises:
-        OSError: a file cannot be written.
-
+    Raise `OSError` if a file cannot be written.
     """
     key = new_private_key("ecdsa-p256")
-    chain = await embedded.issue(signing_request(key, names), names, _NoTexts())
+    chain = await embedded.issue(signing_request(key, names), names)
     found = await database.read(list_authorities)
     roots = (each.certificate for each in found if each.role == "root")
     write_private(root_file(folder), _pem(roots))
-    served = private_pem(key) + _pem((chain.certificate, *chain.issuers))
+    served = key_pem(key) + _pem((chain.certificate, *chain.issuers))
     write_private(own_certificate(folder).certificate, served)
 
 

@@ -14,7 +14,7 @@ from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import Issuers
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys
-from cloudcore.certificate.resolving import DnsResolver, Resolver
+from cloudcore.certificate.resolving import DnsResolver
 from cloudcore.certificate.services import Proofs
 from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
@@ -55,7 +55,7 @@ class CertificateNeeds:
     private_keys: PrivateKeys
     embedded: EmbeddedAuthority
     issuers: Issuers
-    resolver: Resolver
+    resolver: DnsResolver
     proofs: Proofs
     events: Events
     slow_keys: SlowKeys = field(default_factory=SlowKeys)

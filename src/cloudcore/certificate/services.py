@@ -181,10 +181,8 @@ def revoke_certificate(
 ) -> Certificate:
     """Revoke an uploaded certificate, or let its authority do so; return it as it was before.
 
-    Raises:
-        CertificateMissing: it was deleted meanwhile.
-        Conflict: there is nothing to revoke, because none was issued.
-
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if there is nothing to
+    revoke, because none was issued.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.status == "revoked" or found.revocation_asked_at is not None:
@@ -209,10 +207,8 @@ def revoke_certificate(
 def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
     """Let the challenges of a certificate be looked at again; a failed one is tried anew.
 
-    Raises:
-        CertificateMissing: it was deleted meanwhile.
-        Conflict: it has no challenges, or is revoked.
-
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it has no challenges, or
+    is revoked.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.is_uploaded:
@@ -230,10 +226,8 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
 def check_exportable(tx: Connection, certificate: Certificate) -> None:
     """Refuse to export the private key of a certificate.
 
-    Raises:
-        AccessDenied: a setting of the account forbids it.
-        Conflict: there is no key that was made here, or its owner has had a copy.
-
+    Raise `AccessDenied` if a setting of the account forbids it, `Conflict` if there is no key that
+    was made here, or its owner has had a copy.
     """
     if not find_settings(tx, certificate.account_id).private_key_export:
         raise AccessDenied(
@@ -264,11 +258,8 @@ def check_exportable(tx: Connection, certificate: Certificate) -> None:
 def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
     """Note that a copy of the key is given; return the certificate.
 
-    Raises:
-        AccessDenied, Conflict: as `check_exportable`, or the certificate has another key than when
-            its key was `opened`.
-        CertificateMissing: it was deleted meanwhile.
-
+    Raise `AccessDenied` or `Conflict` as `check_exportable`, or the certificate has another key
+    than when its key was `opened`, `CertificateMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)

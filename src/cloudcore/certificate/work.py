@@ -7,12 +7,13 @@ Revoking twice is one revocation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from msgspec import structs
 
+from cloudcore.acme.key_files import key_pem, signing_request
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import (
     FAILED,
@@ -23,7 +24,6 @@ from cloudcore.certificate.certificate import (
     VALIDATION_SECONDS,
     Certificate,
     renewal_at,
-    values_by_record,
 )
 from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
@@ -32,13 +32,14 @@ from cloudcore.certificate.issuer import (
     Issuer,
     Reason,
     Refused,
+    Texts,
     Unreachable,
 )
-from cloudcore.certificate.keys import SLOW, new_private_key, private_pem, signing_request
+from cloudcore.certificate.keys import SLOW, new_private_key
 from cloudcore.certificate.resolving import Seen, look_at
 from cloudcore.certificate.rows import ROWS
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
@@ -70,27 +71,6 @@ def wish(certificate: Certificate, now: int) -> Wish | None:
     if certificate.renew_at is not None and certificate.renew_at <= now:
         return Wish("issue")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The TXT records of one certificate; see `PublishTxt`."""
-
-    database: Database
-    certificate: Certificate
-
-    async def publish(self, values: Mapping[str, str]) -> None:
-        """Publish the value for each domain, in place of all values before."""
-        chosen = [each for each in self.certificate.challenges if each.domain in values]
-        texts = values_by_record(chosen, [values[each.domain] for each in chosen])
-        for each in chosen:
-            if each.our_dns:  # there is no CNAME: we answer for the domain itself
-                texts[each.cname_record_name] = texts[each.expected_cname]
-        await self.database.write(rows.put_texts, self.certificate.id, texts.items())
-
-    async def withdraw(self) -> None:
-        """Publish nothing any more."""
-        await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +204,7 @@ async def _request(
 ) -> tuple[bytes, tuple[str | None, bytes | None]]:
     """Return the signing request in DER, and the new key as `PrivateKeys.seal`, or (None, None).
 
-    Raises:
-        PlatformError: the account's KMS key cannot be used now.
-
+    Raise `PlatformError` if the account's KMS key cannot be used now.
     """
     if found.csr is not None:
         return found.csr, (None, None)
@@ -234,7 +212,7 @@ async def _request(
         key = await SLOW_KEYS.run(found.account_id, new_private_key, found.key_algorithm)
     else:
         key = new_private_key(found.key_algorithm)
-    sealed = await needs.private_keys.seal(found.account_id, found.id, private_pem(key))
+    sealed = await needs.private_keys.seal(found.account_id, found.id, key_pem(key))
     return signing_request(key, found.domains), sealed
 
 
@@ -245,10 +223,8 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     may not ask again about what it has seen for another one. So this looks each time: what a
     step before has seen may be of long ago, if a worker died.
 
-    Raises:
-        Refused: a grant was taken away, or a record leads to us no more.
-        Unreachable: the DNS did not answer.
-
+    Raise `Refused` if a grant was taken away, or a record leads to us no more, `Unreachable` if the
+    DNS did not answer.
     """
     refused = []
     for each in found.challenges:
