@@ -30,12 +30,12 @@ from cloudcore.certificate.issuer import (
     CNAME_MISMATCH,
     CNAME_MISSING,
     Chain,
-    DomainRefused,
     Reason,
     Refused,
     Texts,
     Unreachable,
 )
+from cloudcore.certificate.resolving import Seen
 from cloudcore.keyring import Keyring
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -126,11 +126,12 @@ class AcmeIssuer:
 
 
 def _refused(refusal: AcmeRefused) -> Refused:
-    domains = tuple(
-        DomainRefused(each.domain, _code(each), each.detail) for each in refusal.domains
-    )
-    code = domains[0].code if domains else CA_REFUSED
-    return Refused(code, str(refusal), domains)
+    codes = [_code(each) for each in refusal.domains]
+    domains = [
+        Seen(each.domain, code, each.detail)
+        for each, code in zip(refusal.domains, codes, strict=True)
+    ]
+    return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
 def _code(problem: DomainProblem) -> Reason:

@@ -33,7 +33,7 @@ from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.own_certificate.places import own_certificate, root_file
@@ -75,23 +75,10 @@ _FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
 _LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
 _SAVE_LIST: Final = Statement(
     update(certificate_authorities)
-    .where(_a.id == bindparam("id"))
-    .values(
-        revocation_list=bindparam("revocation_list"),
-        list_number=bindparam("list_number"),
-        listed_at=bindparam("listed_at"),
-    )
+    .where(_a.id == bindparam("of_id"))
+    .values(bound(("revocation_list", "list_number", "listed_at")))
 )
-_REVOKE: Final = Statement(
-    insert(certificate_revocations)
-    .values(
-        serial=bindparam("serial"),
-        authority_id=bindparam("authority_id"),
-        revoked_at=bindparam("revoked_at"),
-        expires_at=bindparam("expires_at"),
-    )
-    .on_conflict_do_nothing()
-)
+_REVOKE: Final = Statement(insert_new(certificate_revocations, certificate_revocations.c.keys()))
 _REVOKED: Final = Statement(
     select(_r.serial, _r.revoked_at)
     .where(_r.authority_id == bindparam("authority_id"), _r.expires_at > bindparam("now"))
@@ -122,42 +109,6 @@ def find_authority(tx: Connection, authority_id: str) -> Authority | None:
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
     """Return an authority, or None; no other list of it is made until `tx` ends."""
     return _authority(tx.row(_LOCK, id=authority_id))
-
-
-def save_list(tx: Connection, authority: Authority) -> None:
-    """Store the revocation list of an authority."""
-    tx.execute(
-        _SAVE_LIST,
-        id=authority.id,
-        revocation_list=authority.revocation_list,
-        list_number=authority.list_number,
-        listed_at=authority.listed_at,
-    )
-
-
-def add_revocation(
-    tx: Connection, authority_id: str, serial: int, revoked_at: int, expires_at: int
-) -> bool:
-    """Note that a certificate is revoked; return False if it was before."""
-    added = tx.execute(
-        _REVOKE,
-        serial=f"{serial:x}",
-        authority_id=authority_id,
-        revoked_at=revoked_at,
-        expires_at=expires_at,
-    )
-    return added == 1
-
-
-def list_revoked(tx: Connection, authority_id: str, now: int) -> list[Revoked]:
-    """Return what an authority revoked and has not expired, in the order of their revocations."""
-    rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-    return [Revoked(int(row[0], 16), row[1]) for row in rows]
-
-
-def forget_revoked(tx: Connection, authority_id: str, now: int) -> None:
-    """Forget what an authority revoked and has expired."""
-    tx.execute(_FORGET, authority_id=authority_id, now=now)
 
 
 def _authority(row: Row | None) -> Authority | None:
@@ -249,8 +200,11 @@ class EmbeddedAuthority:
         now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
         lock_authority(tx, authority_id)
-        serial = certificate.serial_number
-        if add_revocation(tx, authority_id, serial, now, ends):
+        serial = f"{certificate.serial_number:x}"
+        added = tx.execute(
+            _REVOKE, serial=serial, authority_id=authority_id, revoked_at=now, expires_at=ends
+        )
+        if added:
             self._list_anew(tx, authority_id)
 
     def _is_to_renew(self, found: Authority) -> bool:
@@ -264,11 +218,13 @@ class EmbeddedAuthority:
         now = self._clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
-        forget_revoked(tx, authority_id, now)
-        revoked = list_revoked(tx, authority_id, now)
+        tx.execute(_FORGET, authority_id=authority_id, now=now)
+        rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
+        revoked = [Revoked(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
         made = revocation_list(self._signer(found), revoked, number, now)
-        save_list(tx, found._replace(revocation_list=made, list_number=number, listed_at=now))
+        new = {"revocation_list": made, "list_number": number, "listed_at": now}
+        tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""

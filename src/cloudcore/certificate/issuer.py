@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, values_by_record
+from cloudcore.certificate.resolving import Seen
 from cloudcore.db.base import Database
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
@@ -27,22 +28,13 @@ class Chain(NamedTuple):
     """Those above it, in order, without the root."""
 
 
-class DomainRefused(NamedTuple):
-    """Why an authority refused one domain."""
-
-    domain: str
-    """As it was asked for: a wildcard with its star."""
-    code: Reason
-    message: str
-
-
 class Refused(Exception):
     """An authority refuses for a reason that its caller can read; a repeat would not help now.
 
     `message` contains no secret.
     """
 
-    def __init__(self, code: Reason, message: str, domains: Sequence[DomainRefused] = ()) -> None:
+    def __init__(self, code: Reason, message: str, domains: Sequence[Seen] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message

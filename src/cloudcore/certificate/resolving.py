@@ -54,9 +54,10 @@ class DnsResolver:
 
 
 class Seen(NamedTuple):
-    """What a look at one challenge's record has found."""
+    """What a look at one challenge's record has found, or why an authority refused a domain."""
 
     domain: str
+    """As it was asked for: a wildcard with its star."""
     code: FaultCode | None
     """None if it leads to us."""
     message: str = ""

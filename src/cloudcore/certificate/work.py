@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from msgspec import structs
 
@@ -28,7 +28,6 @@ from cloudcore.certificate.certificate import (
 from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
-    DomainRefused,
     Issuer,
     Reason,
     Refused,
@@ -243,11 +242,7 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
         CA_REFUSED,
         "it is no longer proved that the account may have a certificate for "
         + ", ".join(each.domain for each in refused),
-        [
-            DomainRefused(each.domain, cast("Reason", each.code), each.message)
-            for each in refused
-            if each.code in get_args(Reason)
-        ],
+        [each for each in refused if each.code in get_args(Reason)],
     )
 
 
@@ -260,14 +255,13 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
     is_renewal = found.certificate_pem is not None
     codes = {each.code for each in refused.domains} or {refused.code}
     is_last = (CA_REFUSED in codes or _is_last(turn, needs)) and not is_renewal
-    domains = [Seen(each.domain, each.code, each.message) for each in refused.domains]
-    faults = [] if domains else [Problem(refused.code, refused.message)]
+    faults = [] if refused.domains else [Problem(refused.code, refused.message)]
     if is_renewal:
         faults = [Problem("RENEWAL_FAILED", refused.message)]
 
     def change(current: Certificate, now: int) -> Certificate:
         status = "failed" if is_last else current.status
-        with_domains = _with_domains(current.faults, domains, now)
+        with_domains = _with_domains(current.faults, refused.domains, now)
         return structs.replace(current, status=status, faults=with_domains)
 
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
