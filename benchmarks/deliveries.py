@@ -35,7 +35,7 @@ from cloudcore.notifications.tables import publications
 from cloudcore.notifications.topic import Topic
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
-from cloudcore.queue.port import Queues
+from cloudcore.queue.needs import Queues
 from registry.main import divide_by_slots
 from registry.metadata.database import migrate
 from tests.topics import add_webhooks, new_topic

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate.authority import Places, issue, new_issuing, new_root, pem
-from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import system_clock
 
 _PLACES: Final = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")
@@ -64,7 +65,7 @@ def uploaded(name: str, now: int) -> dict[str, str]:
     return {
         "certificate_pem": pem(made),
         "chain_pem": pem(issuing.certificate) + pem(root.certificate),
-        "private_key_pem": private_pem(key).decode(),
+        "private_key_pem": key_pem(key).decode(),
     }
 
 
@@ -84,7 +85,7 @@ class Issuer:
         private = new_private_key("ecdsa-p256")
         made = issue(self._issuing, (name,), private.public_key(), _PLACES, system_clock())
         for path, text in (
-            (key, private_pem(private).decode()),
+            (key, key_pem(private).decode()),
             (certificate, pem(made) + pem(self._issuing.certificate)),
         ):
             renewed = path.with_suffix(".renewed")

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cloudcore.own_certificate.files import names_in
+from cloudcore.own_certificate.renewing import names_in
 from cloudcore.serving.watched import count_nothing
 from registry.cli.own_certificate import prepare_own_certificate
 from registry.settings import Settings

@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Concatenate, Final
 
-from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.domains import Grants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import Chain, Issuers, PublishTxt
+from cloudcore.certificate.issuer import Chain, Issuers, Texts
+from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.resolving import DnsResolver
-from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.certificate.services import Proofs
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.opening import open_database
+from cloudcore.events import NO_EVENTS
 from cloudcore.jobs import queue
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.keyring import Keyring
@@ -41,13 +41,6 @@ DONE: Final = "the authority has done it"
 END: Final = "end of certificate.work"
 PLACES: Final = (LEASE, ASKED, DONE, END)
 """Before the job is taken; before and after what the authority does; before it is recorded."""
-
-
-class Silence:
-    """Tells nobody."""
-
-    def publish(self, tx: Connection, certificate: Certificate, event_type: str, now: int) -> None:
-        """Tell nobody."""
 
 
 class Death:
@@ -92,7 +85,9 @@ class DyingAuthority(EmbeddedAuthority):
 
     death = Death("")
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: PublishTxt) -> Chain:
+    async def issue(
+        self, csr_der: bytes, domains: Sequence[str], txt: Texts | None = None
+    ) -> Chain:
         await self.death.come_to(ASKED)
         issued = await super().issue(csr_der, domains, txt)
         await self.death.come_to(DONE)
@@ -113,7 +108,7 @@ def _name_of(change: Callable[..., object]) -> str:
 def private_keys(database: Database) -> PrivateKeys:
     """Return what seals the keys of certificates."""
     vault = Vault(database, PROVIDERS, system_clock)
-    return PrivateKeys(KEYRING, PlatformKeys(database, vault))
+    return PrivateKeys(PlatformKeys(database, vault))
 
 
 def worker(database: Database, place: str = "") -> JobWorker:
@@ -130,7 +125,7 @@ def worker(database: Database, place: str = "") -> JobWorker:
         issuers=Issuers(authority),
         resolver=DnsResolver(),
         proofs=PROOFS,
-        events=Silence(),
+        events=NO_EVENTS,
     )
     return JobWorker(dying, CERTIFICATE.job_kinds(needs), pace=PACE)
 

@@ -23,7 +23,7 @@ from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
-from cloudcore.queue.port import Queues
+from cloudcore.queue.needs import Queues
 
 PACE = JobPace(lease_seconds=0.5, poll_seconds=0.02)
 KEYRING = Keyring(bytes(32))

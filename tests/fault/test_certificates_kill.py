@@ -15,6 +15,7 @@ from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.work import WORK
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.events import NO_EVENTS
 from cloudcore.kms.services import KeyMaker
 from tests.databases import on_both_databases
 from tests.fault.certificate_worker import (
@@ -22,7 +23,6 @@ from tests.fault.certificate_worker import (
     PLACES,
     PROOFS,
     PROVIDERS,
-    Silence,
     private_keys,
     worker,
 )
@@ -120,7 +120,7 @@ async def test_a_worker_killed_at_any_step_leaves_no_half_certificate_and_no_hal
         assert len(await database.read(rows.list_issues, ACME, made.id, 0)) == 1
 
         now = system_clock()
-        await database.write(services.revoke_certificate, issued, now, Silence())
+        await database.write(services.revoke_certificate, issued, now, NO_EVENTS)
         await kill_at(metadata_url, place)
         assert (await show(made)).status == "active"
         await reach(made, "revoked")

@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
+from cloudcore.acme.key_files import PrivateKey
 from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import PrivateKey, new_private_key
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.sealing import seal_key
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
@@ -76,22 +76,6 @@ async def test_keys_are_sealed_under_the_accounts_key_and_for_their_certificate_
     ):
         with pytest.raises(PlatformError):
             await keys.open(moved)
-
-
-async def test_a_key_that_is_under_the_root_key_is_moved_by_the_renewal(certified: World) -> None:
-    served, keys = certified.served, certified.served.certificates.private_keys
-    made = await certified.issued()
-    issued = await found(certified, made["id"])
-    pem = await keys.open(issued)
-    before = structs.replace(
-        issued, private_key=seal_key(served.keyring, issued.id, pem), kms_key_id=None
-    )
-    await served.database.write(ROWS.save, before)
-    assert await keys.open(await found(certified, made["id"])) == pem
-    await certified.work(after=61 * DAY)
-    renewed = await found(certified, made["id"])
-    assert renewed.kms_key_id == (await platform_key(certified)).id
-    assert await keys.open(renewed) != pem
 
 
 async def test_a_key_that_cannot_be_used_is_a_fault_and_no_authority_signs_meanwhile(

@@ -14,15 +14,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from sqlalchemy import select
 
+from cloudcore.acme.key_files import signing_request
 from cloudcore.audit.tables import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.certificate.embedded import list_authorities
-from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
-from cloudcore.certificate.keys import new_private_key, public_der, signing_request
+from cloudcore.certificate.issuer import CA_REFUSED, Refused, Texts, Unreachable
+from cloudcore.certificate.keys import new_private_key, public_der
 from cloudcore.certificate.port import Certificates
 from cloudcore.certificate.rows import TABLES
-from cloudcore.certificate.work import Texts
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -388,7 +388,7 @@ async def test_one_in_use_is_not_deleted_and_what_serves_it_sees_a_renewal(
     port = Certificates("local", served.certificates.private_keys)
     for reference in ("web", made["crn"], made["id"]):
         held = await database.write(port.hold, account, reference, user)
-        assert held == (made["id"], made["crn"], "web")
+        assert (held.id, held.crn, held.name) == (made["id"], made["crn"], "web")
     opened = await port.open(database, account, held.id)
     assert opened is not None
     assert opened.full_chain_pem == made["certificate_pem"] + made["chain_pem"]

@@ -20,7 +20,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from cloudcore.queue import chores
+from cloudcore.queue import messages
 from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.messages import Leased
 from cloudcore.queue.needs import QueueNeeds
@@ -171,7 +171,7 @@ class Queues(RuleBasedStateMachine):
 
     @rule()
     def do_chores(self) -> None:
-        self.run(chores.settle_queues(self.needs))
+        self.run(messages.settle_queues(self.needs))
         self.settle()
         kept_from = self.now - RETENTION * MICROSECONDS
         self.dead = [each for each in self.dead if each.queued_at > kept_from]

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate.authority import (
     Places,
     Revoked,
@@ -27,7 +28,7 @@ from cloudcore.certificate.authority import (
 from cloudcore.certificate.certificate import KeyAlgorithm
 from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput
 from tests.tools import require_tool
@@ -50,7 +51,7 @@ def issuing(root: Signer) -> Signer:
 def made(issuing: Signer, algorithm: KeyAlgorithm = "ecdsa-p256") -> tuple[x509.Certificate, str]:
     """Return a certificate for `DOMAINS`, and its key in PEM."""
     key = new_private_key(algorithm)
-    return issue(issuing, DOMAINS, key.public_key(), PLACES, NOW), private_pem(key).decode()
+    return issue(issuing, DOMAINS, key.public_key(), PLACES, NOW), key_pem(key).decode()
 
 
 def verify(folder: Path, root: Signer, issuing: Signer, leaf: x509.Certificate, *more: str) -> str:

@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate import keys
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.checks import check_upload
-from cloudcore.certificate.keys import is_light, is_sound, load_private_key, private_pem
+from cloudcore.certificate.keys import is_light, is_sound, load_private_key
 from cloudcore.errors import InvalidInput
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +73,7 @@ def check(**changes: dict[str, Any]) -> None:
         fields = {"is_sha1": False, "is_authority": number > 0, **LIVES}
         chain.append(pem(made(number, **{**fields, **changes.get(name, {})})))
     now = int(NOW.timestamp()) * 1_000_000
-    found = check_upload(chain[0], "".join(chain[1:]), private_pem(KEYS[0]).decode(), now)
+    found = check_upload(chain[0], "".join(chain[1:]), key_pem(KEYS[0]).decode(), now)
     assert found.chain_pem == chain[1]
 
 
@@ -113,7 +114,7 @@ def composed(p: int, q: int, e: int = 65537, **changes: int) -> rsa.RSAPrivateKe
     d = pow(e, -1, (p - 1) * (q - 1))
     parts = {"dmp1": d % (p - 1), "dmq1": d % (q - 1), "iqmp": pow(q, -1, p), **changes}
     numbers = rsa.RSAPrivateNumbers(p, q, d, **parts, public_numbers=rsa.RSAPublicNumbers(e, p * q))
-    text = private_pem(numbers.private_key(unsafe_skip_rsa_key_validation=True))
+    text = key_pem(numbers.private_key(unsafe_skip_rsa_key_validation=True))
     key = load_private_key(text)
     assert isinstance(key, rsa.RSAPrivateKey)
     return key
@@ -206,7 +207,7 @@ def test_each_form_of_a_key_is_read_and_one_under_a_password_is_told() -> None:
             text = key.private_bytes(Encoding.PEM, form, NoEncryption())
             read = load_private_key(b"Bag Attributes\n" + text.replace(b"\n", b"\r\n"))
             assert read is not None
-            assert private_pem(read) == private_pem(key)
+            assert key_pem(read) == key_pem(key)
     leaf, root = pem(made(0, **PLAIN)), pem(made(2, **PLAIN))
     for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL):
         locked = KEYS[0].private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"word"))
@@ -227,6 +228,4 @@ def test_issuers_whose_signatures_cost_much_are_refused() -> None:
     assert not is_light(dsa.generate_private_key(1024).public_key())
     leaf, issuer = pem(made(0, **PLAIN)), pem(made(1, **PLAIN))
     with pytest.raises(InvalidInput, match="more than 10 certificates"):
-        check_upload(
-            leaf, issuer * 11, private_pem(KEYS[0]).decode(), int(NOW.timestamp()) * 1_000_000
-        )
+        check_upload(leaf, issuer * 11, key_pem(KEYS[0]).decode(), int(NOW.timestamp()) * 1_000_000)

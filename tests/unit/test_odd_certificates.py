@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from cloudcore.acme.key_files import key_pem
 from cloudcore.certificate.checks import check_signing_request, check_upload
-from cloudcore.certificate.keys import new_private_key, private_pem
+from cloudcore.certificate.keys import new_private_key
 from cloudcore.errors import InvalidInput
 from cloudcore.wire import moment_of
 
@@ -58,7 +59,7 @@ def test_extensions_that_cannot_be_read_are_the_senders_fault(
     )
     text = certificate.public_bytes(Encoding.PEM).decode()
     with pytest.raises(InvalidInput, match="certificate_pem"):
-        check_upload(text, "", private_pem(key).decode(), moment_of(NOW))
+        check_upload(text, "", key_pem(key).decode(), moment_of(NOW))
 
 
 def test_a_common_name_of_bits_is_the_senders_fault(key: ec.EllipticCurvePrivateKey) -> None:

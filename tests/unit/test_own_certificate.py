@@ -14,11 +14,17 @@ from typing import Final
 
 import pytest
 
+from cloudcore.acme.conversing import AcmeRefused, AcmeUnreachable
 from cloudcore.acme.key_files import write_private
-from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable
-from cloudcore.own_certificate.files import load_account_key, prepare
 from cloudcore.own_certificate.places import own_certificate, own_folder, pause_file
-from cloudcore.own_certificate.renewing import FIRST_DELAY, MOST_DELAY, OwnCertificate, Subject
+from cloudcore.own_certificate.renewing import (
+    FIRST_DELAY,
+    MOST_DELAY,
+    OwnCertificate,
+    Subject,
+    load_account_key,
+    prepare,
+)
 from cloudcore.serving.tls_files import TlsNotYetValidError
 from tests.certificates import DAY, self_signed
 from tests.databases import program_environment

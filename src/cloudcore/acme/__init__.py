@@ -1,4 +1,4 @@
 """Certificates of an authority that speaks ACME (RFC 8555).
 
-`session`, `network` and `failures` import the library of ACME, and run in a child process only.
+`session` and `network` import the library of ACME, and run in a child process only.
 """

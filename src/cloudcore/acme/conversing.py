@@ -17,7 +17,31 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cloudcore.acme.key_files import key_pem
-from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable, DomainProblem
+
+
+class DomainProblem(NamedTuple):
+    """Why an authority could not validate one domain."""
+
+    domain: str
+    """As it was asked for: a wildcard with its star."""
+    code: str
+    """The problem's type without its prefix (RFC 8555 §6.7), such as ``connection``."""
+    detail: str
+
+
+class AcmeRefused(Exception):
+    """An authority refuses; the message says why."""
+
+    def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        """The problem's type without its prefix."""
+        self.domains = domains
+
+
+class AcmeUnreachable(Exception):
+    """An authority does not answer, or not now; the message says why."""
+
 
 MOST_SECONDS: Final = 300.0
 """After which a child that has not ended is killed."""
@@ -27,7 +51,7 @@ MOST_AT_ONCE: Final = 3
 _THREADS: Final = ThreadPoolExecutor(MOST_AT_ONCE + 1, "acme")
 """Of their own: the loop's few are for what ends soon. One more is for the server's certificate."""
 PUBLISHED: Final = "published"
-_CHILD: Final = (sys.executable, "-m", "cloudcore.acme.child")
+_CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
 
 
 class Directory(NamedTuple):
@@ -93,10 +117,8 @@ async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -
 
     `kind` is the challenge that `publish` can meet, such as ``dns-01``.
 
-    Raises:
-        AcmeRefused: the authority will not sign, or could not validate a domain.
-        AcmeUnreachable: it did not answer, or not in time.
-
+    Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
+    `AcmeUnreachable` if it did not answer, or not in time.
     """
     return await _converse(account, Task(*_who(account), csr=csr_der, kind=kind), publish)
 
@@ -106,10 +128,7 @@ async def revoke(account: Account, certificate_der: bytes, reason: int) -> None:
 
     `reason` is a code of RFC 5280 §5.3.1.
 
-    Raises:
-        AcmeRefused: the authority will not.
-        AcmeUnreachable: it did not answer.
-
+    Raise `AcmeRefused` if the authority will not, `AcmeUnreachable` if it did not answer.
     """
     task = Task(*_who(account), certificate=certificate_der, reason=reason)
     await _converse(account, task, _publish_nothing)
@@ -163,12 +182,7 @@ def tell(pipe: IO[bytes], message: object) -> None:
 
 
 def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
-    """Return what a line says.
-
-    Raises:
-        EOFError: there is none.
-
-    """
+    """Return what a line says; raise `EOFError` if there is none."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError

@@ -1,17 +1,22 @@
-"""Keys in files that their owner alone can read."""
+"""Keys: in PEM, in files that their owner alone can read, and in requests to sign certificates."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkstemp
 
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as PKCS #8 in PEM."""
+
+def key_pem(key: PrivateKey) -> bytes:
+    """Return a private key as PKCS #8 in PEM; it is a secret."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -27,3 +32,12 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(unnamed).unlink(missing_ok=True)
         raise
+
+
+def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
+    """Return a request to sign a certificate for `domains`, in DER."""
+    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(
+        names, critical=False
+    )
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)

@@ -35,9 +35,7 @@ class VettedNetwork(ClientNetwork):
         `roots` is a file of roots, in PEM, that the directory's certificate may be of; empty: the
         public ones.
 
-        Raises:
-            OSError: `roots` cannot be read, or holds no certificate.
-
+        Raise `OSError` if `roots` cannot be read, or holds no certificate.
         """
         super().__init__(key, alg=ES256, user_agent="Entrepot")
         self._allowed = Allowed(setting, (origin_of(directory),))

@@ -1,8 +1,9 @@
-"""One conversation with an authority: an account, and orders of certificates."""
+"""One conversation with an authority, in a process of its own: see `conversing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -13,12 +14,22 @@ from acme import challenges, errors, messages
 from acme.client import ClientV2
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from josepy.jwk import JWK, JWKEC
 
-from cloudcore.acme.conversing import Directory, Proof, Publish
+from cloudcore.acme.conversing import (
+    AcmeRefused,
+    AcmeUnreachable,
+    Directory,
+    DomainProblem,
+    Proof,
+    Publish,
+    Said,
+    Task,
+    hear,
+    tell,
+)
 from cloudcore.acme.network import VettedNetwork
-from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable, DomainProblem
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.failures import RequestFailed
 
@@ -103,10 +114,8 @@ class AcmeSession:
     ) -> None:
         """Register the account of `key`, or find it; its owner has agreed to the terms.
 
-        Raises:
-            AcmeRefused: the authority wants no such account.
-            AcmeUnreachable: it did not answer.
-
+        Raise `AcmeRefused` if the authority wants no such account, `AcmeUnreachable` if it did not
+        answer.
         """
         self._key = JWKEC(key=key)
         with told_plainly():
@@ -127,10 +136,8 @@ class AcmeSession:
 
         `kind` is the challenge that `publish` can meet, such as ``dns-01``.
 
-        Raises:
-            AcmeRefused: it will not sign, or could not validate a domain.
-            AcmeUnreachable: it did not answer, or not in time.
-
+        Raise `AcmeRefused` if it will not sign, or could not validate a domain, `AcmeUnreachable`
+        if it did not answer, or not in time.
         """
         csr = x509.load_der_x509_csr(csr_der).public_bytes(Encoding.PEM)
         with told_plainly():
@@ -147,10 +154,7 @@ class AcmeSession:
 
         `reason` is a code of RFC 5280 §5.3.1.
 
-        Raises:
-            AcmeRefused: it will not.
-            AcmeUnreachable: it did not answer.
-
+        Raise `AcmeRefused` if it will not, `AcmeUnreachable` if it did not answer.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         try:
@@ -178,3 +182,34 @@ class AcmeSession:
                     break
             else:
                 raise AcmeRefused("unsupported", f"{domain}: it offers no {kind}")
+
+
+def main() -> None:
+    """Do the task that standard input tells."""
+    task = hear(sys.stdin.buffer, Task)
+    try:
+        said = Said(chain=_do(task))
+    except AcmeRefused as error:
+        said = Said(refused=(error.code, str(error) or "it gives no reason", error.domains))
+    except (AcmeUnreachable, OSError) as error:
+        said = Said(unreachable=str(error) or "it gives no reason")
+    tell(sys.stdout.buffer, said)
+
+
+def _do(task: Task) -> str:
+    key = load_pem_private_key(task.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    session = AcmeSession(task.directory, key, task.email)
+    if task.certificate:
+        session.revoke(task.certificate, task.reason)
+        return ""
+    return session.order(task.csr, task.kind, _publish)
+
+
+def _publish(proofs: Sequence[Proof]) -> None:
+    tell(sys.stdout.buffer, Said(proofs=tuple(proofs)))
+    hear(sys.stdin.buffer, str)
+
+
+if __name__ == "__main__":
+    main()

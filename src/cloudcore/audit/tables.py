@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 
 IS_REFUSAL = text("refusal_key IS NOT NULL")
 
@@ -48,13 +48,7 @@ audit_events = Table(
     Index("ix_audit_events_owner", "owner_id", "occurred_at", "id"),
     Index("ix_audit_events_resource", "owner_id", "resource", "occurred_at", "id"),
 )
-Index(
-    "uq_audit_events_refusal",
-    audit_events.c.refusal_key,
-    unique=True,
-    sqlite_where=IS_REFUSAL,
-    postgresql_where=IS_REFUSAL,
-)
+partial_index("uq_audit_events_refusal", audit_events.c.refusal_key, unique=True, where=IS_REFUSAL)
 
 _REFUSED = "an event of the audit log is never changed"
 _IS_CHANGE = "OLD.outcome <> 'refused' OR NEW.outcome <> 'refused'"

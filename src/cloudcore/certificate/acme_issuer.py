@@ -7,26 +7,35 @@ leads (`cloudcore.certificate.certificate`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.conversing import MOST_AT_ONCE, Account, Directory, Proof, order, revoke
-from cloudcore.acme.refusals import AcmeRefused, AcmeUnreachable, DomainProblem
+from cloudcore.acme.conversing import (
+    MOST_AT_ONCE,
+    Account,
+    AcmeRefused,
+    AcmeUnreachable,
+    Directory,
+    DomainProblem,
+    Proof,
+    order,
+    revoke,
+)
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
     CNAME_MISMATCH,
     CNAME_MISSING,
     Chain,
-    DomainRefused,
-    PublishTxt,
     Reason,
     Refused,
+    Texts,
     Unreachable,
 )
+from cloudcore.certificate.resolving import Seen
 from cloudcore.keyring import Keyring
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -83,7 +92,7 @@ class AcmeIssuer:
         self,
         csr_der: bytes,
         domains: Sequence[str],  # noqa: ARG002 - the request names them
-        txt: PublishTxt,
+        txt: Texts,
     ) -> Chain:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
@@ -91,7 +100,7 @@ class AcmeIssuer:
         def publish(proofs: Sequence[Proof]) -> None:
             """Publish from the thread of the conversation."""
             made = txt.publish({each.domain: each.value for each in proofs})
-            _wait(made, loop)
+            asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
 
         try:
             async with self._turns:
@@ -116,16 +125,13 @@ class AcmeIssuer:
             raise Unreachable(str(error)) from None
 
 
-def _wait(made: Coroutine[None, None, None], loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
-
-
 def _refused(refusal: AcmeRefused) -> Refused:
-    domains = tuple(
-        DomainRefused(each.domain, _code(each), each.detail) for each in refusal.domains
-    )
-    code = domains[0].code if domains else CA_REFUSED
-    return Refused(code, str(refusal), domains)
+    codes = [_code(each) for each in refusal.domains]
+    domains = [
+        Seen(each.domain, code, each.detail)
+        for each, code in zip(refusal.domains, codes, strict=True)
+    ]
+    return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
 def _code(problem: DomainProblem) -> Reason:

@@ -8,7 +8,7 @@ small answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, field
@@ -18,6 +18,7 @@ from cloudcore.errors import NotFound
 from cloudcore.jobs.faults import Fault
 from cloudcore.resources.record import Worked, fixed, given, own
 from cloudcore.resources.resource import Filter, Resource
+from cloudcore.wire import rfc3339
 
 Status = Literal["pending_validation", "issuing", "active", "expired", "revoked", "failed"]
 Source = Literal["acme", "uploaded"]
@@ -134,28 +135,33 @@ class Certificate(Worked, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=63), fixed(heading="NAME")]
     domains: Annotated[tuple[str, ...], fixed(heading="DOMAINS")] = ()
     status: Annotated[Status, own(heading="STATUS")]
+    """``expired`` as soon as its end has come."""
     source: Annotated[Source, fixed(heading="SOURCE")]
+    """`acme`: an authority of the platform issues and renews it."""
     faults: Annotated[tuple[Fault, ...], own(hidden=True)] = ()
     issuer: Annotated[str, own(hidden=True)] = ""
     """The name of the authority; empty if it was uploaded."""
     key_algorithm: Annotated[KeyAlgorithm, fixed()] = "ecdsa-p256"
     challenges: Annotated[tuple[Challenge, ...], own(hidden=True)] = ()
     certificate_pem: Annotated[str | None, own()] = None
+    """The certificate alone; absent until it is issued, as are the next four."""
     chain_pem: Annotated[str | None, own()] = None
+    """Its issuers in order, without the root."""
     fingerprint: Annotated[str | None, own()] = None
+    """SHA-256 of its DER, in lower-case hex."""
     private_key: Annotated[bytes | None, own(hidden=True)] = None
     """Sealed; None if nothing was issued yet, or its owner made the key."""
     csr: Annotated[bytes | None, own(hidden=True)] = None
     """The signing request of its owner, in DER, or None if the key is made here or was uploaded."""
     private_key_exported_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    """When a copy of the key was given to the owner; None after each renewal, since it has
-    another key."""
+    """When a copy of this key was given; null if none was."""
     kms_key_id: Annotated[str | None, own(hidden=True)] = None
-    """Of the KMS key that seals it, or None if the root key does."""
+    """Of the KMS key that seals it."""
     issued_at: Annotated[int | None, own(form="time")] = None
+    """When it was issued; of an uploaded one, from when it is valid."""
     expires_at: Annotated[int | None, own(heading="EXPIRES", form="time")] = None
     renew_at: Annotated[int | None, own(form="time", shows_null=True)] = None
-    """None if it is not renewed."""
+    """When it is renewed; null if it is not."""
     warned_days: Annotated[int | None, own(hidden=True)] = None
     """How many days before its end its owner was told last, or None if that was not yet."""
     revocation_asked_at: Annotated[int | None, own(form="time", hidden=True)] = None
@@ -179,6 +185,21 @@ class Certificate(Worked, frozen=True, kw_only=True):
             return "uploaded"
         return "platform" if self.csr is None else "owner"
 
+    @property
+    def told(self) -> Mapping[str, object]:
+        """Return what topics are told of it."""
+        return {
+            "certificate": {"id": self.id, "crn": self.crn, "name": self.name},
+            "domains": list(self.domains),
+            "status": self.status,
+            "fingerprint": self.fingerprint,
+            "expires_at": None if self.expires_at is None else rfc3339(self.expires_at),
+            "faults": [
+                {"code": each.code, "message": each.message, "domain": each.subject or None}
+                for each in self.faults
+            ],
+        }
+
     def status_at(self, now: int) -> Status:
         """Return its status now: the chore that notes its end may come later."""
         is_over = self.status == "active" and (self.expires_at or 0) <= now
@@ -191,14 +212,8 @@ CERTIFICATE: Final = Resource(
     one="certificate",
     many="certificates",
     filters=(Filter("name"),),
-    methods=("delete",),
-    # By hand: an answer shows the status as it is at that moment, and which domain has which fault.
-    actions={
-        "create": "CreateCertificate",
-        "list": "ListCertificates",
-        "get": "GetCertificate",
-        "update": "UpdateCertificate",
-    },
+    methods=("list", "get", "update", "delete"),
+    actions={"create": "CreateCertificate"},
     more_actions=(
         "ExportPrivateKey",
         "RecheckChallenges",

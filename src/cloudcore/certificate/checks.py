@@ -32,9 +32,10 @@ _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """A request that an authority can be given."""
+    """What is kept of a request that an authority can be given."""
 
-    der: bytes
+    csr: bytes
+    """DER."""
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
 
@@ -47,13 +48,11 @@ def check_signing_request(
     Authorities issue for all names of a request and for no others, so they are the certificate's
     domains: those of ``subjectAltName``, or the common name if there are none.
 
-    Raises:
-        InvalidInput: it is no request in PEM, not signed by its own key or with SHA-1, has a key of
-            another kind (or than `key_algorithm`), or names other than `domains`.
-
+    Raise `InvalidInput` if it is no request in PEM, not signed by its own key or with SHA-1, has a
+    key of another kind (or than `key_algorithm`), or names other than `domains`.
     """
     if len(text) > MOST_REQUEST_PEM:
-        raise _refused_csr(f"is longer than {MOST_REQUEST_PEM} characters")
+        raise _refused("csr_pem", f"is longer than {MOST_REQUEST_PEM} characters")
     try:
         request = x509.load_pem_x509_csr(text.encode())
         key = request.public_key()
@@ -62,9 +61,9 @@ def check_signing_request(
         named = _names(request)
         is_own = algorithm is not None and request.is_signature_valid
     except UNREADABLE:
-        raise _refused_csr("is no certificate signing request in PEM") from None
+        raise _refused("csr_pem", "is no certificate signing request in PEM") from None
     if algorithm is None:
-        raise _refused_csr("has a key that is neither P-256, P-384, RSA 2048 or 4096")
+        raise _refused("csr_pem", "has a key that is neither P-256, P-384, RSA 2048 or 4096")
     if key_algorithm not in (None, algorithm):
         raise InvalidInput(
             f"key_algorithm: the key of csr_pem is {algorithm}, not {key_algorithm}",
@@ -72,11 +71,11 @@ def check_signing_request(
             reason="invalid",
         )
     if not isinstance(digest, _DIGESTS):
-        raise _refused_csr("is not signed with SHA-256, SHA-384 or SHA-512")
+        raise _refused("csr_pem", "is not signed with SHA-256, SHA-384 or SHA-512")
     if not is_own:
-        raise _refused_csr("is not signed by its own key")
+        raise _refused("csr_pem", "is not signed by its own key")
     if not named:
-        raise _refused_csr("names no domain; put them into subjectAltName")
+        raise _refused("csr_pem", "names no domain; put them into subjectAltName")
     found = check_domains(named)
     if domains is not None and set(check_domains(domains)) != set(found):
         raise InvalidInput(
@@ -90,10 +89,8 @@ def check_signing_request(
 def _names(request: x509.CertificateSigningRequest) -> list[str]:
     """Return the names of a request.
 
-    Raises:
-        InvalidInput: one is not of DNS or ends in a dot, the common name is not among the others,
-            or there are several and no others.
-
+    Raise `InvalidInput` if one is not of DNS or ends in a dot, the common name is not among the
+    others, or there are several and no others.
     """
     common = [
         str(each.value)
@@ -104,23 +101,21 @@ def _names(request: x509.CertificateSigningRequest) -> list[str]:
         extension = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         if len(common) > 1:
-            raise _refused_csr("has several common names; put them into subjectAltName") from None
+            raise _refused(
+                "csr_pem", "has several common names; put them into subjectAltName"
+            ) from None
         return common
     names = list(extension.value)
     if not all(isinstance(each, x509.DNSName) for each in names):
-        raise _refused_csr("names something else than domains in subjectAltName")
+        raise _refused("csr_pem", "names something else than domains in subjectAltName")
     found = [str(each.value) for each in names]
     if any(each.endswith(".") for each in found):
-        raise _refused_csr(
-            "has a name that ends in a dot, which authorities refuse (RFC 5280 4.2.1.6)"
+        raise _refused(
+            "csr_pem", "has a name that ends in a dot, which authorities refuse (RFC 5280 4.2.1.6)"
         )
     if not {each.lower() for each in common} <= {each.lower() for each in found}:
-        raise _refused_csr("has a common name that is not in its subjectAltName too")
+        raise _refused("csr_pem", "has a common name that is not in its subjectAltName too")
     return found
-
-
-def _refused_csr(why: str) -> InvalidInput:
-    return InvalidInput(f"csr_pem: it {why}", field="csr_pem", reason="invalid")
 
 
 MOST_PEM: Final = 64 * 1024
@@ -132,7 +127,7 @@ MOST_ISSUERS: Final = 10
 
 
 class Checked(NamedTuple):
-    """An uploaded certificate that can be served."""
+    """What is kept of an uploaded certificate that can be served, but its key."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
@@ -143,11 +138,6 @@ class Checked(NamedTuple):
     fingerprint: str
     issued_at: int
     expires_at: int
-    private_key_pem: bytes
-
-    def __repr__(self) -> str:
-        """Show no key."""
-        return f"Checked({self.fingerprint})"
 
 
 def check_upload(
@@ -159,11 +149,9 @@ def check_upload(
 ) -> Checked:
     """Return what was uploaded, in the form in which it is kept.
 
-    Raises:
-        InvalidInput: it is no PEM, the key is not the certificate's, the chain is not in order, or
-            not of authorities, it or they are not valid now or signed with SHA-1, it names no
-            domain, or not one of `domains`.
-
+    Raise `InvalidInput` if it is no PEM, the key is not the certificate's, the chain is not in
+    order, or not of authorities, it or they are not valid now or signed with SHA-1, it names no
+    domain, or not one of `domains`.
     """
     certificates = _certificates(certificate_pem, "certificate_pem")
     if len(certificates) != 1:
@@ -204,7 +192,6 @@ def check_upload(
         fingerprint(certificate),
         issued_at,
         expires_at,
-        private_key_pem.encode(),
     )
 
 
@@ -324,9 +311,7 @@ class Issued(NamedTuple):
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
     """Return what an authority has issued for a signing request.
 
-    Raises:
-        Refused: it is not what was asked for.
-
+    Raise `Refused` if it is not what was asked for.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:

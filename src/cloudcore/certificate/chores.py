@@ -10,11 +10,11 @@ from msgspec import structs
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import EXPIRED, EXPIRING, WARNED_DAYS, CertificateMissing
 from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.ports import Events
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.work import WORK
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.events import Events
 
 EVERY_SECONDS: Final = 300
 LISTS_SECONDS: Final = 3600
@@ -31,17 +31,15 @@ async def renew_due(needs: CertificateNeeds) -> None:
         after = found[-1][2]
 
 
-async def note_expired(needs: CertificateNeeds) -> None:
-    """Note which active certificates have expired."""
+async def note_ends(needs: CertificateNeeds) -> None:
+    """Note which active certificates have expired, and tell which uploaded ones end soon.
+
+    Of one that ends very soon, only that is told.
+    """
     now = needs.clock()
     while found := await needs.database.read(rows.list_over, now, _PAGE):
         for place in found:
             await needs.database.write(_note_expired, *place, needs.events, now)
-
-
-async def warn_of_ends(needs: CertificateNeeds) -> None:
-    """Tell which uploaded certificates end soon; of one that ends very soon, only that."""
-    now = needs.clock()
     for days in sorted(WARNED_DAYS):
         until = now + days * _DAY
         while found := await needs.database.read(rows.list_ending, now, days, until, _PAGE):
@@ -62,7 +60,7 @@ def _note_expired(
         current = ROWS.lock(tx, account_id, certificate_id)
         if current.status == "active" and current.status_at(now) == "expired":
             changed = ROWS.save(tx, structs.replace(current, status="expired", updated_at=now))
-            events.publish(tx, changed, EXPIRED, now)
+            events.tell(tx, account_id, EXPIRED, [changed.told], now)
 
 
 def _note_ending(
@@ -74,4 +72,4 @@ def _note_ending(
         is_told = current.warned_days is not None and current.warned_days <= days
         if current.status_at(now) == "active" and not is_told:
             changed = ROWS.save(tx, structs.replace(current, warned_days=days))
-            events.publish(tx, changed, EXPIRING, now)
+            events.tell(tx, account_id, EXPIRING, [changed.told], now)

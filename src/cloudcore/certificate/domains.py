@@ -17,9 +17,7 @@ _MOST_CHARACTERS: Final = 253
 def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
     """Return the domains in lower case, each once, in their order.
 
-    Raises:
-        InvalidInput: there is none, there are too many, or one is no name of a host.
-
+    Raise `InvalidInput` if there is none, there are too many, or one is no name of a host.
     """
     # Some characters that are not of ASCII become such in lower case.
     lowered = (each.lower() if each.isascii() else each for each in domains)
@@ -69,9 +67,7 @@ class GrantError(ValueError):
 def parse_grants(entries: Sequence[str]) -> tuple[Grant, ...]:
     """Return the grants of entries such as ``corp.example=*`` and ``shop.example=acme``.
 
-    Raises:
-        GrantError: one is not of this form.
-
+    Raise `GrantError` if one is not of this form.
     """
     found = []
     for entry in entries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -11,10 +11,10 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from sqlalchemy import bindparam, literal_column, select, update
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.acme.key_files import write_private
+from cloudcore.acme.key_files import key_pem, signing_request, write_private
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import (
     BACKDATED,
@@ -28,13 +28,12 @@ from cloudcore.certificate.authority import (
     pem,
     revocation_list,
 )
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, PublishTxt, Refused
-from cloudcore.certificate.keys import algorithm_of, new_private_key, private_pem, signing_request
+from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, Texts
+from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
-from cloudcore.certificate.sealing import open_key, seal_key
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.own_certificate.places import own_certificate, root_file
@@ -71,34 +70,15 @@ _ADD: Final = Statement(
     .values(bound(Authority._fields))
     .on_conflict_do_nothing(index_elements=["role", "generation"])
 )
-_NEWEST: Final = Statement(
-    _rows.where(_a.role == bindparam("role"))
-    .order_by(_a.generation.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
-)
 _LIST: Final = Statement(_rows.order_by(_a.role, _a.generation))
 _FIND: Final = Statement(_rows.where(_a.id == bindparam("id")))
 _LOCK: Final = Statement(_rows.where(_a.id == bindparam("id")).with_for_update())
 _SAVE_LIST: Final = Statement(
     update(certificate_authorities)
-    .where(_a.id == bindparam("id"))
-    .values(
-        revocation_list=bindparam("revocation_list"),
-        list_number=bindparam("list_number"),
-        listed_at=bindparam("listed_at"),
-    )
+    .where(_a.id == bindparam("of_id"))
+    .values(bound(("revocation_list", "list_number", "listed_at")))
 )
-_REVOKE: Final = Statement(
-    insert(certificate_revocations)
-    .values(
-        serial=bindparam("serial"),
-        authority_id=bindparam("authority_id"),
-        revoked_at=bindparam("revoked_at"),
-        expires_at=bindparam("expires_at"),
-    )
-    .on_conflict_do_nothing()
-)
+_REVOKE: Final = Statement(insert_new(certificate_revocations, certificate_revocations.c.keys()))
 _REVOKED: Final = Statement(
     select(_r.serial, _r.revoked_at)
     .where(_r.authority_id == bindparam("authority_id"), _r.expires_at > bindparam("now"))
@@ -116,11 +96,6 @@ def add_authority(tx: Connection, authority: Authority) -> bool:
     return tx.execute(_ADD, **authority._asdict()) == 1
 
 
-def newest_authority(tx: Connection, role: Role) -> Authority | None:
-    """Return the authority that signs now, or None if there is none yet."""
-    return _authority(tx.row(_NEWEST, role=role))
-
-
 def list_authorities(tx: Connection) -> list[Authority]:
     """Return all, by role and age."""
     return [found for row in tx.rows(_LIST) if (found := _authority(row))]
@@ -134,42 +109,6 @@ def find_authority(tx: Connection, authority_id: str) -> Authority | None:
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
     """Return an authority, or None; no other list of it is made until `tx` ends."""
     return _authority(tx.row(_LOCK, id=authority_id))
-
-
-def save_list(tx: Connection, authority: Authority) -> None:
-    """Store the revocation list of an authority."""
-    tx.execute(
-        _SAVE_LIST,
-        id=authority.id,
-        revocation_list=authority.revocation_list,
-        list_number=authority.list_number,
-        listed_at=authority.listed_at,
-    )
-
-
-def add_revocation(
-    tx: Connection, authority_id: str, serial: int, revoked_at: int, expires_at: int
-) -> bool:
-    """Note that a certificate is revoked; return False if it was before."""
-    added = tx.execute(
-        _REVOKE,
-        serial=f"{serial:x}",
-        authority_id=authority_id,
-        revoked_at=revoked_at,
-        expires_at=expires_at,
-    )
-    return added == 1
-
-
-def list_revoked(tx: Connection, authority_id: str, now: int) -> list[Revoked]:
-    """Return what an authority revoked and has not expired, in the order of their revocations."""
-    rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-    return [Revoked(int(row[0], 16), row[1]) for row in rows]
-
-
-def forget_revoked(tx: Connection, authority_id: str, now: int) -> None:
-    """Forget what an authority revoked and has expired."""
-    tx.execute(_FORGET, authority_id=authority_id, now=now)
 
 
 def _authority(row: Row | None) -> Authority | None:
@@ -214,12 +153,12 @@ class EmbeddedAuthority:
         """Make the root and the issuing authority if there are none, or theirs end too soon."""
         await self._issuing()
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], _txt: PublishTxt) -> Chain:
+    async def issue(
+        self, csr_der: bytes, domains: Sequence[str], _txt: Texts | None = None
+    ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
-        Raises:
-            Refused: the request is not signed by its key, or has a key of another kind.
-
+        Raise `Refused` if the request is not signed by its key, or has a key of another kind.
         """
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
@@ -234,9 +173,7 @@ class EmbeddedAuthority:
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
         """Put a certificate into the list of the authority that issued it.
 
-        Raises:
-            Refused: none here did.
-
+        Raise `Refused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         for each in await self._database.read(list_authorities):
@@ -263,8 +200,11 @@ class EmbeddedAuthority:
         now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
         # The lock comes first: else two lists at once would miss one another's entry.
         lock_authority(tx, authority_id)
-        serial = certificate.serial_number
-        if add_revocation(tx, authority_id, serial, now, ends):
+        serial = f"{certificate.serial_number:x}"
+        added = tx.execute(
+            _REVOKE, serial=serial, authority_id=authority_id, revoked_at=now, expires_at=ends
+        )
+        if added:
             self._list_anew(tx, authority_id)
 
     def _is_to_renew(self, found: Authority) -> bool:
@@ -278,11 +218,13 @@ class EmbeddedAuthority:
         now = self._clock()
         if found is None or (if_due and not self._is_to_renew(found)):
             return
-        forget_revoked(tx, authority_id, now)
-        revoked = list_revoked(tx, authority_id, now)
+        tx.execute(_FORGET, authority_id=authority_id, now=now)
+        rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
+        revoked = [Revoked(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
         made = revocation_list(self._signer(found), revoked, number, now)
-        save_list(tx, found._replace(revocation_list=made, list_number=number, listed_at=now))
+        new = {"revocation_list": made, "list_number": number, "listed_at": now}
+        tx.execute(_SAVE_LIST, of_id=authority_id, **new)
 
     async def _issuing(self) -> Authority:
         """Return the authority that signs certificates; make what is missing."""
@@ -321,16 +263,15 @@ class EmbeddedAuthority:
             role=role,
             generation=max(before, default=0) + 1,
             certificate=signer.certificate.public_bytes(Encoding.DER),
-            private_key=seal_key(self._keyring, made_id, private_pem(signer.key)),
+            private_key=self._keyring.seal(key_pem(signer.key), context_of(made_id)),
             revocation_list=revocation_list(signer, (), 1, now),
             list_number=1,
             listed_at=now,
             expires_at=microseconds(signer.certificate.not_valid_after_utc),
         )
         await self._database.write(add_authority, made)
-        newest = await self._database.read(newest_authority, role)
-        assert newest is not None
-        return newest
+        found = await self._database.read(list_authorities)
+        return [each for each in found if each.role == role][-1]
 
     def _new_root(self, made_id: str) -> Signer:
         return authority.new_root(made_id[-_INSTALL_HEX:], self._clock())
@@ -341,7 +282,9 @@ class EmbeddedAuthority:
         )
 
     def _signer(self, found: Authority) -> Signer:
-        key = load_pem_private_key(open_key(self._keyring, found.id, found.private_key), None)
+        key = load_pem_private_key(
+            self._keyring.open(found.private_key, context_of(found.id)), None
+        )
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return Signer(x509.load_der_x509_certificate(found.certificate), key)
 
@@ -358,31 +301,19 @@ def _has_issued(issuing: Authority, certificate: x509.Certificate) -> bool:
     return True
 
 
-class _NoTexts:
-    """What an authority that reads no DNS is given."""
-
-    async def publish(self, values: Mapping[str, str]) -> None:
-        raise AssertionError(f"nobody asked for a proof of {list(values)}")
-
-    async def withdraw(self) -> None:
-        """Do nothing."""
-
-
 async def write_server_certificate(
     database: Database, embedded: EmbeddedAuthority, names: Sequence[str], folder: Path
 ) -> None:
     """Issue a certificate for host names and addresses; write it, and the root that it is of.
 
-    Raises:
-        OSError: a file cannot be written.
-
+    Raise `OSError` if a file cannot be written.
     """
     key = new_private_key("ecdsa-p256")
-    chain = await embedded.issue(signing_request(key, names), names, _NoTexts())
+    chain = await embedded.issue(signing_request(key, names), names)
     found = await database.read(list_authorities)
     roots = (each.certificate for each in found if each.role == "root")
     write_private(root_file(folder), _pem(roots))
-    served = private_pem(key) + _pem((chain.certificate, *chain.issuers))
+    served = key_pem(key) + _pem((chain.certificate, *chain.issuers))
     write_private(own_certificate(folder).certificate, served)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.certificate import certificate
@@ -40,11 +41,8 @@ def _routes() -> Sequence[HTTPRouteHandler]:
         routes,
         settings,
     )
-    from cloudcore.certificate.services import CERTIFICATES  # noqa: PLC0415
-    from cloudcore.resources.routes import standard_routes  # noqa: PLC0415
 
     return (
-        *standard_routes(CERTIFICATES),
         *routes.HANDLERS,
         *settings.HANDLERS,
         *authority_routes.HANDLERS,
@@ -61,16 +59,10 @@ def _schedule(needs: CertificateNeeds) -> Sequence[Scheduled]:
     from cloudcore.certificate import chores  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
-    async def renew() -> None:
-        await chores.renew_due(needs)
-
-    async def expire() -> None:
-        await chores.note_expired(needs)
-        await chores.warn_of_ends(needs)
-
+    renew, end = partial(chores.renew_due, needs), partial(chores.note_ends, needs)
     return (
         Scheduled("certificate.renewals", chores.EVERY_SECONDS, renew),
-        Scheduled("certificate.expired", chores.EVERY_SECONDS, expire),
+        Scheduled("certificate.expired", chores.EVERY_SECONDS, end),
         Scheduled("certificate.revocation_lists", chores.LISTS_SECONDS, needs.embedded.renew_lists),
     )
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
+
+from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import Certificate, values_by_record
+from cloudcore.certificate.resolving import Seen
+from cloudcore.db.base import Database
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
 """Codes of faults that the owner of a certificate can do something about."""
@@ -22,22 +28,13 @@ class Chain(NamedTuple):
     """Those above it, in order, without the root."""
 
 
-class DomainRefused(NamedTuple):
-    """Why an authority refused one domain."""
-
-    domain: str
-    """As it was asked for: a wildcard with its star."""
-    code: Reason
-    message: str
-
-
 class Refused(Exception):
     """An authority refuses for a reason that its caller can read; a repeat would not help now.
 
     `message` contains no secret.
     """
 
-    def __init__(self, code: Reason, message: str, domains: Sequence[DomainRefused] = ()) -> None:
+    def __init__(self, code: Reason, message: str, domains: Sequence[Seen] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -52,11 +49,15 @@ class Unreachable(Exception):
     """
 
 
-class PublishTxt(Protocol):
+@dataclass(frozen=True, slots=True)
+class Texts:
     """The TXT records of one certificate, below the platform's zone, where its challenges lead.
 
     All values stand there at the same moment: a wildcard and the domain that it is below need two.
     """
+
+    database: Database
+    certificate: Certificate
 
     async def publish(self, values: Mapping[str, str]) -> None:
         """Publish the value for each domain, in place of all values before.
@@ -64,11 +65,16 @@ class PublishTxt(Protocol):
         `values` has the domains as they were asked for. On return every responder that reads the
         install's database answers with them.
         """
-        ...
+        chosen = [each for each in self.certificate.challenges if each.domain in values]
+        texts = values_by_record(chosen, [values[each.domain] for each in chosen])
+        for each in chosen:
+            if each.our_dns:  # there is no CNAME: we answer for the domain itself
+                texts[each.cname_record_name] = texts[each.expected_cname]
+        await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
     async def withdraw(self) -> None:
         """Publish nothing any more; no error if nothing was."""
-        ...
+        await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 class Issuer(Protocol):
@@ -91,15 +97,13 @@ class Issuer(Protocol):
         """
         ...
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: PublishTxt) -> Chain:
+    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: Texts) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
         `domains` are as `check_domains` returns them, and those of the request.
 
-        Raises:
-            Refused: it will not, at least not before somebody changes something.
-            Unreachable: it did not answer.
-
+        Raise `Refused` if it will not, at least not before somebody changes something,
+        `Unreachable` if it did not answer.
         """
         ...
 
@@ -108,10 +112,8 @@ class Issuer(Protocol):
 
         `reason` is a word of RFC 5280 such as ``keyCompromise``, or None.
 
-        Raises:
-            Refused: it does not know the certificate, or will not.
-            Unreachable: it did not answer.
-
+        Raise `Refused` if it does not know the certificate, or will not, `Unreachable` if it did
+        not answer.
         """
         ...
 

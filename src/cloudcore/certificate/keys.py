@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, encodebytes
-from collections.abc import Sequence
 from math import lcm
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
@@ -18,16 +17,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
     load_pem_private_key,
 )
 
 from cloudcore import rsa_sizes
-from cloudcore.certificate.certificate import KeyAlgorithm
+from cloudcore.acme.key_files import PrivateKey
+from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 _CURVES: Final[dict[str, KeyAlgorithm]] = {"secp256r1": "ecdsa-p256", "secp384r1": "ecdsa-p384"}
@@ -64,11 +61,6 @@ def algorithm_of(key: object) -> KeyAlgorithm | None:
     if isinstance(key, rsa.RSAPublicKey):
         return _SIZES.get(key.key_size)
     return None
-
-
-def private_pem(key: PrivateKey) -> bytes:
-    """Return a private key as PKCS #8 in PEM; it is a secret."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def public_der(key: object) -> bytes:
@@ -141,15 +133,6 @@ def _signs(key: rsa.RSAPrivateKey) -> bool:
     return True
 
 
-def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:
-    """Return a request to sign a certificate for `domains`, in DER."""
-    names = x509.SubjectAlternativeName([x509.DNSName(domain) for domain in domains])
-    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(
-        names, critical=False
-    )
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
-
-
 UNREADABLE: Final = (
     ValueError,
     TypeError,  # a name with a bit string
@@ -159,4 +142,45 @@ UNREADABLE: Final = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""Parts are read only when they are looked at, so each look can raise any of these."""
+"""What a stranger's certificate or signing request raises; parts are read only when they are looked
+at, so each look can raise any of these."""
+
+
+class AccountKeys(Protocol):
+    """Seals short secrets of accounts under their KMS keys.
+
+    Both methods raise a `PlatformError` if the key cannot be used: it was disabled or deleted, or
+    the provider of its material does not answer.
+    """
+
+    async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
+        """Return the id of the account's platform key, and a secret sealed under it."""
+        ...
+
+    async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
+        """Return a secret that was sealed for the same `context`."""
+        ...
+
+
+class PrivateKeys:
+    """Seals and opens the private keys of certificates, for each alone; see `AccountKeys`."""
+
+    def __init__(self, account_keys: AccountKeys) -> None:
+        self._account_keys = account_keys
+
+    async def seal(self, account_id: str, certificate_id: str, key_pem: bytes) -> tuple[str, bytes]:
+        """Return the id of the KMS key, and the private key of a certificate sealed under it."""
+        return await self._account_keys.seal(account_id, key_pem, context_of(certificate_id))
+
+    async def open(self, found: Certificate) -> bytes:
+        """Return the private key of a certificate that was issued, in PEM; it is a secret."""
+        assert found.private_key is not None
+        assert found.kms_key_id is not None
+        return await self._account_keys.open(
+            found.account_id, found.kms_key_id, found.private_key, context_of(found.id)
+        )
+
+
+def context_of(owner_id: str) -> str:
+    """Return what the key of a certificate, or of an authority, is sealed for."""
+    return f"certificate key {owner_id}"

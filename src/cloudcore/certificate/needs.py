@@ -13,15 +13,13 @@ from cloudcore.certificate.acme_issuer import AcmeIssuer, account_key
 from cloudcore.certificate.domains import Grant, Grants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import Issuers
-from cloudcore.certificate.ports import AccountKeys, Events
-from cloudcore.certificate.resolving import DnsResolver, Resolver
-from cloudcore.certificate.sealing import PrivateKeys
+from cloudcore.certificate.keys import AccountKeys, PrivateKeys
+from cloudcore.certificate.resolving import DnsResolver
 from cloudcore.certificate.services import Proofs
-from cloudcore.certificate.telling import CertificateEvents
 from cloudcore.certificate.work import SlowKeys
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.events import EVENTS
+from cloudcore.events import EVENTS, Events
 from cloudcore.ports import KEYRING, Opening, Port
 
 
@@ -57,7 +55,7 @@ class CertificateNeeds:
     private_keys: PrivateKeys
     embedded: EmbeddedAuthority
     issuers: Issuers
-    resolver: Resolver
+    resolver: DnsResolver
     proofs: Proofs
     events: Events
     slow_keys: SlowKeys = field(default_factory=SlowKeys)
@@ -80,12 +78,12 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
     return CertificateNeeds(
         database=install.database,
         clock=install.clock,
-        private_keys=PrivateKeys(keyring, await opening.get(ACCOUNT_KEYS)),
+        private_keys=PrivateKeys(await opening.get(ACCOUNT_KEYS)),
         embedded=embedded,
         issuers=issuers,
         resolver=DnsResolver(settings.resolver),
         proofs=Proofs(Grants(settings.grants), settings.zone, issuers.current.checks_dns),
-        events=CertificateEvents(await opening.get(EVENTS)),
+        events=await opening.get(EVENTS),
         settings=settings,
     )
 

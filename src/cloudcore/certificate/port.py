@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cloudcore.certificate import rows
+from cloudcore.certificate.certificate import Certificate
+from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.sealing import PrivateKeys
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
-
-
-class CertificateRef(NamedTuple):
-    """A certificate that a reference means."""
-
-    id: str
-    crn: str
-    name: str
 
 
 class Servable(NamedTuple):
@@ -50,7 +43,7 @@ class Certificates:
         used_by: str,
         *,
         field: str = "certificate",
-    ) -> CertificateRef:
+    ) -> Certificate:
         """Return the certificate that a name, an id or a CRN means; it is not deleted while held.
 
         `used_by` is the CRN of what serves it, or a word for a part of the platform.
@@ -71,7 +64,7 @@ class Certificates:
                 reason="key_elsewhere",
             )
         rows.add_user(tx, held.id, used_by)
-        return CertificateRef(held.id, held.crn, held.name)
+        return held
 
     def release(self, tx: Connection, certificate_id: str, used_by: str) -> None:
         """Hold a certificate no more; no error if it was not held."""

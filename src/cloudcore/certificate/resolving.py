@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.certificate.certificate import Challenge, FaultCode
 
@@ -19,19 +19,6 @@ class DnsFailed(Exception):
     """No name server answered, or its answer was malformed; the text says which name was asked."""
 
 
-class Resolver(Protocol):
-    """Asks the DNS."""
-
-    async def cname(self, name: str) -> str | None:
-        """Return what a name's CNAME points to, with a dot at its end; None if it has none.
-
-        Raises:
-            DnsFailed
-
-        """
-        ...
-
-
 class DnsResolver:
     """Asks name servers: those of the machine, or the one that the operator has set."""
 
@@ -42,9 +29,7 @@ class DnsResolver:
     async def cname(self, name: str) -> str | None:
         """Return what a name's CNAME points to, with a dot at its end; None if it has none.
 
-        Raises:
-            DnsFailed
-
+        Raise `DnsFailed`.
         """
         from dns import exception, resolver  # noqa: PLC0415 - a tenth of a second
 
@@ -69,15 +54,16 @@ class DnsResolver:
 
 
 class Seen(NamedTuple):
-    """What a look at one challenge's record has found."""
+    """What a look at one challenge's record has found, or why an authority refused a domain."""
 
     domain: str
+    """As it was asked for: a wildcard with its star."""
     code: FaultCode | None
     """None if it leads to us."""
     message: str = ""
 
 
-async def look_at(resolver: Resolver, challenges: Sequence[Challenge]) -> list[Seen]:
+async def look_at(resolver: DnsResolver, challenges: Sequence[Challenge]) -> list[Seen]:
     """Return what the records of challenges are now; those that we host are always right."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -90,7 +76,7 @@ async def look_at(resolver: Resolver, challenges: Sequence[Challenge]) -> list[S
     return list(await asyncio.gather(*map(look, challenges)))
 
 
-async def _look(resolver: Resolver, challenge: Challenge) -> Seen:
+async def _look(resolver: DnsResolver, challenge: Challenge) -> Seen:
     domain, record = challenge.domain, challenge.cname_record_name
     try:
         target = await resolver.cname(record)

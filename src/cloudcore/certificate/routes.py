@@ -1,85 +1,138 @@
-"""``/v1/certificates``: request, upload, show, tag and revoke certificates."""
+"""``/v1/certificates``: request, upload, revoke and export; the standard methods show and tag."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from litestar import get, patch, post
+from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, structs
+from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.certificate import services
-from cloudcore.certificate.certificate import CERTIFICATE, Certificate
-from cloudcore.certificate.checks import check_signing_request, check_upload
-from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.needs import CertificateNeeds
-from cloudcore.certificate.records import (
-    CertificateQuery,
-    CreateCertificate,
-    ExportedKey,
-    ManyCertificates,
-    OneCertificate,
-    UpdateCertificate,
-    UploadCertificate,
-    certificate_record,
-    one_certificate,
+from cloudcore.certificate.certificate import CERTIFICATE, Certificate, KeyAlgorithm
+from cloudcore.certificate.checks import (
+    MOST_KEY_PEM,
+    MOST_PEM,
+    MOST_REQUEST_PEM,
+    check_signing_request,
+    check_upload,
 )
-from cloudcore.certificate.rows import ROWS
+from cloudcore.certificate.domains import MOST_DOMAINS, check_domains
+from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.services import CERTIFICATES
-from cloudcore.db.base import Connection
-from cloudcore.resource_names import check_name, check_tags
+from cloudcore.resource_names import check_tags
+from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
+from cloudcore.wire import RequestBody, ResponseBody
 
-PATH: Final = "/v1/certificates"
-ONE: Final = PATH + "/{certificate_id:str}"
+if TYPE_CHECKING:
+    CertificateRecord = ResponseBody
+else:
+    CertificateRecord = CERTIFICATES.bodies.record
+
+CertificateName = Annotated[str, Meta(min_length=1, max_length=63)]
+Domains = Annotated[
+    list[Annotated[str, Meta(min_length=1, max_length=255)]],
+    Meta(min_length=1, max_length=MOST_DOMAINS),
+]
+Pem = Annotated[str, Meta(max_length=MOST_PEM)]
 
 
-@post(PATH, status_code=202, opt={"action": "certificate:CreateCertificate", "idempotent": True})
+class CreateCertificate(RequestBody):
+    """A certificate that an authority is to issue."""
+
+    name: CertificateName
+    domains: Domains | UnsetType = UNSET
+    """In the form of DNS (``xn--``); of a wildcard, the star is its whole first label. With
+    `csr_pem` they may be left out."""
+    key_algorithm: KeyAlgorithm | UnsetType = UNSET
+    """Of the key that is made; by default ``ecdsa-p256``. With `csr_pem` it follows from that."""
+    csr_pem: Annotated[str, Meta(max_length=MOST_REQUEST_PEM)] | UnsetType = UNSET
+    """A signing request (PKCS #10 in PEM), to keep the private key to yourself. It is for its names
+    alone, and each renewal has its key again."""
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class UploadCertificate(RequestBody):
+    """A certificate of another authority, with its key."""
+
+    name: CertificateName
+    certificate_pem: Pem
+    """The certificate alone."""
+    private_key_pem: Annotated[str, Meta(max_length=MOST_KEY_PEM)]
+    """Its key, without a password; it is never shown again."""
+    chain_pem: Pem = ""
+    """Its issuers in order, the nearest first."""
+    domains: Domains | None = None
+    """If given, domains that it must be for."""
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"UploadCertificate({self.name!r})"
+
+
+class ExportedKey(ResponseBody):
+    """A certificate with its private key."""
+
+    certificate: CertificateRecord
+    private_key_pem: str
+    """PKCS #8 without a password: a secret. It is given once."""
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return "ExportedKey"
+
+
+@post(
+    CERTIFICATE.path,
+    status_code=202,
+    opt={"action": "certificate:CreateCertificate", "idempotent": True},
+)
+@answers_one(CERTIFICATES)
 async def create_certificate(
     data: JSONBody[CreateCertificate],
     ctx: NamedDependency[RequestContext],
     needs: Needs[CertificateNeeds],
-) -> Reply[OneCertificate]:
+) -> Reply[ResponseBody]:
     """Let the platform's authority issue a certificate, and renew it from then on."""
-    new = structs.replace(_new(ctx, data.name, data.tags), issuer=needs.issuers.current.name)
+    new = _new(ctx, data, status="issuing", source="acme", issuer=needs.issuers.current.name)
     domains = None if data.domains is UNSET else data.domains
     algorithm = None if data.key_algorithm is UNSET else data.key_algorithm
     if data.csr_pem is not UNSET:
         request = await DOCUMENTS.run(
             new.account_id, check_signing_request, data.csr_pem, domains, algorithm
         )
-        new = structs.replace(
-            new, domains=request.domains, key_algorithm=request.key_algorithm, csr=request.der
-        )
+        new = structs.replace(new, **request._asdict())
     else:
         new = structs.replace(
             new, domains=check_domains(domains or ()), key_algorithm=algorithm or new.key_algorithm
         )
-
-    def change(tx: Connection) -> Certificate:
-        return services.request_certificate(tx, new, needs.proofs)
-
-    return await ctx.commit(change, wrap=_wrap(ctx), location=_location)
+    return await ctx.commit(
+        services.request_certificate,
+        new,
+        needs.proofs,
+        wrap=CERTIFICATES.one,
+        location=CERTIFICATES.location,
+    )
 
 
 @post(
-    PATH + "/upload",
+    CERTIFICATE.path + "/upload",
     status_code=201,
     opt={"action": "certificate:UploadCertificate", "idempotent": True},
 )
+@answers_one(CERTIFICATES)
 async def upload_certificate(
     data: JSONBody[UploadCertificate],
     ctx: NamedDependency[RequestContext],
     needs: Needs[CertificateNeeds],
-) -> Reply[OneCertificate]:
+) -> Reply[ResponseBody]:
     """Keep a certificate of another authority, with its key. It is not renewed."""
-    new = _new(ctx, data.name, data.tags)
+    new = _new(ctx, data, status="active", source="uploaded")
     checked = await DOCUMENTS.run(
         new.account_id,
         check_upload,
@@ -89,99 +142,51 @@ async def upload_certificate(
         new.created_at,
         data.domains,
     )
-    sealed = await needs.private_keys.seal(new.account_id, new.id, checked.private_key_pem)
-    made = structs.replace(
-        new,
-        domains=checked.domains,
-        status="active",
-        source="uploaded",
-        key_algorithm=checked.key_algorithm,
-        certificate_pem=checked.certificate_pem,
-        chain_pem=checked.chain_pem,
-        fingerprint=checked.fingerprint,
-        private_key=sealed.private_key,
-        kms_key_id=sealed.kms_key_id,
-        issued_at=checked.issued_at,
-        expires_at=checked.expires_at,
+    key_pem = data.private_key_pem.encode()
+    kms_key_id, sealed = await needs.private_keys.seal(new.account_id, new.id, key_pem)
+    made = structs.replace(new, **checked._asdict(), private_key=sealed, kms_key_id=kms_key_id)
+    return await ctx.commit(
+        CERTIFICATES.create,
+        made,
+        wrap=CERTIFICATES.at(ctx.clock()),
+        location=CERTIFICATES.location,
     )
-    return await ctx.commit(CERTIFICATES.create, made, wrap=_wrap(ctx), location=_location)
-
-
-@get(PATH, opt={"action": "certificate:ListCertificates", "query": CertificateQuery})
-async def list_account_certificates(ctx: NamedDependency[RequestContext]) -> ManyCertificates:
-    """List the account's certificates, oldest first."""
-    account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(CertificateQuery)
-    ctx.authorize(CERTIFICATE.crn(region, account_id, "*"))
-    found, meta = await read_page(
-        ctx,
-        query,
-        ROWS.list,
-        ROWS.count,
-        account_id,
-        region,
-        (query.name or "",),
-        key=lambda each: each.id,
-    )
-    now = ctx.clock()
-    return ManyCertificates(
-        certificates=[certificate_record(each, now) for each in found], meta=meta
-    )
-
-
-@get(ONE, opt={"action": "certificate:GetCertificate"})
-async def get_certificate(
-    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneCertificate:
-    """Return a certificate, with what its domains still need."""
-    return one_certificate(await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock())
-
-
-@patch(ONE, opt={"action": "certificate:UpdateCertificate"})
-async def update_certificate(
-    certificate_id: FromPath[str],
-    data: JSONBody[UpdateCertificate],
-    ctx: NamedDependency[RequestContext],
-) -> Reply[OneCertificate]:
-    """Change the tags of a certificate."""
-    found = await CERTIFICATES.authorized(ctx, certificate_id)
-    changes, now = CERTIFICATES.given(data), ctx.clock()
-    return await ctx.commit(CERTIFICATES.update, found, changes, now, wrap=_wrap(ctx))
 
 
 @post(
-    ONE + "/revoke",
+    CERTIFICATE.path_of_one + "/revoke",
     status_code=202,
     opt={"action": "certificate:RevokeCertificate", "idempotent": True, "statuses": (409,)},
 )
+@answers_one(CERTIFICATES)
 async def revoke_certificate(
     certificate_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
     needs: Needs[CertificateNeeds],
-) -> Reply[OneCertificate]:
+) -> Reply[ResponseBody]:
     """Revoke a certificate; the answer shows it as it was, and a GET `revoked` when it is."""
-    found = await CERTIFICATES.authorized(ctx, certificate_id)
-
-    def change(tx: Connection) -> Certificate:
-        return services.revoke_certificate(tx, found, ctx.clock(), needs.events)
-
-    return await ctx.commit(change, wrap=_wrap(ctx))
+    found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
+    return await ctx.commit(
+        services.revoke_certificate, found, now, needs.events, wrap=CERTIFICATES.at(now)
+    )
 
 
 @post(
-    ONE + "/challenges/recheck",
+    CERTIFICATE.path_of_one + "/challenges/recheck",
     status_code=202,
     opt={"action": "certificate:RecheckChallenges", "idempotent": True, "statuses": (409,)},
 )
+@answers_one(CERTIFICATES)
 async def recheck_challenges(
     certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneCertificate]:
+) -> Reply[ResponseBody]:
     """Look at the records of the domains now; a certificate that failed is tried anew."""
-    found = await CERTIFICATES.authorized(ctx, certificate_id)
-    return await ctx.commit(services.recheck_challenges, found, ctx.clock(), wrap=_wrap(ctx))
+    found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
+    return await ctx.commit(services.recheck_challenges, found, now, wrap=CERTIFICATES.at(now))
 
 
 @post(
-    ONE + "/export-private-key",
+    CERTIFICATE.path_of_one + "/export-private-key",
     status_code=200,
     opt={"action": "certificate:ExportPrivateKey", "idempotent": True, "statuses": (409,)},
     response_headers={"Cache-Control": "no-store"},
@@ -202,45 +207,24 @@ async def export_private_key(
     now = ctx.clock()
 
     def wrap(exported: Certificate) -> ExportedKey:
-        return ExportedKey(certificate_record(exported, now), private_key_pem)
+        shown = CERTIFICATES.bodies.shown(services.seen(exported, now))
+        return ExportedKey(certificate=shown, private_key_pem=private_key_pem)
 
     return await ctx.commit(services.note_export, found, needs.events, now, wrap=wrap)
 
 
-def _new(ctx: RequestContext, name: str, tags: Mapping[str, str]) -> Certificate:
+def _new(
+    ctx: RequestContext, data: CreateCertificate | UploadCertificate, **fields: object
+) -> Certificate:
     """Return a new certificate of the caller's account that has nothing yet."""
-    account_id, region, now = account_of(ctx), ctx.settings.region, ctx.clock()
-    check_name(name)
-    check_tags(tags)
-    ctx.authorize(CERTIFICATE.crn(region, account_id, name))
-    return Certificate(
-        id=ctx.new_id(),
-        account_id=account_id,
-        region=region,
-        name=name,
-        status="issuing",
-        source="acme",
-        tags=dict(tags),
-        created_at=now,
-        updated_at=now,
-    )
-
-
-def _wrap(ctx: RequestContext) -> Callable[[Certificate], OneCertificate]:
-    now = ctx.clock()
-    return lambda made: one_certificate(made, now)
-
-
-def _location(made: Certificate) -> str:
-    return f"{PATH}/{made.id}"
+    check_tags(data.tags)
+    return CERTIFICATES.new(ctx, {"name": data.name, "tags": data.tags, **fields})
 
 
 HANDLERS: Final = (
+    *standard_routes(CERTIFICATES),
     create_certificate,
     upload_certificate,
-    list_account_certificates,
-    get_certificate,
-    update_certificate,
     revoke_certificate,
     recheck_challenges,
     export_private_key,

@@ -20,12 +20,11 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy import text as sql
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.rows import insert_new
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.resources.rows import Rows, one_of
 
@@ -55,18 +54,8 @@ ROWS: Final = Rows(
         "renew_at IS NULL OR (source = 'acme' AND status IN ('active', 'expired'))",
         name="renew_at",
     ),
-    Index(
-        "ix_certificates_renew_at",
-        "renew_at",
-        sqlite_where=_IS_RENEWED,
-        postgresql_where=_IS_RENEWED,
-    ),
-    Index(
-        "ix_certificates_expires_at",
-        "expires_at",
-        sqlite_where=_IS_ACTIVE,
-        postgresql_where=_IS_ACTIVE,
-    ),
+    partial_index("ix_certificates_renew_at", "renew_at", where=_IS_RENEWED),
+    partial_index("ix_certificates_expires_at", "expires_at", where=_IS_ACTIVE),
     unique=UniqueConstraint("account_id", "region", "name"),
     types={
         "status": String(20),
@@ -216,43 +205,25 @@ _t = certificate_texts.c
 _u = certificate_users.c
 _MOST_USERS: Final = 10
 
-_ADD_ISSUE: Final = Statement(
-    insert(certificate_issues).values(bound(certificate_issues.c.keys())).on_conflict_do_nothing()
+_OF_CERTIFICATE: Final = (
+    _i.certificate_id == bindparam("certificate_id"),
+    _i.account_id == bindparam("account_id"),
 )
+_ADD_ISSUE: Final = Statement(insert_new(certificate_issues, certificate_issues.c.keys()))
 _LIST_ISSUES: Final = Statement(
     select(_i.issuer, _i.certificate)
-    .where(
-        _i.certificate_id == bindparam("certificate_id"),
-        _i.account_id == bindparam("account_id"),
-        _i.expires_at > bindparam("now"),
-    )
+    .where(*_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
     .order_by(_i.expires_at)
 )
 _FORGET_ISSUES: Final = Statement(
-    certificate_issues.delete().where(
-        _i.certificate_id == bindparam("certificate_id"),
-        _i.account_id == bindparam("account_id"),
-        _i.expires_at <= bindparam("now"),
-    )
+    certificate_issues.delete().where(*_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
 )
-_ADD_TEXT: Final = Statement(
-    insert(certificate_texts)
-    .values(
-        name=bindparam("name"),
-        value=bindparam("value"),
-        certificate_id=bindparam("certificate_id"),
-    )
-    .on_conflict_do_nothing()
-)
+_ADD_TEXT: Final = Statement(insert_new(certificate_texts, certificate_texts.c.keys()))
 _CLEAR_TEXTS: Final = Statement(
     certificate_texts.delete().where(_t.certificate_id == bindparam("certificate_id"))
 )
 _TEXTS: Final = Statement(select(_t.value).where(_t.name == bindparam("name")).order_by(_t.value))
-_ADD_USER: Final = Statement(
-    insert(certificate_users)
-    .values(certificate_id=bindparam("certificate_id"), used_by=bindparam("used_by"))
-    .on_conflict_do_nothing()
-)
+_ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.keys()))
 _REMOVE_USER: Final = Statement(
     certificate_users.delete().where(
         _u.certificate_id == bindparam("certificate_id"), _u.used_by == bindparam("used_by")

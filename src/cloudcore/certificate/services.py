@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
 from cloudcore.account_rows import handle_of
 from cloudcore.certificate import rows
-from cloudcore.certificate.certificate import KEY_EXPORTED, REVOKED, Certificate, challenges_of
+from cloudcore.certificate.certificate import (
+    KEY_EXPORTED,
+    REVOKED,
+    Certificate,
+    KeySource,
+    challenges_of,
+)
 from cloudcore.certificate.domains import Grants, is_within
-from cloudcore.certificate.ports import Events
 from cloudcore.certificate.rows import ROWS
 from cloudcore.certificate.settings import find_settings
 from cloudcore.certificate.work import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.events import Events
+from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
-from cloudcore.wire import rfc3339
+from cloudcore.web.fault_records import FaultRecord
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 _NO_ZONE: Final = "invalid"
 """No name below it exists (RFC 2606); an install without a zone checks none."""
@@ -45,6 +54,22 @@ class Proofs:
             return False
         handle = handle_of(tx, certificate.account_id)
         return self.grants.allow(domain, certificate.account_id, handle)
+
+
+class ChallengeRecord(ResponseBody):
+    """The proof for one domain: its owner sets the CNAME once."""
+
+    domain: str
+    cname_record_name: str
+    """The name of the record; a wildcard and the domain that it is below share one."""
+    expected_cname: str
+    """What the record points to."""
+    our_dns: bool
+    """The platform hosts the domain: nobody needs to set the record."""
+    verified: bool
+    faults: Sequence[FaultRecord]
+    verified_at: RFC3339 | UnsetType = UNSET
+    """When it was first seen; absent before."""
 
 
 def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
@@ -91,10 +116,62 @@ def _check_unused(tx: Connection, found: Certificate) -> None:
         )
 
 
+def seen(found: Certificate, now: int) -> Certificate:
+    """Return a certificate with its status at a moment: what notes its end may come later."""
+    return structs.replace(found, status=found.status_at(now))
+
+
+def _faults(found: Certificate, subject: str = "") -> Sequence[FaultRecord]:
+    return CERTIFICATES.bodies.faults([each for each in found.faults if each.subject == subject])
+
+
+def _challenges(found: Certificate) -> Sequence[ChallengeRecord]:
+    return [
+        ChallengeRecord(
+            domain=each.domain,
+            cname_record_name=each.cname_record_name,
+            expected_cname=each.expected_cname,
+            our_dns=each.our_dns,
+            verified=each.verified_at is not None,
+            verified_at=UNSET if each.verified_at is None else rfc3339(each.verified_at),
+            faults=_faults(found, each.domain),
+        )
+        for each in found.challenges
+    ]
+
+
 CERTIFICATES: Final = Methods(
     ROWS,
+    seen=seen,
     before_delete=_check_unused,
-    docs={"delete": "Delete a certificate and its key; it is not revoked. One in use stays (409)."},
+    composites=(
+        Composite(
+            name="key_source",
+            words="Who made the private key: `platform` (it is kept here), `owner` (a signing"
+            " request came, and it is not here), or `uploaded` with the certificate.",
+            shown=KeySource,
+            is_always=True,
+            show=lambda found: found.key_source,
+        ),
+        Composite(
+            name="challenges",
+            shown=Sequence[ChallengeRecord],
+            is_always=True,
+            show=_challenges,
+        ),
+        Composite(
+            name="faults",
+            words="Those of a domain are at its challenge.",
+            shown=Sequence[FaultRecord],
+            is_always=True,
+            show=_faults,
+        ),
+    ),
+    docs={
+        "get": "Return a certificate, with what its domains still need.",
+        "update": "Change the tags of a certificate.",
+        "delete": "Delete a certificate and its key; it is not revoked. One in use stays (409).",
+    },
     statuses={"delete": (409,)},
 )
 
@@ -104,10 +181,8 @@ def revoke_certificate(
 ) -> Certificate:
     """Revoke an uploaded certificate, or let its authority do so; return it as it was before.
 
-    Raises:
-        CertificateMissing: it was deleted meanwhile.
-        Conflict: there is nothing to revoke, because none was issued.
-
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if there is nothing to
+    revoke, because none was issued.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.status == "revoked" or found.revocation_asked_at is not None:
@@ -122,7 +197,7 @@ def revoke_certificate(
     if found.is_uploaded:
         revoked = structs.replace(asked, status="revoked")
         ROWS.save(tx, revoked)
-        events.publish(tx, revoked, REVOKED, now)
+        events.tell(tx, revoked.account_id, REVOKED, [revoked.told], now)
     else:
         ROWS.save(tx, asked)
         WORK.wake(tx, asked, now)
@@ -132,10 +207,8 @@ def revoke_certificate(
 def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
     """Let the challenges of a certificate be looked at again; a failed one is tried anew.
 
-    Raises:
-        CertificateMissing: it was deleted meanwhile.
-        Conflict: it has no challenges, or is revoked.
-
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it has no challenges, or
+    is revoked.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.is_uploaded:
@@ -153,10 +226,8 @@ def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Ce
 def check_exportable(tx: Connection, certificate: Certificate) -> None:
     """Refuse to export the private key of a certificate.
 
-    Raises:
-        AccessDenied: a setting of the account forbids it.
-        Conflict: there is no key that was made here, or its owner has had a copy.
-
+    Raise `AccessDenied` if a setting of the account forbids it, `Conflict` if there is no key that
+    was made here, or its owner has had a copy.
     """
     if not find_settings(tx, certificate.account_id).private_key_export:
         raise AccessDenied(
@@ -187,11 +258,8 @@ def check_exportable(tx: Connection, certificate: Certificate) -> None:
 def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
     """Note that a copy of the key is given; return the certificate.
 
-    Raises:
-        AccessDenied, Conflict: as `check_exportable`, or the certificate has another key than when
-            its key was `opened`.
-        CertificateMissing: it was deleted meanwhile.
-
+    Raise `AccessDenied` or `Conflict` as `check_exportable`, or the certificate has another key
+    than when its key was `opened`, `CertificateMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)
@@ -199,5 +267,5 @@ def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -
         raise Conflict("the certificate was renewed meanwhile; ask again", reason="renewed")
     exported = structs.replace(found, private_key_exported_at=now, updated_at=now)
     ROWS.save(tx, exported)
-    events.publish(tx, exported, KEY_EXPORTED, now)
+    events.tell(tx, exported.account_id, KEY_EXPORTED, [exported.told], now)
     return exported

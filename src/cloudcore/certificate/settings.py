@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from litestar import get, patch
 from litestar.di import NamedDependency
@@ -23,15 +23,6 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 _s = certificate_settings.c
 
 
-class CertificateSettings(NamedTuple):
-    """An account's settings."""
-
-    private_key_export: bool = True
-    """Its private keys that are made here may be exported."""
-    updated_at: int | None = None
-    """None if they were never changed."""
-
-
 _FIND: Final = Statement(
     select(_s.private_key_export, _s.updated_at).where(_s.account_id == bindparam("account_id"))
 )
@@ -47,21 +38,6 @@ _PUT: Final = Statement(
         },
     )
 )
-
-
-def find_settings(tx: Connection, account_id: str) -> CertificateSettings:
-    """Return the settings of an account."""
-    row = tx.row(_FIND, account_id=account_id)
-    return CertificateSettings(bool(row[0]), row[1]) if row else CertificateSettings()
-
-
-def put_settings(
-    tx: Connection, account_id: str, *, private_key_export: bool, now: int
-) -> CertificateSettings:
-    """Replace the settings of an account, and return them."""
-    changed = CertificateSettings(private_key_export, now)
-    tx.execute(_PUT, account_id=account_id, **changed._asdict())
-    return changed
 
 
 _PATH: Final = "/v1/certificate-settings"
@@ -83,6 +59,14 @@ class CertificateSettingsRecord(ResponseBody):
     """Null until the account changes a setting."""
 
 
+def find_settings(tx: Connection, account_id: str) -> CertificateSettingsRecord:
+    """Return the settings of an account."""
+    row = tx.row(_FIND, account_id=account_id)
+    if row is None:
+        return CertificateSettingsRecord(private_key_export=True, updated_at=None)
+    return CertificateSettingsRecord(private_key_export=bool(row[0]), updated_at=rfc3339(row[1]))
+
+
 class OneCertificateSettings(ResponseBody):
     """An account's settings of certificates, wrapped."""
 
@@ -97,17 +81,12 @@ def _authorize(ctx: RequestContext) -> str:
     return account_id
 
 
-def _one(found: CertificateSettings) -> OneCertificateSettings:
-    at = None if found.updated_at is None else rfc3339(found.updated_at)
-    return OneCertificateSettings(CertificateSettingsRecord(found.private_key_export, at))
-
-
 @get(_PATH, opt={"action": "certificate:GetCertificateSettings"})
 async def get_certificate_settings(
     ctx: NamedDependency[RequestContext],
 ) -> OneCertificateSettings:
     """Return the account's settings of certificates."""
-    return _one(await ctx.database.read(find_settings, _authorize(ctx)))
+    return OneCertificateSettings(await ctx.database.read(find_settings, _authorize(ctx)))
 
 
 @patch(_PATH, opt={"action": "certificate:UpdateCertificateSettings"})
@@ -117,13 +96,14 @@ async def update_certificate_settings(
     """Change the account's settings of certificates."""
     account_id = _authorize(ctx)
 
-    def change(tx: Connection) -> CertificateSettings:
+    def change(tx: Connection) -> CertificateSettingsRecord:
         if data.private_key_export is UNSET:
             return find_settings(tx, account_id)
-        may_export = data.private_key_export is not False
-        return put_settings(tx, account_id, private_key_export=may_export, now=ctx.clock())
+        may_export, now = data.private_key_export is not False, ctx.clock()
+        tx.execute(_PUT, account_id=account_id, private_key_export=may_export, updated_at=now)
+        return CertificateSettingsRecord(may_export, rfc3339(now))
 
-    return await ctx.commit(change, wrap=_one)
+    return await ctx.commit(change, wrap=OneCertificateSettings)
 
 
 HANDLERS: Final = (get_certificate_settings, update_certificate_settings)

@@ -7,12 +7,13 @@ Revoking twice is one revocation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from msgspec import structs
 
+from cloudcore.acme.key_files import key_pem, signing_request
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import (
     FAILED,
@@ -23,23 +24,21 @@ from cloudcore.certificate.certificate import (
     VALIDATION_SECONDS,
     Certificate,
     renewal_at,
-    values_by_record,
 )
 from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
-    DomainRefused,
     Issuer,
     Reason,
     Refused,
+    Texts,
     Unreachable,
 )
-from cloudcore.certificate.keys import SLOW, new_private_key, private_pem, signing_request
+from cloudcore.certificate.keys import SLOW, new_private_key
 from cloudcore.certificate.resolving import Seen, look_at
 from cloudcore.certificate.rows import ROWS
-from cloudcore.certificate.sealing import SealedKey
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.resources.work import Again, Came, Problem, Step, Turn, Wish, Work
@@ -71,27 +70,6 @@ def wish(certificate: Certificate, now: int) -> Wish | None:
     if certificate.renew_at is not None and certificate.renew_at <= now:
         return Wish("issue")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """The TXT records of one certificate; see `PublishTxt`."""
-
-    database: Database
-    certificate: Certificate
-
-    async def publish(self, values: Mapping[str, str]) -> None:
-        """Publish the value for each domain, in place of all values before."""
-        chosen = [each for each in self.certificate.challenges if each.domain in values]
-        texts = values_by_record(chosen, [values[each.domain] for each in chosen])
-        for each in chosen:
-            if each.our_dns:  # there is no CNAME: we answer for the domain itself
-                texts[each.cname_record_name] = texts[each.expected_cname]
-        await self.database.write(rows.put_texts, self.certificate.id, texts.items())
-
-    async def withdraw(self) -> None:
-        """Publish nothing any more."""
-        await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +116,7 @@ async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
 
     def tell(tx: Connection, before: Certificate, after: Certificate) -> None:
         if after.status == "failed" and before.status != "failed":
-            needs.events.publish(tx, after, FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
 
     if found.status != "pending_validation" or is_last or not _wrong(checks):
         return Came(change=change, also=tell, keeps_faults=True)
@@ -182,12 +160,13 @@ async def _issue(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
 
 
 def _issued(
-    issuer: str, issued: Issued, sealed: SealedKey | None, needs: CertificateNeeds
+    issuer: str, issued: Issued, sealed: tuple[str | None, bytes | None], needs: CertificateNeeds
 ) -> Outcome:
     """Put what was issued in the place of what was before.
 
-    `sealed` is its new key, or None if the owner has the key.
+    `sealed` is its new key, and under which KMS key; both are None if the owner has the key.
     """
+    kms_key_id, private_key = sealed
 
     def change(current: Certificate, now: int) -> Certificate:
         return structs.replace(
@@ -198,9 +177,9 @@ def _issued(
             certificate_pem=issued.certificate_pem,
             chain_pem=issued.chain_pem,
             fingerprint=issued.fingerprint,
-            private_key=None if sealed is None else sealed.private_key,
+            private_key=private_key,
             private_key_exported_at=None,
-            kms_key_id=None if sealed is None else sealed.kms_key_id,
+            kms_key_id=kms_key_id,
             issued_at=now,
             expires_at=issued.expires_at,
             renew_at=renewal_at(issued.not_before, issued.expires_at),
@@ -214,25 +193,25 @@ def _issued(
             tx, *place, issuer, issued.fingerprint, issued.certificate, issued.expires_at
         )
         event = ISSUED if before.certificate_pem is None else RENEWED
-        needs.events.publish(tx, after, event, now)
+        needs.events.tell(tx, after.account_id, event, [after.told], now)
 
     return Came(change=change, also=note)
 
 
-async def _request(found: Certificate, needs: CertificateNeeds) -> tuple[bytes, SealedKey | None]:
-    """Return the signing request in DER, and the new key, sealed, unless the owner has it.
+async def _request(
+    found: Certificate, needs: CertificateNeeds
+) -> tuple[bytes, tuple[str | None, bytes | None]]:
+    """Return the signing request in DER, and the new key as `PrivateKeys.seal`, or (None, None).
 
-    Raises:
-        PlatformError: the account's KMS key cannot be used now.
-
+    Raise `PlatformError` if the account's KMS key cannot be used now.
     """
     if found.csr is not None:
-        return found.csr, None
+        return found.csr, (None, None)
     if found.key_algorithm in SLOW:
         key = await SLOW_KEYS.run(found.account_id, new_private_key, found.key_algorithm)
     else:
         key = new_private_key(found.key_algorithm)
-    sealed = await needs.private_keys.seal(found.account_id, found.id, private_pem(key))
+    sealed = await needs.private_keys.seal(found.account_id, found.id, key_pem(key))
     return signing_request(key, found.domains), sealed
 
 
@@ -243,10 +222,8 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     may not ask again about what it has seen for another one. So this looks each time: what a
     step before has seen may be of long ago, if a worker died.
 
-    Raises:
-        Refused: a grant was taken away, or a record leads to us no more.
-        Unreachable: the DNS did not answer.
-
+    Raise `Refused` if a grant was taken away, or a record leads to us no more, `Unreachable` if the
+    DNS did not answer.
     """
     refused = []
     for each in found.challenges:
@@ -265,11 +242,7 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
         CA_REFUSED,
         "it is no longer proved that the account may have a certificate for "
         + ", ".join(each.domain for each in refused),
-        [
-            DomainRefused(each.domain, cast("Reason", each.code), each.message)
-            for each in refused
-            if each.code in get_args(Reason)
-        ],
+        [each for each in refused if each.code in get_args(Reason)],
     )
 
 
@@ -282,22 +255,21 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
     is_renewal = found.certificate_pem is not None
     codes = {each.code for each in refused.domains} or {refused.code}
     is_last = (CA_REFUSED in codes or _is_last(turn, needs)) and not is_renewal
-    domains = [Seen(each.domain, each.code, each.message) for each in refused.domains]
-    faults = [] if domains else [Problem(refused.code, refused.message)]
+    faults = [] if refused.domains else [Problem(refused.code, refused.message)]
     if is_renewal:
         faults = [Problem("RENEWAL_FAILED", refused.message)]
 
     def change(current: Certificate, now: int) -> Certificate:
         status = "failed" if is_last else current.status
-        with_domains = _with_domains(current.faults, domains, now)
+        with_domains = _with_domains(current.faults, refused.domains, now)
         return structs.replace(current, status=status, faults=with_domains)
 
     def note(tx: Connection, before: Certificate, after: Certificate) -> None:
         rows.put_texts(tx, after.id, ())
         if is_last:
-            needs.events.publish(tx, after, FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
         elif is_renewal and all(each.code != "RENEWAL_FAILED" for each in before.faults):
-            needs.events.publish(tx, after, RENEWAL_FAILED, after.updated_at)
+            needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
 
     if is_last:
         return Came(change=change, also=note, faults=faults, keeps_faults=True)
@@ -325,7 +297,7 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> O
         return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
 
     def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
-        needs.events.publish(tx, after, REVOKED, after.updated_at)
+        needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
 
     return Came(change=change, also=tell)
 

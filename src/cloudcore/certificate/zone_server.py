@@ -29,9 +29,7 @@ _log = logging.getLogger(__name__)
 async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterator[int]:
     """Answer on an address; yield the port, which several processes may share.
 
-    Raises:
-        OSError: the address cannot be had.
-
+    Raise `OSError` if the address cannot be had.
     """
     loop = asyncio.get_running_loop()
     turns = Turns(answerer)

@@ -6,7 +6,9 @@ text; documents are JSON text. Names sort by byte value on both databases.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, MetaData, String, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Index, MetaData, String, Text, TextClause
 
 metadata = MetaData(
     naming_convention={
@@ -22,3 +24,13 @@ Id = String(36)
 Moment = BigInteger()
 ByteOrdered = Text().with_variant(Text(collation="C"), "postgresql")
 DigestText = String(135).with_variant(String(135, collation="C"), "postgresql")
+
+
+def partial_index(
+    name: str,
+    *columns: Any,  # noqa: ANN401 - as `Index` takes them
+    where: ColumnElement[bool] | TextClause,
+    unique: bool = False,
+) -> Index:
+    """Return an index, on both databases, of the rows alone that meet a condition."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

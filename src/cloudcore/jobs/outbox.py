@@ -18,7 +18,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ForeignKey,
-    Index,
     Integer,
     Table,
     Text,
@@ -34,7 +33,7 @@ from cloudcore.clock import MICROSECONDS, Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.deletion import deletion, forget_all
 from cloudcore.db.rows import bound, count
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
@@ -62,24 +61,15 @@ outbox = Table(
     Column("created_at", Moment, nullable=False),
     Column("delivered_at", Moment),
 )
-Index(
+partial_index(
     "ix_outbox_pending",
     outbox.c.account_id,
     outbox.c.sequence,
-    sqlite_where=outbox.c.delivered_at.is_(None),
-    postgresql_where=outbox.c.delivered_at.is_(None),
+    where=outbox.c.delivered_at.is_(None),
 )
-Index(
-    "ix_outbox_undelivered",
-    outbox.c.created_at,
-    sqlite_where=outbox.c.delivered_at.is_(None),
-    postgresql_where=outbox.c.delivered_at.is_(None),
-)
-Index(
-    "ix_outbox_delivered",
-    outbox.c.delivered_at,
-    sqlite_where=outbox.c.delivered_at.is_not(None),
-    postgresql_where=outbox.c.delivered_at.is_not(None),
+partial_index("ix_outbox_undelivered", outbox.c.created_at, where=outbox.c.delivered_at.is_(None))
+partial_index(
+    "ix_outbox_delivered", outbox.c.delivered_at, where=outbox.c.delivered_at.is_not(None)
 )
 
 

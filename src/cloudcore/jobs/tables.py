@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 
 UNFINISHED = sql("state IN ('queued', 'running')")
 RUNNING = sql("state = 'running'")
@@ -53,32 +53,10 @@ jobs = Table(
     CheckConstraint("lease_token IS NULL OR state = 'running'", name="lease_token"),
     CheckConstraint("state <> 'failed' OR fault IS NOT NULL", name="fault"),
 )
-Index(
-    "uq_jobs_unfinished",
-    jobs.c.kind,
-    jobs.c.dedup_key,
-    unique=True,
-    sqlite_where=UNFINISHED,
-    postgresql_where=UNFINISHED,
-)
-Index(
-    "ix_jobs_due",
-    jobs.c.due_at,
-    sqlite_where=jobs.c.due_at.is_not(None),
-    postgresql_where=jobs.c.due_at.is_not(None),
-)
-Index(
-    "ix_jobs_finished",
-    jobs.c.finished_at,
-    sqlite_where=jobs.c.finished_at.is_not(None),
-    postgresql_where=jobs.c.finished_at.is_not(None),
-)
-Index(
-    "ix_jobs_held",
-    jobs.c.lease_holder,
-    sqlite_where=jobs.c.lease_holder.is_not(None),
-    postgresql_where=jobs.c.lease_holder.is_not(None),
-)
+partial_index("uq_jobs_unfinished", jobs.c.kind, jobs.c.dedup_key, unique=True, where=UNFINISHED)
+partial_index("ix_jobs_due", jobs.c.due_at, where=jobs.c.due_at.is_not(None))
+partial_index("ix_jobs_finished", jobs.c.finished_at, where=jobs.c.finished_at.is_not(None))
+partial_index("ix_jobs_held", jobs.c.lease_holder, where=jobs.c.lease_holder.is_not(None))
 
 # A chore is due at its next turn, or, during a turn, at the end of the lease.
 schedules = Table(
@@ -114,11 +92,4 @@ runs = Table(
     CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_at"),
     Index(None, "scope_id", "kind", "id"),
 )
-Index(
-    "uq_runs_running",
-    runs.c.scope_id,
-    runs.c.kind,
-    unique=True,
-    sqlite_where=RUNNING,
-    postgresql_where=RUNNING,
-)
+partial_index("uq_runs_running", runs.c.scope_id, runs.c.kind, unique=True, where=RUNNING)

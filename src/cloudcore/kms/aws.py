@@ -43,9 +43,7 @@ class AwsProvider:
     def __init__(self, key: str, endpoint: str = "") -> None:
         """Use the symmetric key of this ARN, id or alias; `endpoint` is a URL other than AWS's own.
 
-        Raises:
-            AwsMissing: boto3 is not installed.
-
+        Raise `AwsMissing` if boto3 is not installed.
         """
         if find_spec("boto3") is None:
             raise AwsMissing

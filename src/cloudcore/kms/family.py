@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import Family
@@ -20,9 +21,9 @@ _DELETION_SECONDS: Final = 900
 
 
 async def _open(opening: Opening) -> KmsNeeds:
-    from cloudcore.kms import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.kms.needs import open_needs  # noqa: PLC0415 - SQLAlchemy
 
-    return await needs.open_needs(opening)
+    return await open_needs(opening)
 
 
 def _offers() -> Sequence[Offer]:
@@ -41,10 +42,8 @@ def _schedule(needs: KmsNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
     from cloudcore.kms.services import delete_due_keys  # noqa: PLC0415 - SQLAlchemy
 
-    async def delete() -> None:
-        await delete_due_keys(needs)
-
-    return (Scheduled("kms.due_deletions", _DELETION_SECONDS, delete),)
+    chore = partial(delete_due_keys, needs)
+    return (Scheduled("kms.due_deletions", _DELETION_SECONDS, chore),)
 
 
 def _tables() -> Sequence[Table]:

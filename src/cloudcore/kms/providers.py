@@ -36,19 +36,15 @@ class Provider(Protocol):
     async def wrap(self, material: bytes, ref: VersionRef) -> bytes:
         """Wrap the material of a version.
 
-        Raises:
-            Unavailable: the provider cannot be reached, or refuses.
-
+        Raise `Unavailable` if the provider cannot be reached, or refuses.
         """
         ...
 
     async def unwrap(self, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material that was wrapped for this version.
 
-        Raises:
-            Unavailable: the provider cannot be reached, refuses, or did not wrap it for this
-                version.
-
+        Raise `Unavailable` if the provider cannot be reached, refuses, or did not wrap it for this
+        version.
         """
         ...
 
@@ -93,9 +89,7 @@ class Providers:
     async def unwrap(self, provider: str, wrapped: bytes, ref: VersionRef) -> bytes:
         """Return the material of a version by the provider that wrapped it.
 
-        Raises:
-            Unavailable: it cannot, or this process has no such provider.
-
+        Raise `Unavailable` if it cannot, or this process has no such provider.
         """
         found = self._by_name.get(provider)
         if found is None:

@@ -121,7 +121,7 @@ async def create_key(
         key,
         version,
         wrap=KEYS.one,
-        location=lambda made: f"{KEY.path}/{made.id}",
+        location=KEYS.location,
     )
 
 

@@ -12,7 +12,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKeyConstraint,
-    Index,
     Integer,
     LargeBinary,
     String,
@@ -31,7 +30,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, count
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
@@ -57,28 +56,11 @@ KEY_ROWS: Final = Rows(
     ),
     CheckConstraint("origin = 'customer' OR state = 'enabled'", name="platform_state"),
     UniqueConstraint("id", "name"),
-    Index(
-        "uq_kms_keys_platform",
-        "account_id",
-        unique=True,
-        sqlite_where=IS_PLATFORM,
-        postgresql_where=IS_PLATFORM,
-    ),
-    Index("ix_kms_keys_deleted", "id", sqlite_where=_IS_DELETED, postgresql_where=_IS_DELETED),
-    Index(
-        "ix_kms_keys_deletion_at",
-        "deletion_at",
-        sqlite_where=IS_PENDING,
-        postgresql_where=IS_PENDING,
-    ),
-    unique=Index(
-        "uq_kms_keys_name",
-        "account_id",
-        "region",
-        "name",
-        unique=True,
-        sqlite_where=_IS_NAMED,
-        postgresql_where=_IS_NAMED,
+    partial_index("uq_kms_keys_platform", "account_id", unique=True, where=IS_PLATFORM),
+    partial_index("ix_kms_keys_deleted", "id", where=_IS_DELETED),
+    partial_index("ix_kms_keys_deletion_at", "deletion_at", where=IS_PENDING),
+    unique=partial_index(
+        "uq_kms_keys_name", "account_id", "region", "name", unique=True, where=_IS_NAMED
     ),
     types={
         "key_spec": String(16),

@@ -33,10 +33,8 @@ class KeyUnusable(Conflict):
 def check_bindable(key: Key) -> None:
     """Refuse to bind anything to a key that is not enabled, or cannot encrypt data keys.
 
-    Raises:
-        InvalidInput: ``reason`` is ``key_disabled``, ``key_pending_deletion``,
-            ``key_not_symmetric`` or ``key_not_for_encryption``.
-
+    Raise `InvalidInput`; its ``reason`` is ``key_disabled``, ``key_pending_deletion``,
+    ``key_not_symmetric`` or ``key_not_for_encryption``.
     """
     if key.state in _STATES:
         raise InvalidInput(
@@ -44,7 +42,7 @@ def check_bindable(key: Key) -> None:
             field="kms_key",
             reason=_STATES[key.state],
         )
-    _check_encrypts(key, field="kms_key")
+    check_encrypts(key, "kms_key")
 
 
 def check_usable(key: Key) -> None:
@@ -60,15 +58,11 @@ def check_usable(key: Key) -> None:
         raise KeyMissing
     if key.state in _STATES:
         raise KeyUnusable(key)
-    _check_encrypts(key, field="key_id")
+    check_encrypts(key)
 
 
-def check_encrypts(key: Key) -> None:
-    """Refuse a key that is not for symmetric encryption (`InvalidInput`)."""
-    _check_encrypts(key, field="key_id")
-
-
-def _check_encrypts(key: Key, field: str) -> None:
+def check_encrypts(key: Key, field: str = "key_id") -> None:
+    """Refuse a key, named in `field`, that is not for symmetric encryption (`InvalidInput`)."""
     if key.key_spec not in SYMMETRIC:
         raise InvalidInput(
             f"{field}: this needs a symmetric key (aes-256); the key is {key.key_spec}",
@@ -105,9 +99,7 @@ _SYMMETRIC_BYTES: Final = 32
 def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
     """Return the usage of a new key: the wanted one, or the spec's first.
 
-    Raises:
-        InvalidInput: keys of this spec cannot be used so.
-
+    Raise `InvalidInput` if keys of this spec cannot be used so.
     """
     usages = USAGES[spec]
     if wanted is not None and wanted not in usages:

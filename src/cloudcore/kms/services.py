@@ -49,10 +49,8 @@ class RotatedMeanwhile(Conflict):
 def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> None:
     """Refuse a customer's key for which there is no room or no name.
 
-    Raises:
-        Conflict: the account has an undeleted key of this name.
-        QuotaExceeded: the account has as many as it may have.
-
+    Raise `Conflict` if the account has an undeleted key of this name, `QuotaExceeded` if the
+    account has as many as it may have.
     """
     KEY_ROWS.check_room(tx, account_id, region)
     # The platform key of an older install is added at the next start; its name stays free for it.
@@ -89,9 +87,7 @@ def check_change(new: Key, _old: Key | None, _now: int) -> Key:
 def enable_key(tx: Connection, key: Key, now: int) -> Key:
     """Enable a key; an enabled one stays as it is.
 
-    Raises:
-        Conflict: its deletion is pending, or it was deleted.
-
+    Raise `Conflict` if its deletion is pending, or it was deleted.
     """
     found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "enabled":
@@ -104,9 +100,7 @@ def enable_key(tx: Connection, key: Key, now: int) -> Key:
 def disable_key(tx: Connection, key: Key, now: int) -> Key:
     """Disable a key; a disabled one stays as it is.
 
-    Raises:
-        Conflict: its deletion is pending, it was deleted, or it is the platform key.
-
+    Raise `Conflict` if its deletion is pending, it was deleted, or it is the platform key.
     """
     found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "disabled":
@@ -120,9 +114,7 @@ def disable_key(tx: Connection, key: Key, now: int) -> Key:
 def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
     """Let a key be deleted in some days; until then it cannot be used, but be taken back.
 
-    Raises:
-        Conflict: its deletion is pending already, it was deleted, or it is the platform key.
-
+    Raise `Conflict` if its deletion is pending already, it was deleted, or it is the platform key.
     """
     found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state in ("pending_deletion", "deleted"):
@@ -135,9 +127,7 @@ def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
 def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
     """Take back the deletion of a key, which is disabled then.
 
-    Raises:
-        Conflict: no deletion is pending, or its time has come.
-
+    Raise `Conflict` if no deletion is pending, or its time has come.
     """
     found = KEY_ROWS.lock(tx, key.account_id, key.id)
     if found.state == "deleted":
@@ -227,10 +217,8 @@ class KeyMaker:
     ) -> tuple[Key, KeyVersion]:
         """Return a new key and its first version, for a transaction to insert.
 
-        Raises:
-            KeyBeingMade: another RSA key of the account is being made.
-            Unavailable: the provider of material cannot be reached.
-
+        Raise `KeyBeingMade` if another RSA key of the account is being made, `Unavailable` if the
+        provider of material cannot be reached.
         """
         key = Key(
             id=self._new_id(),
@@ -253,9 +241,7 @@ class KeyMaker:
     async def new_version(self, key: Key, number: int, now: int) -> KeyVersion:
         """Return a version of a key with new material, for a transaction to insert.
 
-        Raises:
-            Unavailable: the provider of material cannot be reached.
-
+        Raise `Unavailable` if the provider of material cannot be reached.
         """
         assert key.name is not None
         material = await self._material(key.account_id, key.key_spec)

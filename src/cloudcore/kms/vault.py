@@ -67,9 +67,7 @@ def open_sealed(
 ) -> bytes:
     """Return the plaintext of a sealed value.
 
-    Raises:
-        CiphertextInvalid: it was not sealed under this version for this purpose and `aad`.
-
+    Raise `CiphertextInvalid` if it was not sealed under this version for this purpose and `aad`.
     """
     nonce = sealed[_HEAD_BYTES - _NONCE_BYTES : _HEAD_BYTES]
     try:
@@ -81,9 +79,7 @@ def open_sealed(
 def version_of(sealed: bytes) -> int:
     """Return the number of the key version that a value was sealed under.
 
-    Raises:
-        CiphertextInvalid: it has not the form of a sealed value.
-
+    Raise `CiphertextInvalid` if it has not the form of a sealed value.
     """
     if len(sealed) < OVERHEAD or not sealed.startswith(_FORMAT):
         raise CiphertextInvalid

@@ -17,12 +17,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.conversing import Account, Directory, Proof, order
-from cloudcore.acme.key_files import key_pem, write_private
-from cloudcore.acme.refusals import AcmeUnreachable
-from cloudcore.own_certificate.files import load_account_key
+from cloudcore.acme.conversing import Account, AcmeUnreachable, Directory, Proof, order
+from cloudcore.acme.key_files import key_pem, signing_request, write_private
 from cloudcore.own_certificate.places import own_certificate
-from cloudcore.own_certificate.renewing import OwnCertificate, Subject
+from cloudcore.own_certificate.renewing import OwnCertificate, Subject, load_account_key
 from cloudcore.serving.tls_paths import TlsFiles
 from cloudcore.serving.tls_validation import Validations, proof_file, token_file
 
@@ -74,31 +72,19 @@ def acme_certificate(wanted: Wanted) -> OwnCertificate:
 async def obtain(wanted: Wanted) -> None:
     """Order a certificate, prove that the names are ours, and write it where it is served.
 
-    Raises:
-        AcmeRefused, AcmeUnreachable: the certificate before stays.
-        OSError: a file cannot be written.
-
+    Raise `AcmeRefused` or `AcmeUnreachable` if the certificate before stays, `OSError` if a file
+    cannot be written.
     """
     with _alone(wanted.folder):
         account = Account(wanted.directory, load_account_key(wanted.folder), wanted.email)
         key = ec.generate_private_key(ec.SECP256R1())
         publish = partial(_publish, wanted.proofs, wanted.challenge)
         try:
-            csr = _signing_request(wanted.names, key)
+            csr = signing_request(key, wanted.names)
             chain = await order(account, csr, wanted.challenge, publish)
         finally:
             _withdraw(wanted.proofs)
         write_private(wanted.files.certificate, key_pem(key) + chain.encode())
-
-
-def _signing_request(names: Sequence[str], key: ec.EllipticCurvePrivateKey) -> bytes:
-    return (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(x509.Name([]))
-        .add_extension(_alternatives(names), critical=False)
-        .sign(key, hashes.SHA256())
-        .public_bytes(Encoding.DER)
-    )
 
 
 def _publish(folder: Path, kind: str, proofs: Sequence[Proof]) -> None:
@@ -130,7 +116,7 @@ def _validation(proof: Proof) -> bytes:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _LIFE)
         .not_valid_after(now + _LIFE)
-        .add_extension(_alternatives([proof.domain]), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(proof.domain)]), critical=True)
         # An OCTET STRING of 32 bytes, in DER.
         .add_extension(x509.UnrecognizedExtension(_IDENTIFIER, b"\x04\x20" + digest), critical=True)
         .sign(key, hashes.SHA256())
@@ -138,17 +124,11 @@ def _validation(proof: Proof) -> bytes:
     return key_pem(key) + made.public_bytes(Encoding.PEM)
 
 
-def _alternatives(names: Sequence[str]) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
-
-
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let no other process order meanwhile, such as that of a server which is being replaced.
 
-    Raises:
-        AcmeUnreachable: another one does.
-
+    Raise `AcmeUnreachable` if another one does.
     """
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:

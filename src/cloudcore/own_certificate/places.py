@@ -1,12 +1,17 @@
-"""Where the certificate of a server's own names is. Cheap to import, as settings are."""
+"""Where the certificate of a server's own names is, and what is counted of its orders.
+
+Cheap to import, as settings are.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from cloudcore.serving.tls_paths import TlsFiles
+from cloudcore.serving.watched import CountedEvent
 
 
 def own_folder(beside: Path, directory: str) -> Path:
@@ -39,3 +44,15 @@ def local_folder(beside: Path) -> Path:
 def root_file(folder: Path) -> Path:
     """Return where the root of the install's own authority is, for clients to trust."""
     return folder / "root.pem"
+
+
+ORDERED: Final = "tls.order"
+ORDER_EVENTS: Final = tuple(
+    CountedEvent(
+        f"{ORDERED}.{outcome}",
+        "entrepot_tls_orders",
+        "Orders of the server's own certificate.",
+        {"outcome": outcome},
+    )
+    for outcome in ("succeeded", "failed")
+)

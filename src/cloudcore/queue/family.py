@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 async def _open(opening: Opening) -> QueueNeeds:
-    from cloudcore.queue import needs  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue.needs import QueueNeeds  # noqa: PLC0415 - SQLAlchemy
 
-    return await needs.open_needs(opening)
+    return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 
 def _offers() -> Sequence[Offer]:
@@ -37,17 +38,15 @@ def _routes() -> Sequence[HTTPRouteHandler]:
 
 def _schedule(needs: QueueNeeds) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
-    from cloudcore.queue import chores  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.queue import messages  # noqa: PLC0415 - SQLAlchemy
 
-    async def settle() -> None:
-        await chores.settle_queues(needs)
-
-    async def erase() -> None:
-        await chores.erase_deleted_queues(needs)
-
+    settle, erase = (
+        partial(messages.settle_queues, needs),
+        partial(messages.erase_deleted_queues, needs),
+    )
     return (
-        Scheduled("queue.due_messages", chores.EVERY_SECONDS, settle),
-        Scheduled("queue.deleted_queues", chores.EVERY_SECONDS, erase),
+        Scheduled("queue.due_messages", messages.EVERY_SECONDS, settle),
+        Scheduled("queue.deleted_queues", messages.EVERY_SECONDS, erase),
     )
 
 

@@ -29,7 +29,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns
-from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from cloudcore.queue.queue import Queue
 
@@ -62,20 +62,9 @@ queue_messages = Table(
     CheckConstraint("lease_token IS NULL OR hidden_until IS NOT NULL", name="lease_token"),
     Index("uq_queue_messages_id", "id", unique=True),
     Index("ix_queue_messages_all", "queue_id", "position", "size"),
-    Index(
-        "ix_queue_messages_visible",
-        "queue_id",
-        "position",
-        sqlite_where=IS_VISIBLE,
-        postgresql_where=IS_VISIBLE,
-    ),
-    Index(
-        "ix_queue_messages_hidden",
-        "queue_id",
-        "hidden_until",
-        "position",
-        sqlite_where=IS_HIDDEN,
-        postgresql_where=IS_HIDDEN,
+    partial_index("ix_queue_messages_visible", "queue_id", "position", where=IS_VISIBLE),
+    partial_index(
+        "ix_queue_messages_hidden", "queue_id", "hidden_until", "position", where=IS_HIDDEN
     ),
     sqlite_autoincrement=True,
 )
@@ -101,13 +90,6 @@ class Message(NamedTuple):
     sent_at: int
     attributes: Mapping[str, str]
     body: bytes
-
-
-class Candidate(NamedTuple):
-    """A message that may be leased."""
-
-    id: str
-    size: int
 
 
 class Depth(NamedTuple):
@@ -236,8 +218,8 @@ def add_messages(
         tx.execute(_ADD, queue_id=queue_id, account_id=account_id, **row)
 
 
-def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[Candidate]:
-    """Return the oldest messages that can be leased; no other caller gets them until `tx` ends."""
+def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
+    """Return (id, size) of the oldest messages that can be leased, which `tx` alone gets."""
     rows = tx.rows(
         _LOCK_OLDEST,
         **_in(queue),
@@ -245,7 +227,7 @@ def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> lis
         kept_from=kept_from,
         limit=limit,
     )
-    return [Candidate(*row) for row in rows]
+    return [(row[0], row[1]) for row in rows]
 
 
 def first_due(tx: Connection, queue: Queue, kept_from: int) -> int | None:

@@ -2,7 +2,8 @@
 
 A message is delivered at least once: it leaves its queue only when a lease of it is acknowledged,
 by retention, by a purge, or to the dead-letter queue. Messages that can be leased are leased in the
-order in which they arrived; one whose lease ended is back in its old place.
+order in which they arrived; one whose lease ended is back in its old place. Timers move on what is
+due in queues that nobody leases from, and delete what was purged.
 
 The id of a lease is 32 bytes in base64url: those of the message's id, and 16 random ones that all
 messages of one request share. Only who leased a message knows them. An id is good for one
@@ -15,7 +16,7 @@ import os
 import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
@@ -29,7 +30,10 @@ from cloudcore.queue.queue import (
     Queue,
     QueueMissing,
 )
-from cloudcore.queue.queues import ROWS
+from cloudcore.queue.queues import ROWS, erase_queue, list_deleted, list_live
+
+if TYPE_CHECKING:
+    from cloudcore.queue.needs import QueueNeeds
 
 _BYTES: Final = 32
 _LENGTH: Final = 43
@@ -108,22 +112,9 @@ class Outcome(NamedTuple):
     """What became of one lease id."""
 
     lease_id: str
-    code: str | None = None
-    """The code of an error, or None if it is done."""
+    code: Literal["LEASE_EXPIRED", "NOT_FOUND"] | None = None
+    """Why nothing was done, or None if it is done."""
     message: str = ""
-
-
-class Settled(NamedTuple):
-    """What a transaction has moved on."""
-
-    returned: int
-    dead_letters: int
-    deleted: int
-
-    @property
-    def total(self) -> int:
-        """Return how many messages that is."""
-        return self.returned + self.dead_letters + self.deleted
 
 
 def send_messages(
@@ -137,10 +128,8 @@ def send_messages(
 ) -> list[Message]:
     """Add messages behind all others of a queue, all or none.
 
-    Raises:
-        QueueMissing: it was deleted.
-        QuotaExceeded: the queue is full, if the send `checks_room`.
-
+    Raise `QueueMissing` if it was deleted, `QuotaExceeded` if the queue is full, if the send
+    `checks_room`.
     """
     queue = ROWS.hold(tx, account_id, queue_id)
     if queue is None:
@@ -157,9 +146,7 @@ def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int |
 
     The moment is in microseconds since the epoch; one that is over means now.
 
-    Raises:
-        QueueMissing: it was deleted.
-
+    Raise `QueueMissing` if it was deleted.
     """
     queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
@@ -174,9 +161,7 @@ def lease_messages(
 
     Return None if `tx` has only moved on as many as it may, behind which there may be others.
 
-    Raises:
-        QueueMissing: it was deleted.
-
+    Raise `QueueMissing` if it was deleted.
     """
     queue = ROWS.find(tx, account_id, queue_id)
     if queue is None:
@@ -185,13 +170,13 @@ def lease_messages(
     found = message_rows.lock_oldest(tx, queue, _kept_from(queue, now), terms.max_messages)
     ids: list[str] = []
     total = 0
-    for candidate in found:
-        total += candidate.size
+    for message_id, size in found:
+        total += size
         if ids and total > MAX_LEASED_BYTES:
             break
-        ids.append(candidate.id)
+        ids.append(message_id)
     if not ids:
-        return None if settled.total >= SETTLED_AT_ONCE else []
+        return None if settled >= SETTLED_AT_ONCE else []
     lease_end = _later(now, terms.lease_seconds or queue.lease_seconds)
     leased = message_rows.lease_messages(tx, queue, ids, terms.token, lease_end)
     return [Leased(lease_id(each.id, terms.token), each) for each in leased]
@@ -223,8 +208,8 @@ def has_due(tx: Connection, queue: Queue, now: int) -> bool:
     return message_rows.has_due(tx, queue, _kept_from(queue, now), now)
 
 
-def settle(tx: Connection, queue: Queue, now: int) -> Settled:
-    """Move on some messages of a queue whose delay, lease or retention has ended.
+def settle(tx: Connection, queue: Queue, now: int) -> int:
+    """Move on some messages of a queue whose delay, lease or retention has ended; return how many.
 
     One whose lease ended can be leased again, unless it was leased as often as the redrive policy
     allows: then it goes to the dead-letter queue.
@@ -246,7 +231,7 @@ def settle(tx: Connection, queue: Queue, now: int) -> Settled:
         message_rows.show_messages(tx, queue, back)
     if dead:
         _move(tx, queue, dead, now)
-    return Settled(len(back), len(dead), len(gone))
+    return len(back) + len(dead) + len(gone)
 
 
 def _check_room(tx: Connection, queue: Queue) -> None:
@@ -341,3 +326,50 @@ def _kept_from(queue: Queue, now: int) -> int:
 
 def _later(now: int, seconds: int) -> int:
     return now + seconds * MICROSECONDS
+
+
+EVERY_SECONDS: Final = 30
+_PAGE: Final = 100
+_DELETED_AT_ONCE: Final = 500
+_EVERY_POSITION: Final = (1 << 63) - 1
+
+
+async def settle_queues(needs: QueueNeeds) -> None:
+    """Return, move and delete messages whose time is over, in transactions of a hundred."""
+    after = ""
+    while queues := await needs.database.read(list_live, after, _PAGE):
+        for queue in queues:
+            await _delete_purged(needs, queue.account_id, queue.id, queue.purged_through)
+            await _settle(needs, queue)
+        after = queues[-1].id
+
+
+async def erase_deleted_queues(needs: QueueNeeds) -> None:
+    """Delete the messages of deleted queues, and then their rows."""
+    after = ""
+    while found := await needs.database.read(list_deleted, after, _PAGE):
+        for account_id, queue_id in found:
+            await _delete_purged(needs, account_id, queue_id, _EVERY_POSITION)
+            await needs.database.write(erase_queue, account_id, queue_id)
+        after = found[-1][1]
+
+
+async def _settle(needs: QueueNeeds, queue: Queue) -> None:
+    while await needs.database.read(has_due, queue, needs.clock()):
+        settled = await needs.database.write(_settle_current, queue, needs.clock())
+        if settled < SETTLED_AT_ONCE:
+            return
+
+
+async def _delete_purged(
+    needs: QueueNeeds, account_id: str, queue_id: str, purged_through: int
+) -> None:
+    terms = (account_id, queue_id, purged_through, _DELETED_AT_ONCE)
+    while await needs.database.read(message_rows.has_purged, *terms[:3]):
+        if not await needs.database.write(message_rows.delete_purged, *terms):
+            return
+
+
+def _settle_current(tx: Connection, queue: Queue, now: int) -> int:
+    current = ROWS.find(tx, queue.account_id, queue.id)
+    return 0 if current is None else settle(tx, current, now)

@@ -1,16 +1,72 @@
-"""What queues depend on, and what they offer: to send messages in a transaction."""
+"""What queues depend on, and what they offer: to resolve references, and to send in a change."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import Clock
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database
 from cloudcore.ports import Opening, Port, offer
-from cloudcore.queue.port import Queues
+from cloudcore.queue.messages import NewMessage, send_messages
+from cloudcore.queue.queue import Queue, check_message
+from cloudcore.queue.queues import ROWS
 from cloudcore.queue.waiting import Bells, Waiter
+from cloudcore.resource_references import Authorize
 from cloudcore.room_checks import RoomChecks
+
+
+class Queues:
+    """The queues of this install."""
+
+    def __init__(self, region: str, clock: Clock) -> None:
+        self._region = region
+        self._clock = clock
+
+    def resolve(
+        self,
+        tx: Connection,
+        account_id: str,
+        reference: str,
+        authorize: Authorize | None,
+        *,
+        field: str = "queue",
+    ) -> Queue:
+        """Return the queue of an account that an id, a name or a CRN means.
+
+        `authorize` raises unless the caller may use it; None if the platform itself asks.
+
+        Raises:
+            InvalidInput: it is none of them, or the CRN is of another region or account; `field` is
+                named.
+            AccessDenied: by `authorize`.
+            NotFound: there is no such queue.
+
+        """
+        return ROWS.resolve(tx, account_id, self._region, field, reference, authorize)
+
+    def send(
+        self,
+        tx: Connection,
+        account_id: str,
+        queue_id: str,
+        body: str,
+        attributes: Mapping[str, str],
+    ) -> str:
+        """Send a message when `tx` commits; return its id. Consumers that wait are woken then.
+
+        Raises:
+            NotFound: the queue was deleted.
+            InvalidInput: the message is too large, or its attributes are malformed.
+            QuotaExceeded: the queue is full.
+
+        """
+        tx.announce()
+        new = NewMessage(body, attributes, check_message("", body, attributes))
+        (sent,) = send_messages(tx, account_id, queue_id, [new], self._clock(), checks_room=True)
+        return sent.id
+
 
 QUEUES: Final[Port[Queues]] = Port("queue.queues")
 
@@ -31,11 +87,6 @@ class QueueNeeds:
         bells = Bells(database)
         waiter = Waiter(database, clock, bells)
         return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=RoomChecks())
-
-
-async def open_needs(opening: Opening) -> QueueNeeds:
-    """Return the dependencies of one process."""
-    return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 
 async def _open_queues(opening: Opening) -> Queues:

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 from msgspec import UNSET, Meta
 from sqlalchemy import (
     CheckConstraint,
-    Index,
     Integer,
     bindparam,
     column,
@@ -20,6 +19,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.schema import partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.queue.message_rows import Depth, queue_messages
@@ -80,13 +80,10 @@ ROWS: Final = Rows(
     CheckConstraint("max_leases > 0", name="max_leases"),
     CheckConstraint("dead_letter_queue_id <> id", name="dead_letter_queue_id"),
     CheckConstraint("(dead_letter_queue_id IS NULL) = (max_leases IS NULL)", name="redrive_policy"),
-    Index(
-        "ix_queues_dead_letter_queue_id",
-        "dead_letter_queue_id",
-        sqlite_where=_HAS_DEAD_LETTERS,
-        postgresql_where=_HAS_DEAD_LETTERS,
+    partial_index(
+        "ix_queues_dead_letter_queue_id", "dead_letter_queue_id", where=_HAS_DEAD_LETTERS
     ),
-    Index("ix_queues_deleted", "id", sqlite_where=IS_DELETED, postgresql_where=IS_DELETED),
+    partial_index("ix_queues_deleted", "id", where=IS_DELETED),
     types={"max_leases": Integer()},
     references={"dead_letter_queue": None},
     on_delete={
@@ -133,9 +130,7 @@ _ERASE: Final = Statement(
 def purge(tx: Connection, queue: Queue) -> Queue:
     """Delete all messages of a queue that were sent before, leased ones too.
 
-    Raises:
-        QueueMissing: it was deleted meanwhile.
-
+    Raise `QueueMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, queue.account_id, queue.id)
     tx.execute(_PURGE, queue_id=found.id, account_id=found.account_id)

@@ -138,20 +138,11 @@ def sent_messages(messages: Sequence[Message]) -> ManySentMessages:
     )
 
 
-def leased_messages(leased: Sequence[Leased]) -> ManyLeasedMessages:
-    """Return the records of leased messages."""
-    return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])
-
-
 def done_and_failed(outcomes: Sequence[Outcome]) -> tuple[list[str], list[FailedLease]]:
     """Return the leases that something was done to, and the others."""
     done = [each.lease_id for each in outcomes if each.code is None]
     failed = [
-        FailedLease(
-            lease_id=each.lease_id,
-            code="LEASE_EXPIRED" if each.code == "LEASE_EXPIRED" else "NOT_FOUND",
-            message=each.message,
-        )
+        FailedLease(lease_id=each.lease_id, code=each.code, message=each.message)
         for each in outcomes
         if each.code is not None
     ]
@@ -258,7 +249,7 @@ async def lease_messages(
 
     check = partial(ctx.authorize_again, queue.crn)
     leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, check, take)
-    return leased_messages(leased)
+    return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])
 
 
 @post(MESSAGES + "/acknowledge", status_code=200, opt={"action": "queue:AcknowledgeMessages"})

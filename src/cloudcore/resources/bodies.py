@@ -29,18 +29,20 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """An object in bodies that is several fields of the record, or none, such as a policy."""
+    """What bodies have for several fields of the record, or for none, such as a policy."""
 
     name: str
     words: str = ""
     """What the OpenAPI document says of it."""
-    shown: type[Struct]
-    """What answers have; it may be what requests have."""
+    shown: Any
+    """The type of what answers have; it may be what requests have."""
+    is_always: bool = False
+    """All answers have it."""
     given: type[G] | None = None
     """What requests have; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
     """Returns the fields of the record for what a request gives; it may read, and asks rights."""
-    show: Callable[[R], Struct | UnsetType | None]
+    show: Callable[[R], object]
     """Returns what an answer has; `UNSET` if it is left out."""
 
 
@@ -77,6 +79,8 @@ class Bodies(Generic[R]):
         shown += [
             (each.name, each.shown | None)
             if each.given is not None
+            else (each.name, each.shown)
+            if each.is_always
             else (each.name, each.shown | UnsetType, UNSET)
             for each in self.composites
         ]

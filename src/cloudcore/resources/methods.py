@@ -56,6 +56,7 @@ class Methods(Generic[R]):
         self,
         rows: Rows[R],
         *,
+        seen: Callable[[R, int], R] = lambda found, _now: found,
         check: Callable[[R, R | None, int], R] = _unchecked,
         before_save: Callable[[Connection, R, R | None], R] = _same,
         before_delete: Callable[[Connection, R], None] = _nothing,
@@ -69,19 +70,21 @@ class Methods(Generic[R]):
     ) -> None:
         """Make the methods of `rows`.
 
-        `check` completes or refuses a new or changed record; it gets the one before, or None, and
-        the moment of the request, and must be pure. It sees a request that changes nothing, too,
-        and a new record twice if it has references or composite fields: without what they mean,
-        until policies have allowed its creation, and then with it. `before_save` does the same in
-        the transaction, for what changes. `before_delete` refuses a deletion, or deletes what goes
-        with it; `removal`, such as `Work.delete`, is what a deletion does instead of deleting the
-        row. `targets` are the rows that references mean, by field.
-        Changes of the fields `one_at_a_time` of an account wait for one another. `docs` replaces
-        what the OpenAPI document says of a method, and `statuses` adds to it.
+        `seen` returns a record as answers show it at a moment. `check` completes or refuses a new
+        or changed record; it gets the one before, or None, and the moment of the request, and must
+        be pure. It sees a request that changes nothing, too, and a new record twice if it has
+        references or composite fields: without what they mean, until policies have allowed its
+        creation, and then with it. `before_save` does the same in the transaction, for what
+        changes. `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such
+        as `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the
+        rows that references mean, by field. Changes of the fields `one_at_a_time` of an account
+        wait for one another. `docs` replaces what the OpenAPI document says of a method, and
+        `statuses` adds to it.
         """
         self.of: Final[Resource[R]] = rows.of
         self.rows: Final = rows
         self.bodies: Final = Bodies(rows.of, composites)
+        self._seen = seen
         self._check = check
         self._before_save = before_save
         self._before_delete = before_delete
@@ -97,6 +100,14 @@ class Methods(Generic[R]):
     def one(self, found: R, **more: object) -> ResponseBody:
         """Return the answer for a record; `more` are composite fields that it cannot show."""
         return self.bodies.wrapped(found, **more)
+
+    def at(self, now: int) -> Callable[[R], ResponseBody]:
+        """Return what makes the answer for a record as it is at a moment."""
+        return lambda found: self.one(self._seen(found, now))
+
+    def location(self, made: R) -> str:
+        """Return the path of one."""
+        return f"{self.of.path}/{made.id}"
 
     # Changes, each in a transaction
 
@@ -228,10 +239,7 @@ class Methods(Generic[R]):
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
             new = self._check(structs.replace(new, **found), None, new.created_at)
-        path = self.of.path
-        return await ctx.commit(
-            self.create, new, wrap=self.one, location=lambda made: f"{path}/{made.id}"
-        )
+        return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
         """Return the page that a request asks for."""
@@ -244,12 +252,13 @@ class Methods(Generic[R]):
         found, meta = await read_page(
             ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
         )
-        shown = [self.bodies.shown(each) for each in found]
+        now = ctx.clock()
+        shown = [self.bodies.shown(self._seen(each, now)) for each in found]
         return self.bodies.page(**{self.of.many: shown, "meta": meta})
 
     async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:
         """Return one."""
-        return self.one(await self.authorized(ctx, found_id))
+        return self.at(ctx.clock())(await self.authorized(ctx, found_id))
 
     async def answer_update(
         self, ctx: RequestContext, found_id: str, data: RequestBody
@@ -263,7 +272,7 @@ class Methods(Generic[R]):
             found,
             changes,
             now,
-            wrap=self.one,
+            wrap=self.at(now),
             told=lambda made: {} if made.updated_at == now else None,
         )
 

@@ -12,10 +12,9 @@ from cloudcore.certificate.embedded import EmbeddedAuthority, write_server_certi
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
-from cloudcore.own_certificate.files import prepare
 from cloudcore.own_certificate.obtaining import TLS_ALPN, Wanted, acme_certificate
 from cloudcore.own_certificate.places import own_certificate, root_file
-from cloudcore.own_certificate.renewing import OwnCertificate, Subject
+from cloudcore.own_certificate.renewing import OwnCertificate, Subject, prepare
 from cloudcore.serving.tls_files import TlsNotYetValidError
 from registry.setting_texts import PREFIX, SettingsError
 from registry.settings import Settings

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, text
 
-from cloudcore.db.schema import Id, Moment, metadata
+from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from registry.metadata.tables import repositories
 
 repository_days = Table(
@@ -46,13 +46,12 @@ repository_activity = Table(
     Column("size_bytes", BigInteger, nullable=False),
 )
 HOLDS_BYTES = text("size_bytes > 0")
-Index(
+partial_index(
     "ix_repository_activity_used_at",
     repository_activity.c.account_id,
     repository_activity.c.used_at,
     repository_activity.c.repository_id,
-    sqlite_where=HOLDS_BYTES,
-    postgresql_where=HOLDS_BYTES,
+    where=HOLDS_BYTES,
 )
 
 repository_growth = Table(

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata, partial_index
 from cloudcore.identity.tables import accounts
 from registry.metadata.tables import repositories
 
@@ -60,13 +60,12 @@ tag_events = Table(
     Index(None, "repository_id", "tag", "sequence"),
     Index(None, "repository_id", "sequence"),
 )
-Index(
+partial_index(
     "ix_tag_events_previous_digest",
     tag_events.c.repository_id,
     tag_events.c.previous_digest,
     tag_events.c.occurred_at,
-    sqlite_where=tag_events.c.previous_digest.is_not(None),
-    postgresql_where=tag_events.c.previous_digest.is_not(None),
+    where=tag_events.c.previous_digest.is_not(None),
 )
 
 deleted_tags = Table(
@@ -85,19 +84,17 @@ deleted_tags = Table(
     Column("restorable_until", Moment, nullable=False, index=True),
     Index(None, "repository_id", "digest"),
 )
-Index(
+partial_index(
     "ix_deleted_tags_sequence",
     deleted_tags.c.repository_id,
     deleted_tags.c.sequence,
-    sqlite_where=text("has_image"),
-    postgresql_where=text("has_image"),
+    where=text("has_image"),
 )
-Index(
+partial_index(
     "ix_deleted_tags_restorable",
     deleted_tags.c.repository_id,
     deleted_tags.c.restorable_until,
-    sqlite_where=text("has_image"),
-    postgresql_where=text("has_image"),
+    where=text("has_image"),
 )
 
 deleted_manifests = Table(
@@ -208,11 +205,8 @@ image_pins = Table(
     ),
     Index(None, "repository_id", "manifest_id"),
 )
-Index(
-    "ix_image_pins_expires_at",
-    image_pins.c.expires_at,
-    sqlite_where=image_pins.c.expires_at.is_not(None),
-    postgresql_where=image_pins.c.expires_at.is_not(None),
+partial_index(
+    "ix_image_pins_expires_at", image_pins.c.expires_at, where=image_pins.c.expires_at.is_not(None)
 )
 
 event_rules = Table(

@@ -23,7 +23,6 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    Index,
     Integer,
     String,
     Table,
@@ -32,7 +31,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, Id, metadata
+from cloudcore.db.schema import ByteOrdered, Id, metadata, partial_index
 from registry.metadata.tables import repositories, tags
 
 TERM_LENGTH: Final = 12
@@ -56,12 +55,8 @@ search_names = Table(
     # new: it has no terms yet; gone: its repository or tag is gone, but its terms are not.
     CheckConstraint("state IN ('new', 'indexed', 'gone')", name="state"),
 )
-Index(
-    "ix_search_names_unsettled",
-    search_names.c.account_id,
-    search_names.c.id,
-    sqlite_where=IS_UNSETTLED,
-    postgresql_where=IS_UNSETTLED,
+partial_index(
+    "ix_search_names_unsettled", search_names.c.account_id, search_names.c.id, where=IS_UNSETTLED
 )
 
 search_terms = Table(

@@ -38,7 +38,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata, partial_index
 from cloudcore.identity.tables import accounts
 from cloudcore.kms import rows as _kms_tables  # noqa: F401 - foreign keys refer to them
 
@@ -79,34 +79,30 @@ repositories = Table(
     CheckConstraint("deleted_image_count >= 0", name="deleted_image_count"),
     CheckConstraint("deleted_tag_count >= 0", name="deleted_tag_count"),
 )
-Index(
+partial_index(
     "ix_repositories_restorable_until",
     repositories.c.restorable_until,
-    sqlite_where=repositories.c.restorable_until.is_not(None),
-    postgresql_where=repositories.c.restorable_until.is_not(None),
+    where=repositories.c.restorable_until.is_not(None),
 )
 # Counts an account's deleted repositories that can be restored, without reading their rows.
-Index(
+partial_index(
     "ix_repositories_restorable",
     repositories.c.account_id,
     repositories.c.restorable_until,
-    sqlite_where=repositories.c.restorable_until.is_not(None),
-    postgresql_where=repositories.c.restorable_until.is_not(None),
+    where=repositories.c.restorable_until.is_not(None),
 )
-Index(
+partial_index(
     "ix_repositories_deleted",
     repositories.c.account_id,
     repositories.c.id,
-    sqlite_where=repositories.c.deleted_at.is_not(None),
-    postgresql_where=repositories.c.deleted_at.is_not(None),
+    where=repositories.c.deleted_at.is_not(None),
 )
-Index(
+partial_index(
     "uq_repositories_live_name",
     repositories.c.account_id,
     repositories.c.name,
     unique=True,
-    sqlite_where=repositories.c.deleted_at.is_(None),
-    postgresql_where=repositories.c.deleted_at.is_(None),
+    where=repositories.c.deleted_at.is_(None),
 )
 
 blob_objects = Table(
@@ -135,48 +131,42 @@ blob_objects = Table(
     CheckConstraint("encoding IN ('plain', 'sealed')", name="encoding"),
     CheckConstraint("state IN ('live', 'condemned', 'shredded')", name="state"),
 )
-Index(
+partial_index(
     "ix_blob_objects_plain",
     blob_objects.c.account_id,
     blob_objects.c.id,
-    sqlite_where=text("encoding = 'plain'"),
-    postgresql_where=text("encoding = 'plain'"),
+    where=text("encoding = 'plain'"),
 )
-Index(
+partial_index(
     "ix_blob_objects_verified_at",
     blob_objects.c.verified_at,
     blob_objects.c.id,
-    sqlite_where=text("damage IS NULL AND state <> 'shredded'"),
-    postgresql_where=text("damage IS NULL AND state <> 'shredded'"),
+    where=text("damage IS NULL AND state <> 'shredded'"),
 )
-Index(
+partial_index(
     "ix_blob_objects_condemned",
     blob_objects.c.account_id,
     blob_objects.c.condemned_at,
-    sqlite_where=text("state = 'condemned'"),
-    postgresql_where=text("state = 'condemned'"),
+    where=text("state = 'condemned'"),
 )
-Index(
+partial_index(
     "ix_blob_objects_damaged",
     blob_objects.c.account_id,
     blob_objects.c.digest,
-    sqlite_where=blob_objects.c.damage.is_not(None),
-    postgresql_where=blob_objects.c.damage.is_not(None),
+    where=blob_objects.c.damage.is_not(None),
 )
-Index(
+partial_index(
     "ix_blob_objects_replaced",
     blob_objects.c.account_id,
     blob_objects.c.id,
-    sqlite_where=text("NOT is_current"),
-    postgresql_where=text("NOT is_current"),
+    where=text("NOT is_current"),
 )
-Index(
+partial_index(
     "uq_blob_objects_current_digest",
     blob_objects.c.account_id,
     blob_objects.c.digest,
     unique=True,
-    sqlite_where=text("is_current"),
-    postgresql_where=text("is_current"),
+    where=text("is_current"),
 )
 
 # The bytes of small objects, also of those in quarantine.
@@ -198,12 +188,11 @@ blob_object_keys = Table(
     ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
 )
 _IS_ERASABLE: Final = text("wrapped_data_key IS NOT NULL")
-Index(
+partial_index(
     "ix_blob_object_keys_erasable",
     blob_object_keys.c.kms_key_id,
     blob_object_keys.c.object_id,
-    sqlite_where=_IS_ERASABLE,
-    postgresql_where=_IS_ERASABLE,
+    where=_IS_ERASABLE,
 )
 
 digest_aliases = Table(
@@ -240,12 +229,11 @@ repository_blobs = Table(
     Index(None, "object_id"),
     Index(None, "repository_id", "kms_key_id"),
 )
-Index(
+partial_index(
     "ix_repository_blobs_unreferenced",
     repository_blobs.c.account_id,
     repository_blobs.c.touched_at,
-    sqlite_where=repository_blobs.c.manifest_refs == 0,
-    postgresql_where=repository_blobs.c.manifest_refs == 0,
+    where=repository_blobs.c.manifest_refs == 0,
 )
 
 manifest_bodies = Table(
@@ -287,34 +275,30 @@ manifests = Table(
     Index(None, "repository_id", "id"),
     Index(None, "account_id", "digest"),
 )
-Index(
+partial_index(
     "ix_manifests_subject",
     manifests.c.repository_id,
     manifests.c.subject_digest,
     manifests.c.id,
-    sqlite_where=manifests.c.subject_digest.is_not(None),
-    postgresql_where=manifests.c.subject_digest.is_not(None),
+    where=manifests.c.subject_digest.is_not(None),
 )
-Index(
+partial_index(
     "ix_manifests_untagged",
     manifests.c.repository_id,
     manifests.c.id,
-    sqlite_where=manifests.c.tag_count == 0,
-    postgresql_where=manifests.c.tag_count == 0,
+    where=manifests.c.tag_count == 0,
 )
-Index(
+partial_index(
     "ix_manifests_tagged",
     manifests.c.repository_id,
     manifests.c.id,
-    sqlite_where=manifests.c.tag_count > 0,
-    postgresql_where=manifests.c.tag_count > 0,
+    where=manifests.c.tag_count > 0,
 )
-Index(
+partial_index(
     "ix_manifests_last_pulled_at",
     manifests.c.repository_id,
     manifests.c.last_pulled_at,
-    sqlite_where=manifests.c.last_pulled_at.is_not(None),
-    postgresql_where=manifests.c.last_pulled_at.is_not(None),
+    where=manifests.c.last_pulled_at.is_not(None),
 )
 
 manifest_blobs = Table(
@@ -354,12 +338,11 @@ manifest_children = Table(
     ),
     Index(None, "child_id"),
 )
-Index(
+partial_index(
     "ix_manifest_children_missing",
     manifest_children.c.repository_id,
     manifest_children.c.child_digest,
-    sqlite_where=manifest_children.c.child_id.is_(None),
-    postgresql_where=manifest_children.c.child_id.is_(None),
+    where=manifest_children.c.child_id.is_(None),
 )
 
 tags = Table(
@@ -415,12 +398,8 @@ uploads = Table(
     Index(None, "repository_id", "expires_at"),
     Index(None, "account_id", "expires_at"),
 )
-Index(
-    "uq_uploads_stage_id",
-    uploads.c.stage_id,
-    unique=True,
-    sqlite_where=uploads.c.stage_id.is_not(None),
-    postgresql_where=uploads.c.stage_id.is_not(None),
+partial_index(
+    "uq_uploads_stage_id", uploads.c.stage_id, unique=True, where=uploads.c.stage_id.is_not(None)
 )
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
@@ -463,19 +442,17 @@ encryption_bindings = Table(
     Index(None, "account_id", "repository_id", "id"),
     Index(None, "kms_key_id"),
 )
-Index(
+partial_index(
     "uq_encryption_bindings_repository",
     encryption_bindings.c.repository_id,
     unique=True,
-    sqlite_where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
-    postgresql_where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
+    where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
 )
-Index(
+partial_index(
     "uq_encryption_bindings_account",
     encryption_bindings.c.account_id,
     unique=True,
-    sqlite_where=text("ended_at IS NULL AND repository_id IS NULL"),
-    postgresql_where=text("ended_at IS NULL AND repository_id IS NULL"),
+    where=text("ended_at IS NULL AND repository_id IS NULL"),
 )
 
 TABLES: Final = (
