@@ -95,7 +95,7 @@ def _control_settings(settings: Settings) -> ControlSettings:
         region=settings.region,
         auth_url=settings.url_of(AUTH),
         console_url=settings.url_of(CONSOLE),
-        pull_host=settings.pull_host,
+        container_host=settings.pull_host,
         trusted_proxies=settings.proxies,
         founders=settings.founders,
         container_password_seconds=settings.container_password_seconds,

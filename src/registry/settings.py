@@ -20,7 +20,13 @@ from cloudcore.own_certificate.places import local_folder, own_certificate, own_
 from cloudcore.serving.tls_paths import TlsFiles
 from registry.acme_settings import AcmeSettings
 from registry.certificate_settings import CertificateSettings
-from registry.public_url import HOST, is_every_address, public_url_problem, share_a_port
+from registry.public_url import (
+    HOST,
+    is_every_address,
+    public_url_problem,
+    share_a_port,
+    without_port,
+)
 from registry.setting_groups import (
     MOST_PORT,
     Delays,
@@ -219,6 +225,12 @@ class Settings:
             raise SettingsError(problem)
         if self.tls_certificate and self.acme.names:
             raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
+        named = {urlsplit(each).hostname or "" for each in self.urls if self.own_hosts}
+        if self.acme.names and (left_out := sorted(named.difference(self.acme.names))):
+            raise SettingsError(
+                f"tls_acme does not list {', '.join(left_out)}, as family_hosts and public_url do:"
+                " the certificate that is ordered has the names of tls_acme alone"
+            )
         if self.speaks_tls and self.public_url.startswith("http://"):
             raise SettingsError(
                 f"public_url: {self.public_url!r} is plain HTTP, but with a certificate the"
@@ -253,8 +265,8 @@ class Settings:
     @property
     def own_names(self) -> tuple[str, ...]:
         """Return the host names and addresses at which clients reach the server."""
-        named = (urlsplit(url).hostname or "" for url in (f"//{each}" for each in self.hosts))
-        found = [urlsplit(self.public_url).hostname or "", *named]
+        named = (urlsplit(f"//{each}").hostname or "" for each in self.hosts)
+        found = [*(urlsplit(each).hostname or "" for each in self.urls if self.public_url), *named]
         if not any(found):
             found = [urlsplit(self.url).hostname or ""]
         if found == ["127.0.0.1"]:
@@ -327,9 +339,12 @@ class Settings:
 
     @property
     def own_urls(self) -> Mapping[str, str]:
-        """Return the base URL of each part of `family_hosts`."""
-        scheme = self.public_url.partition("://")[0]
-        return {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        """Return the base URL of each part of `family_hosts`, and of ``s3`` if it has a host."""
+        scheme, _, main = self.url.partition("://")
+        found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        if self.s3_host:
+            found["s3"] = f"{scheme}://{self.s3_host}{main[len(without_port(main)) :]}"
+        return found
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
@@ -343,6 +358,13 @@ class Settings:
         if found and not self.public_url:
             raise SettingsError("family_hosts needs public_url, where all is that it does not list")
         return found
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Return every base URL at which clients reach the server; the first is `url`."""
+        scheme = self.url.partition("://")[0]
+        hosts = (host for each in self.own_hosts.values() for host in each)
+        return self.url, *(f"{scheme}://{host}" for host in hosts)
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -141,7 +141,11 @@ async def other_requests(served: Served) -> dict[str, Asked]:
         **{
             f"{method} {each.path}/{{}}": Asked(program, body)
             for each in described.RESOURCES
-            for method, body in (("PATCH", described.change_of(each)), ("DELETE", None))
+            for verb, method, body in (
+                ("update", "PATCH", described.change_of(each)),
+                ("delete", "DELETE", None),
+            )
+            if verb in each.methods
         },
         "PATCH /v1/registry-settings": Asked(program, {"undelete_days": 3}),
         "DELETE /v1/event-rules/{}": Asked(program),

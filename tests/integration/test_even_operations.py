@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Final, get_args
+from pathlib import Path
+from typing import Any, Final, get_args
 
 import httpx
+import pytest
 from msgspec import Struct, structs
 
 from cloudcore.web.route_spec import RouteSpec
+from tests.databases import on_both_databases
 from tests.integration.id_places import BODIES, PLACES, filled, token_of
 from tests.integration.keyed_requests import Asked, asked, end_runs
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, open_served
 from tests.spec.operations import OPERATIONS, Operation
 
 SECRETS: Final = {
@@ -21,12 +24,16 @@ SECRETS: Final = {
 }
 """Fields of answers that are secrets, so that none of them is missed by the requests below."""
 _BY_PLACE: Final = {each.place: each for each in OPERATIONS}
-NAMED: Final = {
-    *("/v1/roles", "/v1/policies", "/v1/service-accounts", "/v1/users/me/container-passwords"),
-    *("/v1/organizations/{id}/identity-providers", "/v1/repositories", "/v1/queues"),
-    *("/v1/buckets", "/v1/certificates"),
+LABELS: Final = ("name", "handle", "email")
+"""Fields that persons know things by."""
+UNFILTERED: Final = {
+    "/v1/repositories/search": "it finds by a part of the name",
+    "/v1/repositories/stale": "those that nobody pulls; the list of all finds the one of a name",
+    "/v1/repositories/deleted": "those of some days",
+    "/v1/repositories/{}/tags": "`GET …/tags/{tag}` is the one of a name",
+    "/v1/repositories/{}/images/{}/pins": "an image has few",
 }
-"""Lists whose filter ``name`` must not go."""
+"""Lists that no name filters, and why."""
 CHANGED: Final[dict[str, object]] = {
     "description": "x",
     "tags": {"a": "b"},
@@ -66,21 +73,15 @@ KEPT: Final = {
     ("/v1/policies/{}", "document"): "a policy without one has been created from a template",
 }
 """Optional fields of a creation that null does not take away, and why."""
-NOT_YET: Final = {
-    ("/v1/repositories/{}", "tags"),
-    ("/v1/repositories/{}", "tag_mutability"),
-    ("/v1/repositories/{}", "immutable_tag_exclusions"),
-    ("/v1/registry-settings", "undelete_days"),
-    ("/v1/registry-settings", "uncounted_pullers"),
-    ("/v1/registry-settings", "access_key_login"),
-    ("/v1/pull-through-cache-rules/{}", "upstream_prefix"),
-    ("/v1/pull-through-cache-rules/{}", "tag_ttl_seconds"),
-    ("/v1/pull-through-cache-rules/{}", "negative_ttl_seconds"),
-    ("/v1/pull-through-cache-rules/{}", "enabled"),
-}
-"""Fields whose null is refused still."""
 _MARKS: Final = ("updated_at", "revision", "rewrap")
 PATHS: Final = {place.operation.place: place for place in PLACES}
+
+
+@pytest.fixture
+async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
+    """Return ``entrepot serve`` over the database that a test asks for."""
+    async with open_served(tmp_path / "data", metadata_url) as made:
+        yield made
 
 
 async def test_no_answer_for_its_caller_alone_is_stored(served: Served) -> None:
@@ -182,28 +183,66 @@ async def test_no_other_body_is_taken_where_none_is_read(served: Served) -> None
         assert refused.status_code == 400, method
 
 
+@on_both_databases
 async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> None:
     """Exactly, in its rows and in its total; a marker of the whole list is none of the filtered."""
     specs = {_place_of(spec): spec for spec in served.specs}
-    filtered = set()
-    for operation in OPERATIONS:
-        query = specs[operation.place].query if operation.place in specs else None
-        if query is None or not {"name", "marker"} <= {*query.__struct_fields__}:
+    named, filtered = set(), set()
+    for place, label, is_filtered in await _lists(served):
+        named.add(place)
+        if not is_filtered:
             continue
-        _, path, token, _ = _request(operation, specs, {}, served)
+        filtered.add(place)
+        _, path, token, _ = _request(_BY_PLACE[f"GET {place}"], specs, {}, served)
         whole = (await served.ask("GET", path, token=token)).json()
         many = next(key for key in whole if key != "meta")
-        name = whole[many][-1]["name"]
-        for asked_for, total in ((name, 1), (name[:-1], 0), (f"{name}%", 0)):
-            params = {"name": asked_for, "limit": 1}
+        value = whole[many][-1][label]
+        for asked_for, total in ((value, 1), (value[:-1], 0), (f"{value}%", 0)):
+            params = {label: asked_for, "limit": 1}
             answer = await served.ask("GET", f"{path}?{httpx.QueryParams(params)}", token=token)
             found = answer.json()
-            assert [each["name"] for each in found[many]] == [name] * total, (path, found)
+            assert [each[label] for each in found[many]] == [value] * total, (path, found)
             assert (found["meta"]["total"], found["meta"]["has_more"]) == (total, False), path
-        filtered.add(operation.path)
-    assert filtered >= NAMED
+    assert named - filtered == UNFILTERED.keys()
+    assert len(filtered) > 14
 
 
+@on_both_databases
+async def test_members_are_found_by_their_address(served: Served) -> None:
+    """In any case, as elsewhere; a member's name is the address."""
+    acme = served.acme
+    path = f"/v1/organizations/{acme.organization_id}/members"
+    for asked_for, total in ((acme.person.email.upper(), 1), ("x@example.org", 0)):
+        answer = await served.ask("GET", f"{path}?email={asked_for}", token=acme.person_token)
+        assert (len(answer.json()["members"]), answer.json()["meta"]["total"]) == (total, total)
+
+
+async def _lists(served: Served) -> list[tuple[str, str, bool]]:
+    """Return the lists of the OpenAPI document of what has a label, and whether that filters."""
+    document = (await served.ask("GET", "/v1/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    found: list[tuple[str, str, bool]] = []
+    for path, methods in document["paths"].items():
+        operation = methods.get("get", {})
+        content = operation.get("responses", {}).get("200", {}).get("content", {})
+        answer = _schema(schemas, content.get("application/json", {}).get("schema", {}))
+        if "meta" not in answer:
+            continue
+        rows = next(each["items"] for each in answer.values() if each.get("type") == "array")
+        label = next((each for each in LABELS if each in _schema(schemas, rows)), None)
+        if label is not None:
+            taken = {each["name"] for each in operation["parameters"] if each["in"] == "query"}
+            found.append((re.sub("{[^}]*}", "{}", path), label, label in taken))
+    return found
+
+
+def _schema(schemas: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a schema."""
+    named = schemas[of["$ref"].rpartition("/")[2]] if "$ref" in of else of
+    return dict(named.get("properties", {}))
+
+
+@on_both_databases
 async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
     """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
     specs = {_place_of(spec): spec for spec in served.specs}
@@ -211,7 +250,7 @@ async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -
     for spec in (each for each in specs.values() if each.method == "PATCH"):
         place = re.sub("{[^}]*}", "{}", spec.path)
         optional = _optional_of(spec, specs.get(f"POST {place.rpartition('/')[0]}"))
-        optional = optional - {field for path, field in (*KEPT, *NOT_YET) if path == place}
+        optional = optional - {field for path, field in KEPT if path == place}
         if not optional:
             continue
         path, token = await _without(optional, spec, specs, requests, served)

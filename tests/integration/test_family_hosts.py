@@ -17,25 +17,27 @@ import httpx
 import pytest
 
 from tests.databases import planted
-from tests.entrepot import ADMIN, initialized
+from tests.entrepot import ADMIN, Home, initialized
+from tests.integration.served_world import HOST, open_served
 from tests.live import LiveRegistry, start_registry
 
 MAIN, PULL, AUTH, CONSOLE, QUEUE = (
-    f"{word}.test" for word in ("cloud", "cr", "auth", "console", "queue")
+    f"{word}.localhost" for word in ("cloud", "cr", "auth", "console", "queue")
 )
-HOSTS: Final = f"pull={PULL},pull=old.test,auth={AUTH},console={CONSOLE},queue={QUEUE}"
+OLD: Final = "old.localhost"
+HOSTS: Final = f"pull={PULL},pull={OLD},auth={AUTH},console={CONSOLE},queue={QUEUE}"
 PATHS: Final = {
-    "/v2/": {PULL, "old.test"},
+    "/v2/": {PULL, OLD},
     "/v1/oauth/token": {AUTH},
     "/.well-known/oauth-authorization-server": {AUTH},
     "/console/sign-in": {CONSOLE},
     "/v1/queues": {QUEUE},
     "/v1/repositories": {MAIN},
     "/v1/keys": {MAIN},
-    "/v1/regions": {MAIN, PULL, AUTH, CONSOLE, QUEUE, "old.test"},
-    "/healthz": {MAIN, PULL, AUTH, CONSOLE, QUEUE, "old.test"},
-    "/readyz": {MAIN, PULL, AUTH, CONSOLE, QUEUE, "old.test"},
-    "/v1/reference": {MAIN, PULL, AUTH, CONSOLE, QUEUE, "old.test"},
+    "/v1/regions": {MAIN, PULL, AUTH, CONSOLE, QUEUE, OLD},
+    "/healthz": {MAIN, PULL, AUTH, CONSOLE, QUEUE, OLD},
+    "/readyz": {MAIN, PULL, AUTH, CONSOLE, QUEUE, OLD},
+    "/v1/reference": {MAIN, PULL, AUTH, CONSOLE, QUEUE, OLD},
     "/v1/nothing": set(),
 }
 """The names that serve a path."""
@@ -89,6 +91,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield made
 
 
+def test_operators_are_told_the_console_by_its_name(site: Site) -> None:
+    assert f"(console: http://{CONSOLE}/console, " in site.registry.log
+
+
 def claims(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
     found: dict[str, Any] = json.loads(
@@ -120,13 +126,13 @@ def test_a_name_is_known_in_any_case_and_with_any_port(site: Site, host: str) ->
     assert site.ask(host, "/v1/queues").status_code == 404
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:5000", "probe.internal", "[::1]", "sub.cr.test"])
+@pytest.mark.parametrize("host", ["127.0.0.1:5000", "probe.internal", "[::1]", f"sub.{PULL}"])
 def test_any_other_host_has_all(site: Site, host: str) -> None:
     for path in ("/healthz", "/v2/", "/v1/queues", "/console", "/v1/repositories"):
         assert site.ask(host, path).status_code != 404
 
 
-@pytest.mark.parametrize("host", [PULL, "old.test", "probe.internal"])
+@pytest.mark.parametrize("host", [PULL, OLD, "probe.internal"])
 def test_challenges_tokens_and_references_name_the_host_of_pulls(site: Site, host: str) -> None:
     challenge = site.ask(host, "/v2/").headers["www-authenticate"]
     assert challenge == f'Bearer realm="http://{PULL}/v2/token",service="{PULL}"'
@@ -206,6 +212,70 @@ def test_a_person_signs_in_to_the_console_by_another_name(site: Site) -> None:
             f"http://{CONSOLE}/console/sign-out", "POST", data={"csrf": csrf}, headers=headers
         )
         assert answer.status_code == status, answer.text
+
+
+def test_regions_name_what_has_a_host_of_its_own(site: Site) -> None:
+    for host in ALL:
+        (region,) = site.ask(host, "/v1/regions").json()["regions"]
+        assert region["endpoints"] == {
+            "api": f"http://{MAIN}",
+            "auth": f"http://{AUTH}",
+            "console": f"http://{CONSOLE}",
+            "pull": f"http://{PULL}",
+            "queue": f"http://{QUEUE}",
+            "registry": f"http://{MAIN}",
+        }
+
+
+@pytest.mark.parametrize("name", [MAIN, AUTH, PULL])
+def test_the_command_finds_each_family_from_any_name(site: Site, home: Home, name: str) -> None:
+    key_id, secret = site.key
+    ended = home.run("login", f"http://{name}", "--access-key-id", key_id, stdin=f"{secret}\n")
+    assert ended.returncode == 0, ended.stderr
+    (stored,) = home.stored().values()
+    assert stored["own_urls"]["queue"] == f"http://{QUEUE}"
+    word = name.partition(".")[0]
+    for nouns in ("queues", "repositories"):
+        made = home.run(nouns, "create", word)
+        assert made.returncode == 0, made.stderr
+    reference = f"{PULL}/acme/{word}"
+    assert home.run("repositories", "show", reference).returncode == 0
+    shown = home.run("docker-login", "--print", "--output", "json")
+    assert json.loads(shown.stdout)["registry"] == PULL
+    absent = home.run("queues", "show", "absent")
+    assert (absent.returncode, absent.stdout) == (3, ""), absent.stderr
+    assert home.run("logout").returncode == 0
+
+
+@pytest.mark.parametrize("name", [MAIN, PULL, QUEUE])
+def test_a_program_without_a_sign_in_finds_them_too(site: Site, home: Home, name: str) -> None:
+    key = {
+        "ENTREPOT_REGISTRY": f"http://{name}",
+        "ENTREPOT_ACCESS_KEY_ID": site.key[0],
+        "ENTREPOT_SECRET_ACCESS_KEY": site.key[1],
+    }
+    made = Home(home.folder, {**home.environment, **key}).run(
+        "queues", "create", name.replace(".", "-")
+    )
+    assert made.returncode == 0, made.stderr
+    assert not home.credentials.exists()
+
+
+async def test_links_for_those_who_do_not_sign_in_name_the_host_of_their_family(
+    tmp_path: Path,
+) -> None:
+    named = {"notifications": "notes.test", "certificate": "pki.test"}
+    hosts = ",".join(f"{part}={each},{part}={HOST}" for part, each in named.items())
+    async with open_served(tmp_path / "data", family_hosts=hosts) as served:
+        assert served.notifications.url == "http://notes.test"
+        assert served.certificates.settings is not None
+        assert served.certificates.settings.url == "http://pki.test"
+
+
+@pytest.fixture
+def home(site: Site, tmp_path: Path) -> Home:
+    """Return a machine that reaches every name at the server, which takes requests of proxies."""
+    return Home(tmp_path / "home", {"http_proxy": site.registry.url})
 
 
 def field_of(page: str, name: str) -> str:

@@ -10,6 +10,8 @@ from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
 from cloudcore.command_line import Option
+from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
+from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.methods import Methods
@@ -39,7 +41,8 @@ async def library(metadata_url: str) -> AsyncIterator[World]:
     """Return a control plane with shelves and books of two accounts."""
     with raw_engine(metadata_url) as engine:
         SCHEMA.create_all(engine)
-    async with open_world(metadata_url, Options(more=HANDLERS)) as world:
+    handlers = (*HANDLERS, *standard_routes(SUPPRESSIONS))
+    async with open_world(metadata_url, Options(more=handlers)) as world:
         for account_id, handle in ((ACCOUNT, "acme"), (OTHER_ACCOUNT, "globex")):
             await world.database.write(add_account, account_id, handle)
         yield world
@@ -68,7 +71,9 @@ async def test_a_record_is_made_shown_changed_and_deleted(library: World) -> Non
     }, "what has no value is left out, unless the field shows null; hidden ones never show"
     assert made["crn"] == f"crn:test:local:{ACCOUNT}:book/dune"
     path = f"/v1/books/{made['id']}"
-    assert (await library.ask("GET", path)).json() == {"book": made}
+    found = (await library.ask("GET", path)).json()
+    assert found == {"book": made}
+    assert found["book"]["is_lent"] is False, "SQLite stores a number"
     lent = {"lent_until": "2040-01-01T02:00:00+02:00", "words": []}
     changed = (await library.ask("PATCH", path, lent)).json()["book"]
     assert (changed["lent_until"], changed["words"]) == ("2040-01-01T00:00:00.000000Z", [])
@@ -145,6 +150,19 @@ async def test_what_was_deleted_since_it_was_named_is_referred_to_by_nothing(
         await library.database.write(BOOKS.update, read, change, 1)
 
 
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_a_reference_is_allowed_by_the_key_whatever_it_is_called(
+    library: World, by_id: bool
+) -> None:
+    asked: list[str] = []
+    made = await make(library, "/v1/suppressions", address="Ada@example.com")
+    value = made["id"] if by_id else "ada@example.com"
+    found = await library.database.read(
+        SUPPRESSION_ROWS.resolve, ACCOUNT, "local", "suppression", value, asked.append
+    )
+    assert (found.id, asked) == (made["id"], [made["crn"]])
+
+
 @on_both_databases
 async def test_a_list_is_filtered_and_paged_and_its_owners_alone(library: World) -> None:
     for name in ("a", "b", "c"):
@@ -192,6 +210,18 @@ async def test_rules_and_the_quota_are_checked(library: World) -> None:
         for _ in range(2)
     ]
     assert replayed[0].json() == replayed[1].json()
+
+
+async def test_a_rule_sees_what_several_fields_say_in_any_request(library: World) -> None:
+    await make(library, "/v1/books", name="dune", pages=1)
+    new = {"name": "good", "book": "dune"}
+    error = assert_envelope(
+        await library.ask("POST", "/v1/notes", {**new, "place": {"line": 0}}), 400, "INVALID_INPUT"
+    )
+    made = await make(library, "/v1/notes", **new, place={"line": 7})
+    assert made["place"] == {"line": 7}
+    changed = await library.ask("PATCH", f"/v1/notes/{made['id']}", {"place": {"line": 0}})
+    assert assert_envelope(changed, 400, "INVALID_INPUT")["params"] == error["params"]
 
 
 def test_a_description_has_actions_events_and_commands() -> None:

@@ -260,9 +260,9 @@ def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
     return _Unindexed(column)
 
 
-def named(name: Any) -> Any:  # noqa: ANN401 - a column
-    """Return a condition of a list: the column is ``:name``, or that is empty."""
-    return or_(bindparam("name") == text("''"), name == bindparam("name"))
+def named(column: Any, name: str = "name") -> Any:  # noqa: ANN401 - a column
+    """Return a condition of a list: the column is the parameter `name`, or that is empty."""
+    return or_(bindparam(name) == text("''"), column == bindparam(name))
 
 
 def page(query: Select[Any]) -> Select[Any]:

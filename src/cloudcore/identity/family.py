@@ -72,9 +72,9 @@ def _expiry() -> Sequence[Forget]:
 
 
 def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
-    from cloudcore.identity.rows.roles import find_role_named  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.identity.rows.roles import ROLES  # noqa: PLC0415 - SQLAlchemy
 
-    role = find_role_named(tx, crn.account, crn.name)
+    role = ROLES.find_named(tx, crn.account, crn.name)
     return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 

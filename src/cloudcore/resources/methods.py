@@ -72,10 +72,12 @@ class Methods(Generic[R]):
 
         `seen` returns a record as answers show it at a moment. `check` completes or refuses a new
         or changed record; it gets the one before, or None, and the moment of the request, and must
-        be pure. It sees a request that changes nothing, too. `before_save` does the same in the
-        transaction, for what changes. `before_delete` refuses a deletion, or deletes what goes with
-        it; `removal`, such as `Work.delete`, is what a deletion does instead of deleting the row.
-        `targets` are the rows that references mean, by field.
+        be pure. It sees a request that changes nothing, too, and a new record twice if it has
+        references or composite fields: without what they mean, until policies have allowed its
+        creation, and then with it. `before_save` does the same in the transaction, for what
+        changes. `before_delete` refuses a deletion, or deletes what goes with it; `removal`, such
+        as `Work.delete`, is what a deletion does instead of deleting the row. `targets` are the
+        rows that references mean, by field.
         Changes of the fields `one_at_a_time` of an account wait for one another. `docs` replaces
         what the OpenAPI document says of a method, and `statuses` adds to it.
         """
@@ -124,14 +126,18 @@ class Methods(Generic[R]):
         return self.rows.add(tx, self._before_save(tx, new, None))
 
     def update(self, tx: Connection, found: R, changes: Mapping[str, Any], now: int) -> R:
-        """Change fields of one; raise `NotFound` if it, or what it refers to, was deleted."""
+        """Change fields of one; one that has these values already stays as it is.
+
+        Raise `NotFound` if it, or what it refers to, was deleted.
+        """
         if not self._one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
         old = self.rows.lock(tx, found.account_id, found.id)
-        changed = self._check(structs.replace(old, **changes, updated_at=now), old, now)
-        if not changes:
+        changed = self._check(structs.replace(old, **changes), old, now)
+        if changed == old:
             return old
         self._hold_targets(tx, changed, old)
+        changed = structs.replace(changed, updated_at=now)
         return self.rows.save(tx, self._before_save(tx, changed, old))
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
@@ -232,7 +238,7 @@ class Methods(Generic[R]):
         named = {name: values[name] for name in self._targets if values.get(name) is not None}
         new = self.new(ctx, values | dict.fromkeys(named, _UNRESOLVED))
         if found := await self.resolved(ctx, parts | named):
-            new = structs.replace(new, **found)
+            new = self._check(structs.replace(new, **found), None, new.created_at)
         return await ctx.commit(self.create, new, wrap=self.one, location=self.location)
 
     async def answer_list(self, ctx: RequestContext) -> ResponseBody:
@@ -261,7 +267,14 @@ class Methods(Generic[R]):
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()
-        return await ctx.commit(self.update, found, changes, now, wrap=self.at(now))
+        return await ctx.commit(
+            self.update,
+            found,
+            changes,
+            now,
+            wrap=self.at(now),
+            told=lambda made: {} if made.updated_at == now else None,
+        )
 
     async def answer_delete(self, ctx: RequestContext, found_id: str) -> None:
         """Delete one."""

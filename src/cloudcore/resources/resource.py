@@ -38,7 +38,7 @@ class Target(NamedTuple):
     """What a field means that refers to another resource."""
 
     resource: Resource[Any]
-    action: str = ""
+    action: str
     """The right on it that naming it needs, such as ``queue:SendMessage``."""
 
 

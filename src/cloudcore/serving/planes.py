@@ -6,7 +6,7 @@ have the plane's error format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -48,6 +48,11 @@ class Plane(NamedTuple):
         )
 
 
+_Candidate = tuple[int, Plane | None, frozenset[bytes], tuple[bytes, ...]]
+"""Number of a plane, the plane if its hosts are to be looked at, its prefixes, and what is below
+them."""
+
+
 class Planes:
     """The planes of a server. The first match owns a request; the last one matches all."""
 
@@ -64,13 +69,22 @@ class Planes:
             plane.port: at for at, plane in enumerate(planes) if plane.port is not None
         }
         self._before_last = tuple(
-            (at, plane, frozenset(plane.prefixes), tuple(each + b"/" for each in plane.prefixes))
+            (
+                at,
+                plane if plane.hosts else None,
+                frozenset(plane.prefixes),
+                tuple(each + b"/" for each in plane.prefixes),
+            )
             for at, plane in enumerate(planes[:-1])
             if plane.port is None
         )
         names = {host for plane in planes for host in plane.hosts if not host.startswith(b".")}
         self._by_host = {
-            name: tuple(e for e in self._before_last if not e[1].hosts or name in e[1].hosts)
+            name: tuple(
+                (at, None, exact, below)
+                for at, plane, exact, below in self._before_last
+                if plane is None or name in plane.hosts
+            )
             for name in names
         }
 
@@ -81,10 +95,14 @@ class Planes:
         """
         if port in self._by_port:
             return self._by_port[port]
-        host = _host(headers) if self._with_host else b""
-        for at, plane, exact, below in self._by_host.get(host, self._before_last):
+        host = b""
+        planes: Sequence[_Candidate] = self._before_last
+        if self._with_host:
+            host = host_of(headers)
+            planes = self._by_host.get(host, planes)
+        for at, plane, exact, below in planes:
             if (not exact or path in exact or path.startswith(below)) and (
-                not plane.hosts or plane.owns_host(host)
+                plane is None or plane.owns_host(host)
             ):
                 return at
         return len(self.planes) - 1
@@ -102,7 +120,7 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 """One plane for all requests."""
 
 
-def _host(headers: Headers) -> bytes:
+def host_of(headers: Headers) -> bytes:
     """Return the ``Host`` in lower case without its port, or an empty string."""
     for name, value in headers:
         if name == b"host":

@@ -54,8 +54,8 @@ class ControlSettings:
     """Base URL of the token endpoints; also the issuer of tokens."""
     console_url: str = ""
     """Base URL of the console; empty: `auth_url`."""
-    pull_host: str = ""
-    """Host, with its port, of image references; empty: that of `auth_url`."""
+    container_host: str = ""
+    """Host, with its port, that container clients use; empty: that of `auth_url`."""
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks of proxies whose ``X-Forwarded-For`` is trusted."""
     budget: Budget = DEFAULT_BUDGET
@@ -74,8 +74,8 @@ class ControlSettings:
 
     @property
     def host(self) -> str:
-        """Return the host, with its port, of image references."""
-        return self.pull_host or urlsplit(self.auth_url).netloc
+        """Return the host, with its port, that container clients use."""
+        return self.container_host or urlsplit(self.auth_url).netloc
 
 
 CONTROL_SETTINGS: Final[Port[ControlSettings]] = Port("platform.settings")

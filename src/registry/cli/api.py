@@ -15,10 +15,11 @@ from uuid import uuid4
 import msgspec
 
 from cloudcore.command_line import Invocation
+from registry.cli.base_urls import PULL
 from registry.cli.credentials import credentials_path
 from registry.cli.environment_key import KeyTokens, find_key
 from registry.cli.failure import NotSignedIn
-from registry.cli.sign_in import SignIn, bearer, choose_registry
+from registry.cli.sign_in import SignIn, bearer, choose_registry, transport_to
 from registry.cli.token_claims import claims_of
 from registry.cli.transport import Lost, RequestRefused, Transport
 
@@ -76,7 +77,12 @@ class ApiClient:
     @property
     def host(self) -> str:
         """Return the registry's host and port as image references have them."""
-        return urlsplit(self.url).netloc
+        return urlsplit(self._transport.own_urls.get(PULL, self.url)).netloc
+
+    @property
+    def own_urls(self) -> Mapping[str, str]:
+        """Return the base URLs of families that the registry has elsewhere."""
+        return self._transport.own_urls
 
     @property
     def account_id(self) -> str | None:
@@ -201,7 +207,7 @@ def send_public(
 ) -> dict[str, Any]:
     """Send a request that needs no sign-in, a GET with one if there is one; return the answer."""
     stored = credentials_path(os.environ)
-    transport = Transport(choose_registry(options.registry, os.environ, stored))
+    transport = transport_to(choose_registry(options.registry, os.environ, stored), stored)
     request = _request(method, path, document, None)
     if method == "GET":
         with suppress(NotSignedIn):
@@ -211,7 +217,7 @@ def send_public(
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
     """Return a client of a registry, signed in by the environment's access key if it is for it."""
-    transport = Transport(url)
+    transport = transport_to(url, credentials_path(environ))
     key = find_key(environ, transport.url)
     if key is not None:
         return ApiClient(transport, KeyTokens(transport, key))

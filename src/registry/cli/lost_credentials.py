@@ -27,7 +27,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
-from registry.cli.served_url import find_url
+from registry.cli.served_url import find_console, find_url
 from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -57,7 +57,7 @@ def run_reset_password(
         "All sessions of the person have ended. The password is shown only once:\n\n"
         f"  person              {email}\n"
         f"  one-time password   {password}\n\n"
-        f"Next, as the person, in a browser: {find_url(settings)}/console\n"
+        f"Next, as the person, in a browser: {find_console(settings)}\n"
     )
     return 0
 

@@ -17,7 +17,7 @@ from registry.cli.failure import Missing, Misuse
 from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
-from registry.cli.served_url import find_url
+from registry.cli.served_url import find_console, find_url
 from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -43,7 +43,7 @@ def run_restore_admin(settings: Settings, handle: str, address: str) -> int:
     next_step = (
         "Next, as the person:\n"
         f"  entrepot login {url} --role admin\n"
-        f"or, in a browser: {url}/console\n"
+        f"or, in a browser: {find_console(settings)}\n"
     )
     if not changes:
         write_now(f"{email} has all rights in {handle} already; nothing was changed.\n{next_step}")

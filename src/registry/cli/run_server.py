@@ -67,7 +67,7 @@ def serve_application(
             on_ready=on_ready,
             tls=settings.tls_files,
             keeper=keeper,
-            validation=(http, settings.url) if http is not None else None,
+            validation=(http, settings.urls) if http is not None else None,
             more_ports=[settings.s3_port] if settings.s3_port else (),
         )
     except TlsFilesError as error:

@@ -28,7 +28,7 @@ from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.existing_data import no_account
 from registry.cli.output import write_now
 from registry.cli.run_server import check_disk, load_before_fork, serve_application
-from registry.cli.served_url import names_url, note_url
+from registry.cli.served_url import find_console, names_url, note_url
 from registry.cli.server_options import DEFAULT_DATA
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account
@@ -37,7 +37,7 @@ from registry.ports import key_providers
 from registry.served import SERVE, create_app
 from registry.services.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
-from registry.setting_texts import SettingsError
+from registry.setting_texts import CONSOLE, SettingsError
 from registry.settings import Settings
 
 
@@ -122,7 +122,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
     """Print the URLs of the registry and its console, and a note; tell systemd that it is ready."""
     shown = settings.url if names_url(settings) else url
     note_url(settings, shown)
-    write_now(f"Entrepot is ready on {url} (console: {shown}/console, stop with Ctrl+C)\n")
+    write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
     if note:
         write_now(f"{note}\n")
     if settings.s3_port:
@@ -161,7 +161,7 @@ def run_init(settings: Settings, handle: str, email: str) -> int:
         "Next:\n"
         f"  entrepot serve{where}\n"
         f"  entrepot login {settings.url} --docker --access-key-id {first.access_key_id}\n"
-        f"or, as the person, in a browser: {settings.url}/console\n{other}"
+        f"or, as the person, in a browser: {settings.url_of(CONSOLE)}/console\n{other}"
     )
     return 0
 
@@ -178,7 +178,7 @@ def _check_names(handle: str, email: str) -> None:
 
 async def _check(settings: Settings) -> None:
     """Raise `SettingsError` if there is no account, or root key or catalog cannot be used."""
-    load_catalog(settings.catalog, settings.region, settings.url)
+    load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
     async with Registry(settings).open() as process:
         keyring = await check_install(settings, process.ctx)
     key_providers(settings, keyring)

@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from registry.setting_texts import CONSOLE
 from registry.settings import Settings
 
 _FILE: Final = "served-url"
@@ -35,6 +36,11 @@ def find_url(settings: Settings) -> str:
     except (OSError, ValueError):
         return settings.url
     return noted if noted.startswith("http") and noted.isprintable() else settings.url
+
+
+def find_console(settings: Settings) -> str:
+    """Return the URL of the console."""
+    return f"{settings.own_urls.get(CONSOLE) or find_url(settings)}/console"
 
 
 def names_url(settings: Settings) -> bool:

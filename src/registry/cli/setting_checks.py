@@ -44,7 +44,7 @@ def refusals(settings: Settings) -> Iterator[str]:
         if address is not None and (problem := _address_problem(address[0])):
             yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
     try:
-        load_catalog(settings.catalog, settings.region, settings.url)
+        load_catalog(settings.catalog, settings.region, settings.url, settings.own_urls.items())
     except CatalogInvalid as error:
         yield f"catalog_file: {error}"
     if settings.kms_aws_key:

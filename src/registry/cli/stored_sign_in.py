@@ -11,9 +11,9 @@ from cloudcore.command_line import TokenClaims
 from registry.cli.api import ApiClient, ApiTokens
 from registry.cli.credentials import Credential, changing, credentials_path, load
 from registry.cli.environment_key import KeyTokens, find_key
-from registry.cli.sign_in import SignIn, assume_role, choose_registry
+from registry.cli.sign_in import SignIn, assume_role, choose_registry, transport_to
 from registry.cli.token_claims import claims_of
-from registry.cli.transport import Transport, base_url
+from registry.cli.transport import base_url
 
 
 class StoredSignIn:
@@ -27,7 +27,7 @@ class StoredSignIn:
         named: str | None = options.registry
         self._key = find_key(os.environ, None if named is None else base_url(named))
         url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
-        self._transport = Transport(url)
+        self._transport = transport_to(url, self._path)
         if self._key is None:  # one that is stored may be of the environment's registry
             self._key = find_key(os.environ, self._transport.url)
         self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None

@@ -82,7 +82,7 @@ class ConsoleApp:
     @cached_property
     def asked_rights(self) -> AskedRights:
         """Return what pages ask about to know what the role may do."""
-        return AskedRights(self.settings.families)
+        return AskedRights(self.settings.families, self.settings.region)
 
     @cached_property
     def services(self) -> Sequence[NounPages]:
@@ -178,10 +178,8 @@ class PageRequest:
                 return Rights()
             if self.repository is not None:
                 self.asks_about(self.repository["crn"])
-            region = self.console.settings.region
-            rights = await read_rights(
-                self.api, self.console.asked_rights, session.acting, region, self._asked_about
-            )
+            asked, account_id = self.console.asked_rights, session.acting.account_id
+            rights = await read_rights(self.api, asked, account_id, self._asked_about)
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights

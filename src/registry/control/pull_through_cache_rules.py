@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UnsetType
 
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
@@ -213,14 +212,12 @@ async def update_pull_through_cache_rule(
 ) -> Reply[OnePullThroughCacheRule]:
     """Change a pull-through cache rule; what is cached stays."""
     rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
-    changes: dict[str, Any] = changes_of(data)
-    if not isinstance(data.upstream_url, UnsetType):
-        changes["upstream_url"] = upstream_origin(data.upstream_url, needs.upstream_allowed)
-    if not isinstance(data.upstream_prefix, UnsetType):
-        rules.check_upstream_prefix(data.upstream_prefix)
-    if not isinstance(data.credential, UnsetType):
-        del changes["credential"]
-        username, secret_sealed = _sealed(ctx, rule.id, data.credential)
+    changes = changes_of(data, CreatePullThroughCacheRule)
+    if "upstream_url" in changes:
+        changes["upstream_url"] = upstream_origin(changes["upstream_url"], needs.upstream_allowed)
+    rules.check_upstream_prefix(changes.get("upstream_prefix", ""))
+    if "credential" in changes:
+        username, secret_sealed = _sealed(ctx, rule.id, changes.pop("credential"))
         changes |= {"username": username, "secret_sealed": secret_sealed}
     return await ctx.commit(
         rules.update_rule,

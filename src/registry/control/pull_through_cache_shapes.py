@@ -56,13 +56,13 @@ class UpdatePullThroughCacheRule(RequestBody):
 
     upstream_url: UpstreamUrl | UnsetType = UNSET
     """With another upstream, give the credential again, or null."""
-    upstream_prefix: UpstreamPrefix | UnsetType = UNSET
+    upstream_prefix: UpstreamPrefix | UnsetType | None = UNSET
     credential: GivenCredential | UnsetType | None = UNSET
-    tag_ttl_seconds: TagTtl | UnsetType = UNSET
-    negative_ttl_seconds: NegativeTtl | UnsetType = UNSET
+    tag_ttl_seconds: TagTtl | UnsetType | None = UNSET
+    negative_ttl_seconds: NegativeTtl | UnsetType | None = UNSET
     keep_unpulled_days: KeepDays | UnsetType | None = UNSET
     max_bytes: MaxBytes | UnsetType | None = UNSET
-    enabled: bool | UnsetType = UNSET
+    enabled: bool | UnsetType | None = UNSET
 
 
 class TestPullThroughCacheRule(RequestBody):

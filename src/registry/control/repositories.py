@@ -66,9 +66,9 @@ class UpdateRepository(RequestBody):
     """The fields to change; a repository's name is fixed."""
 
     description: Description | UnsetType | None = UNSET
-    tags: dict[str, str] | UnsetType = UNSET
-    tag_mutability: Mutability | UnsetType = UNSET
-    immutable_tag_exclusions: list[str] | UnsetType = UNSET
+    tags: dict[str, str] | UnsetType | None = UNSET
+    tag_mutability: Mutability | UnsetType | None = UNSET
+    immutable_tag_exclusions: list[str] | UnsetType | None = UNSET
 
 
 class RepositoryQuery(PageQuery):
@@ -280,13 +280,11 @@ async def update_repository(
     data: JSONBody[UpdateRepository],
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneRepository]:
-    """Change a repository; each given field is replaced whole."""
+    """Change a repository; each given field is replaced whole, and null takes it away."""
     found = await authorized_repository(ctx, repository_id)
-    changes = changes_of(data)
-    if data.tags is not UNSET:
-        check_tags(data.tags)
-    if data.immutable_tag_exclusions is not UNSET:
-        repository_details.check_exclusions(data.immutable_tag_exclusions)
+    changes = changes_of(data, CreateRepository)
+    check_tags(changes.get("tags", {}))
+    repository_details.check_exclusions(changes.get("immutable_tag_exclusions", ()))
     return await ctx.commit(
         repository_details.update_repository,
         found.account_id,

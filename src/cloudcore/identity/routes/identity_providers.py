@@ -18,19 +18,18 @@ from cloudcore.identity.authorize_page import redirect_uri
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.routes.fields import Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
+from cloudcore.identity.routes.owned import read_named, shown
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
+    IDENTITY_PROVIDERS,
     IdentityProvider,
-    count_providers,
-    list_providers,
 )
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.uuids import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import NamedPageQuery, PageMeta
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
 _DOMAIN: Final = re.compile(r"(?=.{3,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -124,23 +123,14 @@ class ManyProviders(ResponseBody):
 
 
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
-    return ProviderRecord(
-        id=provider.id,
+    return shown(
+        ProviderRecord,
+        provider,
         crn=iam_crn(provider.organization_id, "identity-provider", provider.id),
-        name=provider.name,
-        issuer=provider.issuer,
-        client_id=provider.client_id,
         has_client_secret=provider.client_secret_sealed is not None,
         scopes=provider.scopes.split(),
-        groups_claim=provider.groups_claim,
-        email_verified_claim=provider.email_verified_claim,
         email_domains=provider.domains,
-        creates_people=provider.creates_people,
-        session_hours=provider.session_hours,
-        status="active" if provider.status == "active" else "inactive",
         redirect_uri=redirect_uri(ctx.settings.auth_url, provider.id),
-        created_at=rfc3339(provider.created_at),
-        updated_at=rfc3339(provider.updated_at),
     )
 
 
@@ -229,16 +219,7 @@ async def list_identity_providers(
 ) -> ManyProviders:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        list_providers,
-        count_providers,
-        organization_id,
-        query.name or "",
-        key=lambda provider: provider.name,
-    )
+    found, meta = await read_named(ctx, IDENTITY_PROVIDERS, organization_id)
     return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
 
 
@@ -250,7 +231,7 @@ async def get_identity_provider(
 ) -> OneProvider:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
-    found = await ctx.database.read(identity_providers.get_provider, organization_id, provider_id)
+    found = await ctx.database.read(IDENTITY_PROVIDERS.get, organization_id, provider_id)
     return _one(ctx, found)
 
 
