@@ -471,8 +471,6 @@ class Noun:
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
     created: Told = "Created {name}"
-    told_once: str = ""
-    """The field beside the new record that a creation alone answers, if it answers it."""
     secret: Secret | None = None
     """The fields of the new record that a creation alone answers."""
     update: tuple[Option, ...] | None = None

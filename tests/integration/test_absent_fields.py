@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+from tests.integration.answer_schemas import answers
 from tests.integration.id_places import PLACES, filled, token_of
 from tests.integration.served_world import Served
-from tests.integration.test_references import answers
 from tests.spec.operations import OPERATIONS
 
 REFERENCE: Final = frozenset({"id", "crn", "name"})

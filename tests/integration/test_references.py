@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
+
+from tests.integration.answer_schemas import answers
 
 REFERENCES: Final = ("kms_key", "redrive_policy")
 """Fields of requests that name another thing, which may be missing."""
@@ -20,30 +21,6 @@ BARE: Final = {
     ("AssumedRole", "account_id"): "the specification's field (part 5, item 12)",
     ("AssumedRole", "role_id"): "the specification's field (part 5, item 12)",
 }
-
-
-def answers(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the schemas of all that successes hold, at any depth, by name."""
-    schemas: dict[str, Any] = described["components"]["schemas"]
-    waiting: list[Any] = [
-        response
-        for methods in described["paths"].values()
-        for operation in methods.values()
-        for status, response in operation["responses"].items()
-        if status < "300"
-    ]
-    seen: set[str] = set()
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            name = str(each.get("$ref", "")).rpartition("/")[2]
-            if name in schemas and name not in seen:
-                seen.add(name)
-                waiting.append(schemas[name])
-                yield name, schemas[name]
-            waiting.extend(each.values())
 
 
 def test_references_are_whole(described: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.deletion import deletion
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import bound, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.notifications.records import Delivery, Publication, encoded
 from cloudcore.notifications.tables import SUBSCRIPTION_ROWS, deliveries, publications
@@ -50,11 +50,7 @@ _END: Final = Statement(
 _ADD: Final = Statement(
     insert(deliveries)
     .values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        subscription_id=bindparam("subscription_id"),
-        publication_id=bindparam("publication_id"),
-        size=bindparam("size"),
+        **bound(("id", "account_id", "subscription_id", "publication_id", "size")),
         attempts=literal_column("0"),
         due_at=bindparam("now"),
         created_at=bindparam("now"),

@@ -14,7 +14,7 @@ from cloudcore.revisions import RevisionQuery
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.repositories import authorized_repository, crn_of
+from registry.control.repositories import authorized_repository, crn_of, reference_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
@@ -57,9 +57,7 @@ def _one(
 ) -> OneRepositoryPolicy:
     return OneRepositoryPolicy(
         policy=RepositoryPolicy(
-            repository=ResourceRef(
-                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
-            ),
+            repository=reference_of(ctx, repository.account_id, repository.id, repository.name),
             document=stored.document,
             revision=stored.revision,
             updated_at=rfc3339(stored.updated_at),

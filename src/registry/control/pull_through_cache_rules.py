@@ -12,9 +12,11 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.crn import Crn
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
+from cloudcore.jobs.faults import Fault
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.fault_records import FaultRecord, fault_record
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import changes_of, rfc3339
@@ -25,7 +27,6 @@ from registry.control.pull_through_cache_shapes import (
     ManyPullThroughCacheRules,
     OnePullThroughCacheRule,
     PullThroughCacheRuleAnswer,
-    RuleFault,
     ShownCredential,
     TestPullThroughCacheRule,
     UpdatePullThroughCacheRule,
@@ -41,9 +42,8 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.credentials import credential_of, seal_secret
 from registry.services.pull_through.probe import Wanted, ask_upstream
-from registry.services.pull_through.rules import ShownRule
+from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
-from registry.services.pull_through.upstream_urls import upstream_origin
 
 _PATH: Final = "/v1/pull-through-cache-rules"
 _ONE: Final = f"{_PATH}/{{pull_through_cache_rule_id:str}}"
@@ -90,16 +90,9 @@ def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer
     )
 
 
-def _fault(fault: UpstreamFault) -> RuleFault:
-    return RuleFault(
-        code=fault.code,
-        severity="warning" if severity(fault) == "warning" else "error",
-        message=fault.message,
-        details=details(fault),
-        first_at=rfc3339(fault.first_at),
-        last_at=rfc3339(fault.last_at),
-        occurrences=fault.occurrences,
-    )
+def _fault(of: UpstreamFault) -> FaultRecord:
+    fault = Fault(of.code, of.message, of.first_at, of.last_at, of.occurrences)
+    return fault_record(fault, severity(of), details(of))
 
 
 def _one(ctx: RequestContext, shown: ShownRule) -> OnePullThroughCacheRule:

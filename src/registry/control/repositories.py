@@ -22,7 +22,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.references import KeyReference, reference_to
+from cloudcore.web.references import KeyReference, ResourceRef, reference_to
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
 from registry.control.changes import change_of
 from registry.control.given_keys import GivenKey, key_to_bind_to
@@ -138,6 +138,21 @@ class ManyRepositories(ResponseBody):
 def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
+
+
+def reference_of(
+    ctx: RequestContext, account_id: str, repository_id: str, name: str
+) -> ResourceRef:
+    """Return the reference to a repository of an account."""
+    crn = repository_crn(ctx.settings.region, account_id, name)
+    return ResourceRef(id=repository_id, crn=crn, name=name)
+
+
+def authorized_for_all(ctx: RequestContext) -> str:
+    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    return account_id
 
 
 def uri_of(ctx: RequestContext, handle: str, name: str) -> str:

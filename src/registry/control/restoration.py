@@ -22,6 +22,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.changes import change_of
 from registry.control.repositories import (
     OneRepository,
+    authorized_for_all,
     authorized_repository,
     repository_answer,
     uri_of,
@@ -150,8 +151,7 @@ class OneRestoredTag(ResponseBody):
 )
 async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
     """List the account's deleted repositories that can be restored, last created first."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    account_id = authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()

@@ -4,42 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
 from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.jobs.runs import Run, count_runs, list_runs
-from cloudcore.uuids import Uuid
+from cloudcore.jobs.runs import Run
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
-from cloudcore.web.sources import ActingSource, acting_source
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
+from cloudcore.wire import ResponseBody
 from registry.control.changes import change_of
 from registry.control.repositories import authorized_repository
+from registry.control.runs import RunRecord, read_run, read_runs, run_record
 from registry.control.visible_repositories import PATH
-from registry.services.blobs.rewrapping import KIND, get_rewrap, start_rewrap
+from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
 
 _PATH: Final = f"{PATH}/encryption-binding/rewrap"
 
 
-class RewrapRun(ResponseBody):
+class RewrapRun(RunRecord):
     """A run that moves the blobs of a repository to the key that it writes under.
 
     It counts the repository's links to blobs, and the blobs of its deleted images.
     """
 
-    id: Uuid
-    status: Literal["running", "succeeded", "failed"]
     started_by: str
     """CRN of the principal that started it."""
-    started_by_source: ActingSource | None
-    """Who is behind that principal; null if that is unknown or nobody."""
     total: int | None
     """Blobs that had another key; null until they are counted."""
     done: int
@@ -54,10 +47,6 @@ class RewrapRun(ResponseBody):
     """Blobs that stayed, since their key was deleted."""
     unreadable: int
     """Blobs whose data key no key opens; push them again."""
-    fault: str | None
-    """Error code and message of a failed run; else null."""
-    started_at: RFC3339
-    finished_at: RFC3339 | None
 
 
 class OneRewrapRun(ResponseBody):
@@ -74,22 +63,7 @@ class ManyRewrapRuns(ResponseBody):
 
 
 def _answer(run: Run) -> RewrapRun:
-    return RewrapRun(
-        id=run.id,
-        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
-        started_by=run.started_by,
-        started_by_source=acting_source(run.started_by_source),
-        total=run.total,
-        done=run.done,
-        moved=run.counts["moved"],
-        plain=run.counts["plain"],
-        key_disabled=run.counts["key_disabled"],
-        key_deleted=run.counts["key_deleted"],
-        unreadable=run.counts["unreadable"],
-        fault=run.fault,
-        started_at=rfc3339(run.started_at),
-        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
-    )
+    return run_record(RewrapRun, run, total=run.total, done=run.done)
 
 
 @post(
@@ -122,15 +96,7 @@ async def list_rewrap_runs(
 ) -> ManyRewrapRuns:
     """List the runs that moved a repository's blobs to its key, newest first."""
     repository = await authorized_repository(ctx, repository_id)
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_runs,
-        count_runs,
-        KIND,
-        repository.id,
-        key=lambda run: run.id,
-    )
+    found, meta = await read_runs(ctx, KIND, repository.id)
     return ManyRewrapRuns(runs=[_answer(run) for run in found], meta=meta)
 
 
@@ -140,7 +106,7 @@ async def get_rewrap_run(
 ) -> OneRewrapRun:
     """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
     repository = await authorized_repository(ctx, repository_id)
-    return OneRewrapRun(run=_answer(await ctx.database.read(get_rewrap, repository.id, run_id)))
+    return OneRewrapRun(run=_answer(await read_run(ctx, KIND, repository.id, run_id)))
 
 
 HANDLERS: Final = (start_rewrap_run, list_rewrap_runs, get_rewrap_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from litestar import post
 
@@ -15,7 +15,6 @@ from registry.console.noun_pages import CREATED, TAGS, Act, Column, Input, Shown
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.nouns import send_new
 
-KEY_ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _STATES: Final = {
     "pending_validation": "Waits for DNS",
     "issuing": "Is being issued",
@@ -29,7 +28,7 @@ _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _DOMAINS: Final = Column("Domains", "domains", "texts")
 _NEW: Final = (
     name_of(63),
-    Input("key_algorithm", "Key", "choice", choices=KEY_ALGORITHMS),
+    Input("key_algorithm", "Key", "choice", choices=get_args(certificate.KeyAlgorithm)),
     Input(
         "domains", "Domains", "texts", "One to a line, such as www.example.com or *.example.com."
     ),

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.deletion import deletion
+from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.image_tables import cached_referrers
 
@@ -32,7 +33,7 @@ _FIND: Final = Statement(
     )
 )
 _new = insert(cached_referrers).values(
-    {name: bindparam(name) for name in ("repository_id", "subject", *CachedReferrers._fields)}
+    bound(("repository_id", "subject", *CachedReferrers._fields))
 )
 _PUT: Final = Statement(
     _new.on_conflict_do_update(

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, exists, func, select, text
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, page
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.tables import repositories
@@ -86,9 +87,7 @@ def list_deleted_repositories(
 
 def count_deleted_repositories(tx: Connection, account_id: str, now: int) -> int:
     """Return the number of restorable repositories of an account."""
-    row = tx.row(_COUNT, account_id=account_id, now=now)
-    assert row is not None
-    return int(row[0])
+    return count(tx, _COUNT, account_id=account_id, now=now)
 
 
 def find_deleted_repository(

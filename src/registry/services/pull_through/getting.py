@@ -19,12 +19,12 @@ from registry.metadata.pull_through.fills import Fill
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.context import ServiceContext
-from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fill_pace import FillUnread
 from registry.services.pull_through.fill_source import Source
 from registry.services.pull_through.filling import AlreadyThere, FillTaken, fill
 from registry.services.pull_through.following import follow, is_free, may_follow
+from registry.services.pull_through.remote import as_error
 from registry.services.pull_through.upstream_states import record_failure
 from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 

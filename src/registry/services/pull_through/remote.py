@@ -1,15 +1,18 @@
-"""Find the repository of an upstream that a name under a rule stands for."""
+"""Find the repository of an upstream that a name under a rule means, and the error of a failure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from cloudcore.clock import MICROSECONDS
+from cloudcore.errors import Unavailable
 from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through.rules import CacheRule
 from registry.oci.reference import Name
-from registry.upstream.base import Credential, Remote
+from registry.upstream.base import Credential, Remote, UpstreamFailed, UpstreamLimited
 
+_RETRY_SECONDS: Final = 30
 OpenCredential = Callable[[CacheRule], Credential | None]
 """Opens the sealed credential of a rule; None if the rule has none."""
 
@@ -46,3 +49,14 @@ def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> R
 def is_docker_hub(origin: str) -> bool:
     """Return True if an upstream's origin is one of Docker Hub's."""
     return origin.removesuffix(":443") in _DOCKER_HUB
+
+
+def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
+    """Return the error for what an upstream did not answer: 503, with the time to try again.
+
+    A 404 would be taken for the truth, and a 401 for a refusal of the client's own credential.
+    """
+    retry_after = _RETRY_SECONDS
+    if isinstance(failure, UpstreamLimited):
+        retry_after = max(1, -((now - failure.retry_at) // MICROSECONDS))
+    return Unavailable(f"upstream registry: {failure}", retry_after=retry_after)
