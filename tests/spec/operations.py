@@ -243,9 +243,6 @@ POST   /v1/buckets/{bucket}/multipart-uploads/{upload_id}/complete  PutObject  2
 CERTIFICATE: Final = """
 POST   /v1/certificates                             CreateCertificate         202 key
 POST   /v1/certificates/upload                      UploadCertificate         201 key
-GET    /v1/certificates                             ListCertificates          200
-GET    /v1/certificates/{certificate_id}            GetCertificate            200
-PATCH  /v1/certificates/{certificate_id}            UpdateCertificate         200
 POST   /v1/certificates/{certificate_id}/revoke     RevokeCertificate         202 key
 POST   /v1/certificates/{certificate_id}/challenges/recheck  RecheckChallenges  202 key
 POST   /v1/certificates/{certificate_id}/export-private-key  ExportPrivateKey  200 key
