@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
-from registry.services import policy_templates, resource_kinds
+from registry.services import resource_kinds
 
 if TYPE_CHECKING:
     from litestar.handlers import HTTPRouteHandler
@@ -185,7 +185,7 @@ REGISTRY: Final[Family[Process]] = Family(
         resource_kinds.REGISTRY_SETTINGS,
     ),
     foreign_kinds=(resource_kinds.TOPIC,),
-    policy_templates=policy_templates.TEMPLATES,
+    policy_templates=resource_kinds.TEMPLATES,
     other_events=(
         "registry.image.deleted",
         "registry.image.pushed",

@@ -24,7 +24,7 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import details as images
 from registry.services.images.image_contents import read_configuration, read_platforms
-from registry.services.images.relations import Relations, read_relations
+from registry.services.images.referrers import Relations, read_relations
 
 
 class ImageListQuery(UuidPage):

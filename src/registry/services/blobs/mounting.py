@@ -26,7 +26,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access import Rights
 from registry.services.blobs.known_bytes import open_any, wrap_again
-from registry.services.blobs.moved_links import leave
+from registry.services.blobs.links import leave
 from registry.services.blobs.reading import FoundBlob, check_blob
 from registry.services.blobs.sealing import repository_and_key
 from registry.services.context import ServiceContext

@@ -25,8 +25,7 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
 from registry.services.images.manifests import ManifestPut
-from registry.services.pull_through.failures import as_error
-from registry.services.pull_through.remote import remote_of
+from registry.services.pull_through.remote import as_error, remote_of
 from registry.services.pull_through.repositories import cached_repository, change_by_rule
 from registry.services.pull_through.upstream_states import record_failure
 from registry.services.repositories.names import name_unknown

@@ -26,9 +26,9 @@ from registry.metadata.repositories.live import Repository, find_repository, loc
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
 from registry.services.pull_through.manifests import pull_manifest
+from registry.services.pull_through.remote import as_error
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamBroken, UpstreamFailed
 
 

@@ -20,8 +20,8 @@ from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.pull_through.tag_lists import KeptTags
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.services.pull_through.failures import as_error
 from registry.services.pull_through.fetched_manifests import Way, way_to
+from registry.services.pull_through.remote import as_error
 from registry.services.repositories.names import NamePage
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed
 
