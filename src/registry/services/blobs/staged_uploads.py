@@ -4,6 +4,9 @@ The row says what a session has received: the bytes are flushed before the row i
 the row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them
 off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as it was when
 it took the lease, and each of its transactions checks the lease's token.
+
+The staged bytes of an upload session: opened in place or in a copy, and deleted.
+A session's first bytes get a data key of their own, and so does each copy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Parse pushed manifests: small ones at once, large ones one at a time in a child process.
 
 Parsing 4 MiB takes tens of milliseconds and 40 MiB of memory, and holds the interpreter's lock
-meanwhile: in this process, even in a thread, it would delay every request.
+meanwhile: in this process, even in a thread, it would delay every request. The child
+(`manifest_child`) is started for the first large manifest. If it dies, the push it was parsing for
+gets 503, and the next one starts a new child.
 """
 
 from __future__ import annotations

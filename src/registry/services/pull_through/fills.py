@@ -2,6 +2,12 @@
 
 Two repositories that want the same blob do not share one: what the upstream of one has, that of the
 other may not have. The second fill follows the first, once its own upstream has said so.
+
+How long a fill waits for its upstream: as its bytes come, on average over all of it.
+An upstream has a while to begin, and may pause. But the seconds that a fill has waited are never
+more than that while and what its bytes take at the lowest rate, however they are dealt out, and
+however often the upstream breaks off and is asked again. Nobody waits for a fill without readers,
+so that must be faster. Only waiting counts: a slow disk of ours is no fault of the upstream.
 """
 
 from __future__ import annotations
