@@ -125,11 +125,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
 def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import pins  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.pull_through import (  # noqa: PLC0415 - SQLAlchemy
-        lookups,
-        referrers,
-        tag_lists,
-    )
+    from registry.metadata.pull_through import lookups, tag_lists  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
 
     return (
@@ -138,31 +134,24 @@ def _expiry() -> Sequence[Forget]:
         days.forget_days,
         days.forget_account_days,
         lookups.forget_lookups,
-        referrers.forget_referrers,
+        lookups.forget_referrers,
         tag_lists.forget_tags,
     )
 
 
 def _tables() -> Sequence[Table]:
-    from registry.metadata import (  # noqa: PLC0415 - SQLAlchemy
-        activity_tables,
-        collection_tables,
-        control_tables,
-        search_tables,
-        tables,
-    )
-    from registry.metadata.pull_through import image_tables, upstream_tables  # noqa: PLC0415
+    from registry.metadata import control_tables, search_tables, tables  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import tables as pull_through_tables  # noqa: PLC0415
 
     return (
         *tables.TABLES,
         *control_tables.TABLES,
-        *collection_tables.TABLES,
-        *activity_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
-        *image_tables.TABLES,
-        *upstream_tables.TABLES,
+        *tables.TABLES,
+        *control_tables.TABLES,
+        *tables.TABLES,
+        *control_tables.TABLES,
     )
 
 

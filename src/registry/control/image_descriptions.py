@@ -18,7 +18,7 @@ from registry.control.image_configurations import configuration_answer
 from registry.control.images import IMAGE, IMAGES, ImageAnswer, ManyImages, image_answer
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, ImageRow, TagStatus
-from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.repositories.live import VisibleRepository
 from registry.oci.media_types import MANIFEST_TYPES
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext

@@ -17,9 +17,9 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled, StoreUnavailable
 from registry.keys import WrapBroken
 from registry.metadata.blobs import damage, wraps
 from registry.metadata.blobs import objects as blobs
+from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import KeptObject, NewObject
-from registry.metadata.blobs.switching import switch_bytes
 from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.encryption_bindings import effective_key, effective_keys
 from registry.services.blobs.damage import find_body_damage, find_damage

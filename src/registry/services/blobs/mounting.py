@@ -19,7 +19,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, Target
 from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
-from registry.metadata.pull_through import cached_blobs
+from registry.metadata.pull_through import cached_images
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
@@ -256,7 +256,7 @@ def _cached_link(tx: Connection, account_id: str, name: Name, digest: str) -> Li
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or rule.account_id != account_id:
         return None
-    held = cached_blobs.links_of_rule(tx, rule, digest, _MOUNT_CANDIDATES)
+    held = cached_images.links_of_rule(tx, rule, digest, _MOUNT_CANDIDATES)
     return next((link for link in held if _is_open(link)), None)
 
 

@@ -1,8 +1,9 @@
 """Find an upload session: by its row, or by its id alone as long as it has received nothing.
 
-Before there is a row, the id says what it would say. It is a UUIDv7: 48 bits of time (milliseconds), 34 random bits, and 40 bits of a MAC over these,
-the repository and the hash algorithm (HMAC-SHA-256, cut off). So ``POST`` writes nothing, and every
-process of an install that has the key recognizes the session.
+Before there is a row, the id says what it would say. It is a UUIDv7: 48 bits of time
+(milliseconds), 34 random bits, and 40 bits of a MAC over these, the repository and the hash
+algorithm (HMAC-SHA-256, cut off). So ``POST`` writes nothing, and every process of an install that
+has the key recognizes the session.
 
 The MAC tells ids that were given out from others. It protects no right: every request is authorized
 for its repository, and who may push there gets an id for the asking. So 40 bits are plenty, and an

@@ -13,8 +13,7 @@ from registry.metadata.images.details import ImageRow, pins_of
 from registry.metadata.images.manifests import Referrer
 from registry.metadata.images.relations import attached_types, existing_tags, indexes_listing
 from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Revision
-from registry.metadata.repositories.visible import VisibleRepository
+from registry.metadata.repositories.live import Revision, VisibleRepository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 

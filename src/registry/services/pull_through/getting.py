@@ -15,7 +15,7 @@ from registry.metadata.blobs import objects, uploads
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Ending, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through import fills as rows
-from registry.metadata.pull_through.cached_blobs import links_of_rule
+from registry.metadata.pull_through.cached_images import links_of_rule
 from registry.metadata.pull_through.fills import Fill
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.blobs.upload_leases import UploadLeaseLost, has_run_out

@@ -17,7 +17,7 @@ from registry.blobstore.base import OpenObject
 from registry.errors import BlobUnknown, NameUnknown
 from registry.metadata.blobs import objects
 from registry.metadata.pull_through import fills
-from registry.metadata.pull_through.cached_blobs import links_of_rule
+from registry.metadata.pull_through.cached_images import links_of_rule
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories import live as repositories
 from registry.oci.digest import Digest
