@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from registry.cli.options import Verbs
-from registry.cli.server_options import add_data, add_local, settings_of
+from registry.cli.options import Verbs, later
+from registry.cli.server_options import add_data, add_local
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -14,7 +13,7 @@ def add_parsers(commands: Verbs) -> None:
     backup = add_local(
         commands,
         "backup",
-        _backup,
+        later("run_backup", "run_backup"),
         "copy database and blobs to a folder",
         "Copy the database, then the blobs that it names, to a folder; pushes and pulls go on. A"
         " later backup to the same folder copies only what is new.",
@@ -49,24 +48,4 @@ def add_parsers(commands: Verbs) -> None:
         "--quick", action="store_true", help="do not read and hash every restored blob"
     )
     add_data(restore)
-    restore.set_defaults(run=_restore)
-
-
-def _backup(options: argparse.Namespace) -> int:
-    from registry.cli.run_backup import run_backup  # noqa: PLC0415 - imports the whole registry
-
-    return run_backup(
-        settings_of(options),
-        options.target,
-        links=options.link,
-        verifies=options.verify,
-        includes_root_key=options.include_root_key,
-    )
-
-
-def _restore(options: argparse.Namespace) -> int:
-    from registry.cli.run_backup import run_restore  # noqa: PLC0415 - as above
-
-    return run_restore(
-        settings_of(options), options.source, options.root_key, read_objects=not options.quick
-    )
+    restore.set_defaults(run=later("run_backup", "run_restore"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from registry.cli.orphan_removal import set_all_orphans_aside
 from registry.cli.output import duration_text, write_now
 from registry.cli.own_keys import find_data_keys
 from registry.cli.progress import ProgressLine
+from registry.cli.server_options import settings_of
 from registry.gc.fsck import FsckProgress, Report, check
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.orphans import list_orphans, take_back_owned
@@ -21,15 +23,16 @@ from registry.metadata.database import check_whole
 from registry.settings import Settings
 
 
-def run_fsck(settings: Settings, *, read_objects: bool, removes_orphans: bool) -> int:
+def run_fsck(options: argparse.Namespace) -> int:
     """Check, show every finding, and return 1 when an invariant is violated.
 
-    With `removes_orphans`, if no invariant is violated, set orphans aside; they are deleted days
+    With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
     later. Orphans that a row owns now are put back first.
     """
-    checked = check_data(settings, read_objects=read_objects)
+    settings = settings_of(options)
+    checked = check_data(settings, read_objects=not options.quick)
     report = checked.report
-    if removes_orphans:
+    if options.remove_orphans:
         if report.violations:
             raise CommandFailure(
                 "no orphans were set aside: wrong metadata may be wrong about them too; mend what"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 
@@ -28,6 +29,7 @@ from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
 from registry.cli.served_url import find_url
+from registry.cli.server_options import settings_of
 from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -35,19 +37,18 @@ from registry.settings import Settings
 _log = logging.getLogger(__name__)
 
 
-def run_reset_password(
-    settings: Settings, address: str, organization: str | None, *, resumes: bool
-) -> int:
+def run_reset_password(options: argparse.Namespace) -> int:
     """Give a person a new one-time password and print it; return the exit status."""
+    settings = settings_of(options)
     try:
-        email = email_address(address)
+        email = email_address(options.address)
     except InvalidInput as error:
-        raise SettingsError(f"{address!r}: {error}") from None
+        raise SettingsError(f"{options.address!r}: {error}") from None
     configure_logging()
     prepare_existing(settings)
     password = new_password()
     try:
-        asyncio.run(_reset_password(settings, email, organization, password, resumes=resumes))
+        asyncio.run(_reset_password(settings, email, password, options))
     except NotFound as error:
         raise Missing(str(error)) from None
     except Conflict as error:
@@ -62,8 +63,9 @@ def run_reset_password(
     return 0
 
 
-def run_new_access_key(settings: Settings, name: str, handle: str | None, *, replaces: bool) -> int:
+def run_new_access_key(options: argparse.Namespace) -> int:
     """Add an access key to a service account and print it; return the exit status."""
+    settings, name, replaces = settings_of(options), options.service_account, options.replace
     configure_logging()
     prepare_existing(settings)
     key = new_access_key()
@@ -75,7 +77,7 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
             key_id, now = uuid7(), ctx.clock()
 
             def change(tx: Connection) -> Account:
-                account, program = find_program(tx, handle, name)
+                account, program = find_program(tx, options.account, name)
                 add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
                 crn = iam_crn(account.id, "service-account", program.name)
                 action, command = "iam:CreateAccessKey", "entrepot new-access-key"
@@ -109,17 +111,17 @@ def run_new_access_key(settings: Settings, name: str, handle: str | None, *, rep
 
 
 async def _reset_password(
-    settings: Settings, email: str, organization: str | None, password: str, *, resumes: bool
+    settings: Settings, email: str, password: str, options: argparse.Namespace
 ) -> None:
     async with Registry(settings).open() as process:
         ctx = process.ctx
-        named = organization and lower_ids(organization)
+        named = options.organization and lower_ids(options.organization)
         person = await ctx.database.read(find_person_by_email, email, named)
         kept = hash_password(password, salt=salt_of(person.password))
         now = ctx.clock()
 
         def change(tx: Connection) -> None:
-            reset_password(tx, person.id, kept, now, resumes=resumes)
+            reset_password(tx, person.id, kept, now, resumes=options.resume)
             owners, crn = (
                 organizations_of(person.id, tx),
                 person_crn(person.organization_id, person.id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from importlib import import_module
 from typing import TypeAlias
 
 from registry.cli.output import FORMS, TABLE
@@ -26,6 +27,19 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
     add_output(parser)
     parser.set_defaults(run=run)
     return parser
+
+
+def later(module: str, function: str) -> Run:
+    """Return a command of `registry.cli`, whose module is imported only when it runs.
+
+    The commands on the registry's machine import the whole registry, which no other needs.
+    """
+
+    def run(options: argparse.Namespace) -> int:
+        status: int = getattr(import_module(f"registry.cli.{module}"), function)(options)
+        return status
+
+    return run
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

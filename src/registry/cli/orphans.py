@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Sequence
 from typing import Final
@@ -12,6 +13,7 @@ from registry.cli.api import Record
 from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import Missing, Misuse
 from registry.cli.output import column, size_text, time_text, utc_text, write_now, write_records
+from registry.cli.server_options import settings_of
 from registry.gc.generations import accept_database
 from registry.gc.orphans import list_orphans, take_back_owned
 from registry.main import Registry
@@ -26,27 +28,32 @@ _COLUMNS: Final = (
 )
 
 
-def run_listing(settings: Settings, form: str) -> int:
+def run_listing(options: argparse.Namespace) -> int:
     """Print every orphan, the next to be deleted first."""
+    settings = settings_of(options)
     prepare_existing(settings)
     orphans = asyncio.run(_list(settings))
-    write_records([_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, form)
+    write_records(
+        [_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, options.output
+    )
     return 0
 
 
-def run_restoration(settings: Settings, ids: Sequence[str], *, are_all: bool) -> int:
+def run_restoration(options: argparse.Namespace) -> int:
     """Move the orphans of these ids, or all, back to where they were, with or without a row."""
-    if bool(ids) == are_all:
+    if bool(options.ids) == options.are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
+    settings = settings_of(options)
     prepare_existing(settings)
-    count = asyncio.run(_restore(settings, None if are_all else ids))
+    count = asyncio.run(_restore(settings, None if options.are_all else options.ids))
     rest = "those that no row owns are set aside anew by the next scan"
     write_now(f"{count} files put back; {rest}\n")
     return 0
 
 
-def run_acceptance(settings: Settings) -> int:
+def run_acceptance(options: argparse.Namespace) -> int:
     """Accept the database as the right one from now on."""
+    settings = settings_of(options)
     prepare_existing(settings)
     asyncio.run(_accept(settings))
     write_now(

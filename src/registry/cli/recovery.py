@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from dataclasses import replace
 from typing import Final
@@ -11,6 +12,7 @@ from registry.cli.existing_data import prepare_existing
 from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output import duration_text, write_now
 from registry.cli.own_keys import find_data_keys
+from registry.cli.server_options import settings_of
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.recovery import recover_blob
 from registry.main import Registry
@@ -25,9 +27,10 @@ _NOT_THERE: Final = (
 )
 
 
-def run_recovery(settings: Settings, repository: str, digest: str) -> int:
+def run_recovery(options: argparse.Namespace) -> int:
     """Recover the blob of this digest into a repository, ``ACCOUNT/NAME``."""
-    name, wanted = parse_name(repository), Digest.parse(digest)
+    settings = settings_of(options)
+    name, wanted = parse_name(options.repository), Digest.parse(options.digest)
     if wanted.algorithm != "sha256":
         raise Misuse("the quarantine knows blobs by their sha256")
     prepare_existing(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 from functools import partial
@@ -18,6 +19,7 @@ from registry.cli.host_events import record_on_host
 from registry.cli.output import write_now
 from registry.cli.serve import check_install
 from registry.cli.served_url import find_url
+from registry.cli.server_options import settings_of
 from registry.main import Registry
 from registry.setting_texts import SettingsError
 from registry.settings import Settings
@@ -25,8 +27,9 @@ from registry.settings import Settings
 _log = logging.getLogger(__name__)
 
 
-def run_restore_admin(settings: Settings, handle: str, address: str) -> int:
+def run_restore_admin(options: argparse.Namespace) -> int:
     """Give a person the role `admin` of an account, with all rights; return the exit status."""
+    settings, handle, address = settings_of(options), options.account, options.email
     try:
         email = email_address(address)
     except InvalidInput as error:

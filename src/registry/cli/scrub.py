@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
-from registry.cli.options import Verbs
+from registry.cli.options import Verbs, later
 from registry.cli.paced_runs import add_limit_rate, add_status, whole_number
-from registry.cli.server_options import add_data, settings_of
+from registry.cli.server_options import add_data
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -37,22 +35,7 @@ def add_parsers(commands: Verbs) -> None:
     )
     add_limit_rate(scrub)
     add_data(scrub)
-    add_status(scrub, "how far the scrub in the background has come", _show_status)
-    scrub.set_defaults(run=_scrub)
-
-
-def _scrub(options: argparse.Namespace) -> int:
-    from registry.cli.run_scrub import run_scrub  # noqa: PLC0415 - imports the whole registry
-
-    return run_scrub(
-        settings_of(options),
-        options.repositories,
-        days=options.older_than,
-        bytes_per_second=options.limit_rate,
+    add_status(
+        scrub, "how far the scrub in the background has come", later("run_scrub", "run_status")
     )
-
-
-def _show_status(options: argparse.Namespace) -> int:
-    from registry.cli.run_scrub import run_status  # noqa: PLC0415 - as above
-
-    return run_status(settings_of(options), options.output)
+    scrub.set_defaults(run=later("run_scrub", "run_scrub"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
-from registry.cli.options import Verbs
+from registry.cli.options import Verbs, later
 from registry.cli.paced_runs import add_limit_rate, add_status
-from registry.cli.server_options import add_data, settings_of
+from registry.cli.server_options import add_data
 
 
 def add_parsers(commands: Verbs) -> None:
@@ -26,18 +24,6 @@ def add_parsers(commands: Verbs) -> None:
     add_status(
         seal,
         "how much is stored plain, and how the last turn in the background ended",
-        _show_status,
+        later("run_seal", "run_status"),
     )
-    seal.set_defaults(run=_seal)
-
-
-def _seal(options: argparse.Namespace) -> int:
-    from registry.cli.run_seal import run_seal  # noqa: PLC0415 - imports the whole registry
-
-    return run_seal(settings_of(options), options.limit_rate)
-
-
-def _show_status(options: argparse.Namespace) -> int:
-    from registry.cli.run_seal import run_status  # noqa: PLC0415 - as above
-
-    return run_status(settings_of(options), options.output)
+    seal.set_defaults(run=later("run_seal", "run_seal"))

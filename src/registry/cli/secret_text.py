@@ -6,14 +6,9 @@ import argparse
 import getpass
 import sys
 from collections.abc import Mapping
-from typing import Final
 
 from registry.cli.failure import Misuse
 from registry.cli.output import TABLE, Record, printable, write_record
-
-KEY_LABELS: Final = {"access key id": "access_key_id", "secret access key": "secret_access_key"}
-"""The labels of a new access key, as ``entrepot init`` has them."""
-PASSWORD_LABELS: Final = {"e-mail address": "email", "one-time password": "one_time_password"}
 
 
 def add_quiet_secret(parser: argparse.ArgumentParser, words: str) -> None:
