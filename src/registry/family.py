@@ -225,9 +225,7 @@ REGISTRY: Final[Family[Process]] = Family(
             "run a registry",
             (
                 "registry.cli.server_commands",
-                "registry.cli.scrub",
-                "registry.cli.seal",
-                "registry.cli.backup",
+                "registry.cli.data_commands",
                 "registry.cli.config",
             ),
         ),

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
-from registry.cli.command_table import CommandTable
-from registry.cli.options import add_output, later
+from registry.cli.nouns import CommandTable
 from registry.cli.output import size_text, text_of, time_text
-from registry.cli.runs import COLUMNS, WAIT, started, tell_ended
+from registry.cli.parser import add_output, later
+from registry.cli.progress import COLUMNS, WAIT, started, tell_ended
 from registry.cli.server_options import add_local
 
 _STAGES: Final = (
@@ -113,7 +113,7 @@ def add_parsers(commands: CommandTable) -> None:
     recover = add_local(
         verbs,
         "recover",
-        later("recovery", "run_recovery"),
+        later("orphans", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )

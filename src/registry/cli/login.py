@@ -13,18 +13,17 @@ import msgspec
 
 from registry.cli import container_login
 from registry.cli.api import ApiClient
-from registry.cli.container_clients import log_in
+from registry.cli.confirmation import check_readers
+from registry.cli.container_login import log_in
 from registry.cli.container_passwords import forget_password, new_password
 from registry.cli.credentials import Credential, changing, credentials_path
 from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
-from registry.cli.insecure_http import check_readers
-from registry.cli.options import Verbs
 from registry.cli.output import printable, write_now
-from registry.cli.person_sign_in import sign_in_person
-from registry.cli.role_choice import choose_role
+from registry.cli.parser import Verbs
+from registry.cli.person_sign_in import choose_role, sign_in_person
+from registry.cli.secret_text import read_secret
 from registry.cli.sign_in import SignIn, assume_role, choose_registry, post_form, token_of
 from registry.cli.transport import RequestRefused, Transport
-from registry.cli.typed_secrets import read_secret
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
 """The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
@@ -181,5 +180,5 @@ def _end_quietly(transport: Transport, credential: Credential) -> None:
 
 def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
     form = {"grant_type": "client_credentials", "duration_seconds": str(_KEY_PAIR_SECONDS)}
-    pair = (access_key_id, read_secret("Secret access key: ", "secret access key"))
+    pair = (access_key_id, read_secret("Secret access key: ", "secret access key", None))
     return Credential(token_of(post_form(transport, "/v1/oauth/token", form, pair)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
-from collections.abc import Mapping
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from cloudcore.command_line import Record
 from registry.cli.failure import Misuse
-from registry.cli.output import TABLE, Record, printable, write_record
+from registry.cli.output import TABLE, printable, write_record
 
 
 def add_quiet_secret(parser: argparse.ArgumentParser, words: str) -> None:
@@ -42,8 +45,10 @@ def show_secret(
     sys.stdout.writelines(f"{line}\n" for line in (printable(words), "", *lines, "", shown_once))
 
 
-def read_secret(prompt: str, name: str) -> str:
+def read_secret(prompt: str, name: str, around: str | None = "\r\n") -> str:
     """Return a secret typed at the terminal without an echo, or a line of the standard input.
+
+    What is `around` it is no part of it; None: white space.
 
     Raises:
         Misuse: there is none.
@@ -53,7 +58,12 @@ def read_secret(prompt: str, name: str) -> str:
         typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
     except (EOFError, UnicodeDecodeError):
         typed = ""
-    secret = typed.strip("\r\n")
+    return checked_secret(typed, name, around)
+
+
+def checked_secret(typed: str, name: str, around: str | None = None) -> str:
+    """Return what was typed without what is around it; raise `Misuse` if nothing is left."""
+    secret = typed.strip(around)
     if not secret:
         raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
     return secret
@@ -70,3 +80,24 @@ def read_new_password() -> str:
     if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:
         raise Misuse("the two passwords differ; nothing was changed, try again")
     return password
+
+
+@contextmanager
+def prompting(prompt: str) -> Iterator[None]:
+    """Show a prompt at the terminal, which meanwhile does not show what is typed."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    silent = termios.tcgetattr(terminal)
+    silent[3] &= ~termios.ECHO
+    try:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # a half of a secret is no command
+        sys.stderr.write("\n")
+        sys.stderr.flush()

@@ -28,8 +28,13 @@ from cloudcore.serving.shared_memory import limit_arenas
 from cloudcore.serving.tls_serving import CertificateKeeper
 from registry.cli.existing_data import no_account
 from registry.cli.output import write_now
-from registry.cli.run_server import check_disk, load_before_fork, serve_application
-from registry.cli.served_url import names_url, note_url
+from registry.cli.run_server import (
+    check_disk,
+    load_before_fork,
+    names_url,
+    note_url,
+    serve_application,
+)
 from registry.cli.server_options import DEFAULT_DATA, settings_of
 from registry.main import DEV_ACCOUNT, Registry, prepare
 from registry.metadata.repositories.live import find_account

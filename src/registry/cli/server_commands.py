@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from registry.cli.options import Verbs, later
+from registry.cli.parser import Verbs, later
 from registry.cli.server_options import (
     add_acme,
     add_allowed_hosts,
@@ -78,7 +78,7 @@ def add_parsers(commands: Verbs) -> None:
     admin = add_local(
         commands,
         "restore-admin",
-        later("restore_admin", "run_restore_admin"),
+        later("lost_credentials", "run_restore_admin"),
         "give a person all rights in an account",
         "Give a person all rights in an account whose administrators have lost theirs: create or"
         " repair its role 'admin', with the policy 'admin' alone, which allows everything.",
