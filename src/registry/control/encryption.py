@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, Literal
 
-from litestar import delete, get, put
+import msgspec
+from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
+from cloudcore.jobs.runs import Run, count_runs, list_runs
 from cloudcore.kms.references import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference, ResourceRef
+from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.given_keys import GivenKey, key_to_bind_to
 from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import PATH
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import (
     Binding,
     BindingSource,
@@ -29,6 +34,7 @@ from registry.metadata.encryption_bindings import (
 )
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.access import repository_crn
+from registry.services.blobs.rewrapping import KIND, get_rewrap, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
     BindingStatus,
@@ -42,6 +48,7 @@ from registry.services.encryption_bindings import (
 
 _DEFAULT: Final = "/v1/encryption-binding"
 _OF_REPOSITORY: Final = f"{PATH}/encryption-binding"
+_REWRAP: Final = f"{PATH}/encryption-binding/rewrap"
 
 
 class PutBinding(RequestBody):
@@ -239,6 +246,121 @@ def _reference(ctx: RequestContext, repository: RepositoryDetails | None) -> Res
     return ResourceRef(id=repository.id, crn=crn_of(ctx, repository), name=repository.name)
 
 
+class RewrapRun(ResponseBody):
+    """A run that moves the blobs of a repository to the key that it writes under.
+
+    It counts the repository's links to blobs, and the blobs of its deleted images.
+    """
+
+    id: Uuid
+    status: Literal["running", "succeeded", "failed"]
+    started_by: str
+    """CRN of the principal that started it."""
+    started_by_source: ActingSource | None
+    """Who is behind that principal; null if that is unknown or nobody."""
+    total: int | None
+    """Blobs that had another key; null until they are counted."""
+    done: int
+    """Blobs it has looked at."""
+    moved: int
+    """Blobs that are read through the repository's key now."""
+    plain: int
+    """Blobs that are stored plain, and so have no key."""
+    key_disabled: int
+    """Blobs that stayed, since their key is disabled or its deletion is pending."""
+    key_deleted: int
+    """Blobs that stayed, since their key was deleted."""
+    unreadable: int
+    """Blobs whose data key no key opens; push them again."""
+    fault: str | None
+    """Error code and message of a failed run; else null."""
+    started_at: RFC3339
+    finished_at: RFC3339 | None
+
+
+class OneRewrapRun(ResponseBody):
+    """A run, wrapped."""
+
+    run: RewrapRun
+
+
+class ManyRewrapRuns(ResponseBody):
+    """A page of runs."""
+
+    runs: Sequence[RewrapRun]
+    meta: PageMeta
+
+
+def _run(run: Run) -> RewrapRun:
+    return RewrapRun(
+        id=run.id,
+        status=msgspec.convert(run.state, Literal["running", "succeeded", "failed"]),
+        started_by=run.started_by,
+        started_by_source=acting_source(run.started_by_source),
+        total=run.total,
+        done=run.done,
+        moved=run.counts["moved"],
+        plain=run.counts["plain"],
+        key_disabled=run.counts["key_disabled"],
+        key_deleted=run.counts["key_deleted"],
+        unreadable=run.counts["unreadable"],
+        fault=run.fault,
+        started_at=rfc3339(run.started_at),
+        finished_at=None if run.finished_at is None else rfc3339(run.finished_at),
+    )
+
+
+@post(
+    _REWRAP,
+    status_code=202,
+    opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
+)
+async def start_rewrap_run(
+    repository_id: FromPath[str],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Reply[OneRewrapRun]:
+    """Move all blobs of a repository to its key; if a run is under way, return that one."""
+    repository = await authorized_repository(ctx, repository_id)
+    return await ctx.commit(
+        partial(start_rewrap, has_keys=needs.data_keys is not None),
+        repository.id,
+        ctx.new_id(),
+        change_of(ctx),
+        wrap=lambda run: OneRewrapRun(run=_run(run)),
+        location=lambda run: (
+            f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
+        ),
+    )
+
+
+@get(f"{_REWRAP}/runs", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+async def list_rewrap_runs(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ManyRewrapRuns:
+    """List the runs that moved a repository's blobs to its key, newest first."""
+    repository = await authorized_repository(ctx, repository_id)
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_runs,
+        count_runs,
+        KIND,
+        repository.id,
+        key=lambda run: run.id,
+    )
+    return ManyRewrapRuns(runs=[_run(run) for run in found], meta=meta)
+
+
+@get(f"{_REWRAP}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
+async def get_rewrap_run(
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneRewrapRun:
+    """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
+    repository = await authorized_repository(ctx, repository_id)
+    return OneRewrapRun(run=_run(await ctx.database.read(get_rewrap, repository.id, run_id)))
+
+
 HANDLERS: Final = (
     get_encryption_binding,
     put_encryption_binding,
@@ -248,4 +370,7 @@ HANDLERS: Final = (
     put_repository_encryption_binding,
     delete_repository_encryption_binding,
     list_repository_encryption_bindings,
+    start_rewrap_run,
+    list_rewrap_runs,
+    get_rewrap_run,
 )

@@ -20,7 +20,7 @@ from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.changes import change_of
+from registry.control.visible_repositories import change_of
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
 from registry.services.access import repository_crn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,15 +16,17 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import PATH
+from registry.control.visible_repositories import PATH, authorized_visible_repository
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
+from registry.services.access import AccessSubject, verdict_on
 from registry.services.repositories.policies import (
     Setter,
     delete_resource_policy,
     get_resource_policy,
     put_resource_policy,
 )
+from registry.services.resource_kinds import REPOSITORY
 
 _PATH: Final = f"{PATH}/policy"
 
@@ -136,4 +139,33 @@ async def delete_repository_policy(
     await ctx.database.write(delete_resource_policy, repository.id, revision)
 
 
-HANDLERS: Final = (get_repository_policy, put_repository_policy, delete_repository_policy)
+class AllowedActions(ResponseBody):
+    """What the caller may do on a repository now."""
+
+    actions: Sequence[str]
+    """IAM actions, sorted. A request may be refused for another reason, such as a pin."""
+
+
+@get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
+async def list_allowed_actions(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> AllowedActions:
+    """List the actions that the caller's policies and the repository's allow the caller on it."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
+    region, now, name = ctx.settings.region, ctx.clock(), found.repository.name
+    return AllowedActions(
+        actions=[
+            action
+            for action in sorted(REPOSITORY.actions)
+            if verdict_on(subject, action, found.target, name, region, now).is_allowed
+        ]
+    )
+
+
+HANDLERS: Final = (
+    get_repository_policy,
+    put_repository_policy,
+    delete_repository_policy,
+    list_allowed_actions,
+)

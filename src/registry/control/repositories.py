@@ -25,9 +25,8 @@ from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import KeyReference
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
-from registry.control.changes import change_of
 from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.visible_repositories import PATH
+from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
     NameRange,

@@ -10,6 +10,7 @@ from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
 from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
+from registry.services.changes import Change, RegistryHost
 
 PATH: Final = "/v1/repositories/{repository_id:str}"
 
@@ -74,3 +75,10 @@ async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
 
 def _unknown() -> NotFound:
     return NotFound("there is no such repository")
+
+
+def change_of(ctx: RequestContext) -> Change:
+    """Return a change that the caller makes now."""
+    assert ctx.caller is not None
+    host = RegistryHost(ctx.settings.region, ctx.settings.host)
+    return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)
