@@ -148,10 +148,6 @@ def _tables() -> Sequence[Table]:
         *control_tables.TABLES,
         *search_tables.TABLES,
         *pull_through_tables.TABLES,
-        *tables.TABLES,
-        *control_tables.TABLES,
-        *tables.TABLES,
-        *control_tables.TABLES,
     )
 
 
