@@ -11,15 +11,14 @@ from litestar import get
 from litestar.di import NamedDependency
 from msgspec import Meta
 
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import ResponseBody
 from registry.control.repositories import ManyRepositories, repository_answer
+from registry.control.visible_repositories import authorized_account, repository_ref
 from registry.metadata.repositories.days import DAY
 from registry.metadata.repositories.stale import LastUse
-from registry.services.access import repository_crn
 from registry.services.repositories.days import AccountHistory, list_stale, read_history
 
 _MOST: Final = 20
@@ -83,8 +82,7 @@ class OneStorageHistory(ResponseBody):
 )
 async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorageHistory:
     """Return the account's storage and pulls by day, and what grew; kept for 400 days."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    account_id = authorized_account(ctx)
     days = ctx.query(HistoryQuery).days
     found = await ctx.database.read(read_history, account_id, ctx.clock(), days, _MOST)
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
@@ -100,8 +98,7 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
     Use is a push or a pull. Repositories are measured every six hours; one that was used since is
     left out, so a page may be short and not the last.
     """
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    account_id = authorized_account(ctx)
     query = ctx.query(StaleQuery)
     pager = ctx.pager(query)
     after = None if pager.position is None else LastUse(*pager.position)
@@ -116,7 +113,6 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
 
 
 def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:
-    region = ctx.settings.region
     return StorageHistory(
         days=[
             DayAnswer(
@@ -129,11 +125,7 @@ def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> Stor
         growth_days=found.growth_days,
         repositories=[
             GrowthAnswer(
-                repository=ResourceRef(
-                    id=each.repository_id,
-                    crn=repository_crn(region, account_id, each.name),
-                    name=each.name,
-                ),
+                repository=repository_ref(ctx, account_id, each.repository_id, each.name),
                 size_bytes_before=each.before,
                 size_bytes=each.size_bytes,
             )

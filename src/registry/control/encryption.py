@@ -16,7 +16,6 @@ from cloudcore.jobs.runs import Run, count_runs, list_runs
 from cloudcore.kms.references import reference_to
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -24,8 +23,13 @@ from cloudcore.web.references import KeyReference, ResourceRef
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.given_keys import GivenKey, key_to_bind_to
-from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import PATH, change_of
+from registry.control.repositories import authorized_repository
+from registry.control.visible_repositories import (
+    PATH,
+    authorized_account,
+    change_of,
+    repository_ref,
+)
 from registry.metadata.encryption_bindings import (
     Binding,
     BindingSource,
@@ -33,7 +37,6 @@ from registry.metadata.encryption_bindings import (
     list_bindings,
 )
 from registry.metadata.repositories.details import RepositoryDetails
-from registry.services.access import repository_crn
 from registry.services.blobs.rewrapping import KIND, get_rewrap, start_rewrap
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import (
@@ -90,17 +93,10 @@ class ManyBindings(ResponseBody):
     meta: PageMeta
 
 
-def _authorized_account(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
-    return account_id
-
-
 @get(_DEFAULT, opt={"action": "registry:GetEncryptionBinding"})
 async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBinding:
     """Return the key of repositories that are bound to none themselves."""
-    account_id = _authorized_account(ctx)
+    account_id = authorized_account(ctx)
     return _one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
 
 
@@ -114,7 +110,7 @@ async def put_encryption_binding(
 
     Needs `kms:UseKey` on the key, and the action on all repositories of the account.
     """
-    account_id = _authorized_account(ctx)
+    account_id = authorized_account(ctx)
     new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
     return await _bind(ctx, account_id, None, new)
 
@@ -122,13 +118,13 @@ async def put_encryption_binding(
 @delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding", "statuses": (404,)})
 async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
     """Let the platform key seal later pushes to repositories that are bound to no key."""
-    await ctx.database.write(unbind, _authorized_account(ctx), None, ctx.clock())
+    await ctx.database.write(unbind, authorized_account(ctx), None, ctx.clock())
 
 
 @get(f"{_DEFAULT}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
 async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ManyBindings:
     """List what the account's default was bound to, newest first; ended bindings too."""
-    return await _history(ctx, _authorized_account(ctx), None)
+    return await _history(ctx, authorized_account(ctx), None)
 
 
 @get(_OF_REPOSITORY, opt={"action": "registry:GetEncryptionBinding"})
@@ -243,7 +239,7 @@ def _one(
 def _reference(ctx: RequestContext, repository: RepositoryDetails | None) -> ResourceRef | None:
     if repository is None:
         return None
-    return ResourceRef(id=repository.id, crn=crn_of(ctx, repository), name=repository.name)
+    return repository_ref(ctx, repository.account_id, repository.id, repository.name)
 
 
 class RewrapRun(ResponseBody):

@@ -14,16 +14,14 @@ from cloudcore.errors import NotFound
 from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.uuids import Uuid
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.listing import read_page
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.visible_repositories import change_of
+from registry.control.visible_repositories import authorized_account, change_of
 from registry.metadata.collector.collection import Amount
 from registry.services import collector_runs
-from registry.services.access import repository_crn
 from registry.services.context import ServiceContext
 
 _PATH = "/v1/garbage-collection"
@@ -123,13 +121,6 @@ def _one(run: Run) -> OneGarbageCollectionRun:
     return OneGarbageCollectionRun(run=_run_answer(run))
 
 
-def _authorized(ctx: RequestContext) -> str:
-    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
-    return account_id
-
-
 @post(
     f"{_PATH}/runs",
     status_code=202,
@@ -139,7 +130,7 @@ async def start_garbage_collection(
     ctx: NamedDependency[RequestContext],
 ) -> Reply[OneGarbageCollectionRun]:
     """Start a run over what is due now; if one is under way, return that one."""
-    account_id = _authorized(ctx)
+    account_id = authorized_account(ctx)
     return await ctx.commit(
         collector_runs.start_collection,
         account_id,
@@ -155,7 +146,7 @@ async def list_garbage_collection_runs(
     ctx: NamedDependency[RequestContext],
 ) -> ManyGarbageCollectionRuns:
     """List the collector's runs over the account, the newest first."""
-    within = (collector_runs.KIND, _authorized(ctx))
+    within = (collector_runs.KIND, authorized_account(ctx))
     found, meta = await read_page(
         ctx, ctx.query(PageQuery), list_runs, count_runs, *within, key=lambda run: run.id
     )
@@ -167,7 +158,7 @@ async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneGarbageCollectionRun:
     """Return a run of the collector over the account."""
-    run = await ctx.database.read(find_run, collector_runs.KIND, _authorized(ctx), run_id)
+    run = await ctx.database.read(find_run, collector_runs.KIND, authorized_account(ctx), run_id)
     if run is None:
         raise NotFound("there is no such run")
     return _one(run)
@@ -178,7 +169,7 @@ async def get_garbage_collection(
     ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> OneGarbageCollectionStatus:
     """Return what each stage holds in the account, and the last run."""
-    found = await ctx.database.read(collector_runs.status, _authorized(ctx))
+    found = await ctx.database.read(collector_runs.status, authorized_account(ctx))
     return OneGarbageCollectionStatus(
         garbage_collection=GarbageCollectionStatus(
             status="running" if found.is_running else "idle",

@@ -21,8 +21,8 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.references import ResourceRef
 from cloudcore.web.sources import ActingSource, acting_source
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import PATH, change_of
+from registry.control.repositories import authorized_repository
+from registry.control.visible_repositories import PATH, change_of, repository_ref
 from registry.metadata.lifecycle.policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
@@ -159,9 +159,7 @@ def _one(
 ) -> OneLifecyclePolicy:
     return OneLifecyclePolicy(
         lifecycle_policy=LifecyclePolicy(
-            repository=ResourceRef(
-                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
-            ),
+            repository=repository_ref(ctx, repository.account_id, repository.id, repository.name),
             rules=parse_rules(stored.document),
             revision=stored.revision,
             next_run_at=rfc3339(stored.next_run_at),

@@ -16,7 +16,11 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository, crn_of
-from registry.control.visible_repositories import PATH, authorized_visible_repository
+from registry.control.visible_repositories import (
+    PATH,
+    authorized_visible_repository,
+    repository_ref,
+)
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
 from registry.services.access import AccessSubject, verdict_on
@@ -60,9 +64,7 @@ def _one(
 ) -> OneRepositoryPolicy:
     return OneRepositoryPolicy(
         policy=RepositoryPolicy(
-            repository=ResourceRef(
-                id=repository.id, crn=crn_of(ctx, repository), name=repository.name
-            ),
+            repository=repository_ref(ctx, repository.account_id, repository.id, repository.name),
             document=stored.document,
             revision=stored.revision,
             updated_at=rfc3339(stored.updated_at),

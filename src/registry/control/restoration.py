@@ -26,7 +26,12 @@ from registry.control.repositories import (
     uri_of,
 )
 from registry.control.tags import TagChange
-from registry.control.visible_repositories import PATH, authorized_own, change_of
+from registry.control.visible_repositories import (
+    PATH,
+    authorized_account,
+    authorized_own,
+    change_of,
+)
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
 from registry.metadata.repositories.deleted import (
     DeletedRepository,
@@ -149,8 +154,7 @@ class OneRestoredTag(ResponseBody):
 )
 async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
     """List the account's deleted repositories that can be restored, last created first."""
-    account_id = account_of(ctx)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    account_id = authorized_account(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()

@@ -11,17 +11,20 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, UnsetType
 
-from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.references import ResourceRef
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.repositories import authorized_repository
-from registry.control.visible_repositories import PATH, authorized_own
+from registry.control.visible_repositories import (
+    PATH,
+    authorized_account,
+    authorized_own,
+    repository_ref,
+)
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.collector.plain_objects import estimate_plain_of
 from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage
-from registry.services.access import repository_crn
 from registry.services.blobs.damage import list_damaged
 from registry.services.storage_usage import RepositoryStorage
 
@@ -188,9 +191,8 @@ async def get_repository_storage(
 )
 async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
     """Return the bytes the account uses, and what deduplication saves."""
-    account_id = account_of(ctx)
+    account_id = authorized_account(ctx)
     query = ctx.query(UsageQuery)
-    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
     damaged = await ctx.database.read(list_damaged, account_id)
     plain = await ctx.database.read(estimate_plain_of, account_id)
@@ -217,9 +219,8 @@ async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageU
 def _usage(
     ctx: RequestContext, account_id: str, named: NamedRepository, measured: RepositoryStorage
 ) -> RepositoryUsage:
-    crn = repository_crn(ctx.settings.region, account_id, named.name)
     return RepositoryUsage(
-        repository=ResourceRef(id=named.id, crn=crn, name=named.name),
+        repository=repository_ref(ctx, account_id, named.id, named.name),
         image_count=named.image_count,
         **measured._asdict(),
         shared_bytes=measured.shared_bytes,
@@ -236,11 +237,7 @@ def _damaged(
         found_at=rfc3339(found.damaged_at),
         images=[
             DamagedImageAnswer(
-                repository=ResourceRef(
-                    id=image.repository_id,
-                    crn=repository_crn(ctx.settings.region, account_id, image.repository),
-                    name=image.repository,
-                ),
+                repository=repository_ref(ctx, account_id, image.repository_id, image.repository),
                 digest=image.digest,
                 tags=image.tags,
             )

@@ -8,6 +8,7 @@ from typing import Final
 from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
+from cloudcore.web.references import ResourceRef
 from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
 from registry.services.access import AccessSubject, PolicyTooCostly, repository_crn, verdict_on
 from registry.services.changes import Change, RegistryHost
@@ -66,6 +67,21 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
     if found.repository.account_id != account_of(ctx):
         raise _unknown()
     return found
+
+
+def authorized_account(ctx: RequestContext) -> str:
+    """Return the caller's account; raise `AccessDenied` unless all its repositories are allowed."""
+    account_id = account_of(ctx)
+    ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
+    return account_id
+
+
+def repository_ref(
+    ctx: RequestContext, account_id: str, repository_id: str, name: str
+) -> ResourceRef:
+    """Return what answers have of a repository that they refer to."""
+    crn = repository_crn(ctx.settings.region, account_id, name)
+    return ResourceRef(id=repository_id, crn=crn, name=name)
 
 
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
