@@ -1,4 +1,4 @@
-"""``entrepot fsck``: compare the blob store with the metadata, and print what is wrong."""
+"""``entrepot fsck``: compare the blob store with the metadata; set aside what has no row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed."""
+"""``/v1/encryption-binding``, and that of a repository: the KMS key of blobs; rewrap to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: list and show images, their manifests and contents."""
+"""``/v1/repositories/{id}/images``: list and show images, manifests, contents, attachments."""
 
 from __future__ import annotations
 

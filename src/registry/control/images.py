@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: referrers and deletion."""
+"""``/v1/repositories/{id}/images``: referrers, deletion, the form of configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/policy``: who else may use the repository."""
+"""``/v1/repositories/{id}/policy``: who else may use it; and what the caller may do there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/tags``: list, show, set and delete tags."""
+"""``/v1/repositories/{id}/tags``: list, show, set and delete tags; their history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks of damaged objects; a push of the same bytes heals the object and removes its mark.
+"""Marks of damaged objects, which a push of the same bytes heals; switch objects to new bytes.
 
 Bytes are named by their stored id, which changes when they are written anew, and `verified_at`
 changes when they are verified. So a reader that found the old bytes damaged cannot mark others.

@@ -1,4 +1,4 @@
-"""Generations: ids of successive states of this database; the blob store notes the last one."""
+"""Generations: ids of successive states of this database; and what a backup of it names."""
 
 from __future__ import annotations
 

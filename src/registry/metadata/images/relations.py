@@ -1,11 +1,9 @@
-"""What stands around the images of a page: what is attached to them, and which indexes list them.
+"""What stands around images: what is attached to them, what lists them, and what is under an index.
 
-Each is a bounded range of an index for each image.
-
-The cost grows with the number of these manifests and their references, not with the repository.
-
-The walk runs inside a write transaction, so it stops one beyond its bounds; the caller compares
-the counts with the bounds.
+Around the images of a page, each is a bounded range of an index. What needs the manifests under an
+index costs by their number and their references, not by the repository. The walk that measures a
+tree runs inside a write transaction, so it stops one beyond its bounds; the caller compares the
+counts with the bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The images that a rule has cached, those that were pulled longest ago first."""
+"""What a rule has cached: its blobs, and its images, those pulled longest ago first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is known of references at upstreams: who is fetching them, and which do not exist.
+"""What is known of references at upstreams: fetchers, absent ones, fresh tags, referrers.
 
-`fresh_until` says until when the upstream is not asked. It is moved ahead before it is asked, so
+Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is asked, so
 that one caller asks and all others have the old answer meanwhile.
 """
 

@@ -1,4 +1,4 @@
-"""Deleted repositories that can be restored: list, find, lock and restore them."""
+"""Deleted repositories: list, lock and restore them, and purge them batch by batch later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags: find, put, remove and list them."""
+"""Tags: find, put, remove and list them, also as the control plane shows them."""
 
 from __future__ import annotations
 
