@@ -1,7 +1,7 @@
 """What is known of references at upstreams: fetchers, absent ones, fresh tags, referrers.
 
-Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is asked, so
-that one caller asks and all others have the old answer meanwhile.
+Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is
+asked, so that one caller asks and all others have the old answer meanwhile.
 """
 
 from __future__ import annotations
